@@ -16,17 +16,16 @@ import json
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import zstandard
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from filters.rules.ruleset import load_rules  # noqa: E402
-from pipeline.stream.order.hashing import derive_key  # noqa: E402
+from filters.rules.ruleset import load_rules
 
 RULES = ("gopher", "gopher_datatrove")
 AS_THEY_ARE = "as they are"
@@ -36,15 +35,7 @@ INSERTED = {
     "with URLs": ("http://www.example.com/a/b-c?d=e&f=g", "www.example.org", "me@mail.example.net", "(https://x.io/)"),
     "with emoji": ("😀", "❤️", "👍🏽👍🏽", "👨‍👩‍👧", "(☺)", "wow🔥"),
     "with ellipses": ("...", "so...", "…", "well… I", "....", "no...but"),
-    "with code": (
-        "x[i] += 1;",
-        "if (a != b) {",
-        "foo.bar(self, x=3)",
-        "#include <stdio.h>",
-        "a->b",
-        "return -1",
-        "**kw",
-    ),
+    "with code": ("x[i] += 1;", "if (a != b) {", "foo.bar(self, x=3)", "#include <stdio.h>", "a->b", "**kw"),
 }
 PEER = """
 import json, sys
@@ -55,10 +46,10 @@ filters = [GopherRepetitionFilter(), GopherQualityFilter()]
 for line in sys.stdin:
     document = Document(text=json.loads(line), id="")
     reason = ""
-    for each in filters:
-        found = each.filter(document) if document.text.strip() else (False, "empty")
-        if found is not True and not reason:
-            reason = found[1]
+    for rule in filters:
+        result = rule.filter(document) if document.text.strip() else (False, "empty")
+        if result is not True and not reason:
+            reason = result[1]
     print(json.dumps(reason), flush=True)
 """
 
@@ -69,41 +60,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("inputs", nargs="+", help="JSON lines with a field `text`, plain or .zst")
     add("--datatrove", required=True, metavar="PYTHON", help="interpreter that has datatrove")
     add("--language", metavar="FIELD=VALUE", help="compare only documents with this value in this field")
-    add("--rules", nargs="+", default=list(RULES), help=f"rule sets to compare (default: {' '.join(RULES)})")
     add("--limit", type=int, help="compare only the first N documents")
     options = parser.parse_args(argv)
     texts = list(itertools.islice(read_texts(options.inputs, options.language), options.limit))
     print(f"{len(texts):,} documents")
     print(f"{'documents':<16}{'rules':<20}{'keep':>9}{'datatrove keeps':>17}{'agree':>9}  most frequent differences")
     for name in (AS_THEY_ARE, *INSERTED):
-        for line in compare(name, [insert(text, name) for text in texts], options.rules, options.datatrove):
-            print(line, flush=True)
+        compare(name, [insert(text, name) for text in texts], options.datatrove)
     return 0
 
 
 def read_texts(paths: Sequence[str], language: str | None) -> Iterator[str]:
     """Yield the texts of JSON lines, of one language only where a field says so."""
-    field, _, wanted = (language or "").partition("=")
+    field, _, value = (language or "").partition("=")
     for path in paths:
         with open(path, "rb") as file:
             plain = zstandard.ZstdDecompressor().stream_reader(file) if path.endswith(".zst") else file
             for line in io.TextIOWrapper(plain, encoding="utf-8"):
                 record = json.loads(line)
-                if not field or record.get(field) == wanted:
+                if not field or record.get(field) == value:
                     yield record["text"]
 
 
 def insert(text: str, name: str) -> str:
-    """Return a text with the snippets of a variant between its words, at a distance that its hash chooses.
-
-    >>> insert("to be or not to be", "with ellipses") == insert("to be or not to be", "with ellipses")
-    True
-    >>> insert("to be", AS_THEY_ARE)
-    'to be'
-    """
+    """Return a text with the snippets of a variant between its words, at a distance that its hash chooses."""
     if name not in INSERTED:
         return text
-    key = derive_key("agreement", name, text)
+    key = zlib.crc32(f"{name} {text}".encode("utf-8", "surrogatepass"))
     snippets, spacing = itertools.cycle(INSERTED[name]), SPACINGS[key % len(SPACINGS)]
     glue = " " if key // len(SPACINGS) % 2 else ""
     words = text.split(" ")
@@ -112,18 +95,20 @@ def insert(text: str, name: str) -> str:
     return " ".join(words)
 
 
-def compare(name: str, texts: Sequence[str], rule_sets: Sequence[str], interpreter: str) -> Iterator[str]:
-    """Yield a row of the table for each rule set."""
-    theirs = datatrove_reasons(texts, interpreter)
-    for rules in rule_sets:
+def compare(name: str, texts: Sequence[str], interpreter: str) -> None:
+    """Print a row of the table for each rule set."""
+    theirs = [reason or "kept" for reason in datatrove_reasons(texts, interpreter)]
+    for rules in RULES:
         loaded = load_rules(rules)
-        violations = [violation and violation.measure for violation in loaded.judge_all(loaded.measure_all(texts))]
-        pairs = [(ours or "kept", reason or "kept") for ours, reason in zip(violations, theirs, strict=True)]
-        differing = Counter(pair for pair in pairs if (pair[0] == "kept") != (pair[1] == "kept"))
-        kept = [sum(pair[side] == "kept" for pair in pairs) for side in (0, 1)]
+        violations = loaded.judge_all(loaded.measure_all(texts))
+        ours = [violation.measure if violation else "kept" for violation in violations]
+        differing = Counter(
+            pair for pair in zip(ours, theirs, strict=True) if (pair[0] == "kept") != (pair[1] == "kept")
+        )
         equal = 1 - differing.total() / max(1, len(texts))
-        most = ", ".join(f"{count:,} {ours}/{reason}" for (ours, reason), count in differing.most_common(3))
-        yield f"{name:<16}{rules:<20}{kept[0]:>9,}{kept[1]:>17,}{equal:>9.2%}  {most}"
+        most = ", ".join(f"{count:,} {mine}/{reason}" for (mine, reason), count in differing.most_common(3))
+        kept = f"{ours.count('kept'):>9,}{theirs.count('kept'):>17,}"
+        print(f"{name:<16}{rules:<20}{kept}{equal:>9.2%}  {most}", flush=True)
 
 
 def datatrove_reasons(texts: Sequence[str], interpreter: str) -> list[str]:

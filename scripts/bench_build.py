@@ -1,38 +1,31 @@
-"""Compare a build with datatrove under the same rules, and with what no build can do without.
+"""Compare a build with datatrove under the same rules.
 
     python scripts/bench_build.py corpus/*.jsonl.zst --workers 2 --datatrove ~/datatrove/bin/python
 
-What no build can do without is reading, identifying languages with fastText's own library, and encoding the kept text, one
-after the other in one process. ``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy: there the
-same language filter and Gopher's rules run in its local executor on a sample, which then only writes what is left. All take
-turns, round by round, and the median round counts: ratios are what holds on a shared machine. Start-up (imports, models,
-compiled code, worker processes) is timed by a build of one document.
+``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy: there the same language filter and Gopher's
+rules run in its local executor on a sample, which then only writes what is left. Both take turns, round by round, and the
+median round counts: ratios are what holds on a shared machine. Start-up (imports, models, compiled code, worker processes) is
+timed by a build of one document.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from filters.language.language import LanguageIdentifier, bundled_model  # noqa: E402
-from pipeline.shards.manifest import Manifest  # noqa: E402
-from pipeline.shards.reader import Shard  # noqa: E402
-from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
-from scripts.bench.data import read_inputs  # noqa: E402
-from scripts.bench.growth import watch  # noqa: E402
-from scripts.bench.process import cpu_seconds  # noqa: E402
-from scripts.bench.report import Report  # noqa: E402
+from filters.language.language import bundled_model
+from scripts.bench.data import read_inputs
+from scripts.bench.process import cpu_seconds, watch
+from scripts.bench.report import median, table
 
 LANGUAGE = "en"
 ENGLISH = """What the language filter keeps reaches the other rules, and so this text loads all that they need to start. It has
@@ -65,7 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--vocab-size", type=int, default=32_000, help="of the tokenizer that is trained first")
     parser.add_argument("--datatrove", metavar="PYTHON", help="interpreter that has datatrove, to compare with")
     parser.add_argument("--sample", type=int, default=2_000, help="documents that datatrove is timed on")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         bench(options, Path(folder))
@@ -80,41 +72,31 @@ def bench(options: argparse.Namespace, folder: Path) -> None:
     script = command(options, str(folder / "first/tokenizer.json"), output)
     peak = watch([*script, *options.inputs])
     texts = [document.text for document in read_inputs(options.inputs)]
-    ingredients = Ingredients(options.inputs, output)
     peer = Datatrove(options, folder, texts) if options.datatrove else None
     rounds: list[dict[str, float]] = []
     for number in range(options.rounds):
         print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
         start_wall, start_cpu = run([*script, str(one)])
         wall, cpu = run([*script, *options.inputs])
-        stages = json.loads((output / "run.json").read_text(encoding="utf-8"))["seconds"]
-        parts = ingredients.measure()
-        row = {"x the CPU of reading, languages and encoding alone": cpu / sum(parts.values())}
+        row: dict[str, float] = {}
         if peer:
             share = sum(map(len, texts)) / peer.characters
             peer_start, peer_sample = peer.measure()
             whole = [before + (after - before) * share for before, after in zip(peer_start, peer_sample, strict=True)]
-            row |= {"x datatrove's CPU": whole[1] / cpu, "x datatrove's seconds": whole[0] / wall}
+            row = {"x datatrove's CPU": whole[1] / cpu, "x datatrove's seconds": whole[0] / wall}
         row |= {"documents/s": len(texts) / wall, "seconds": wall, "CPU seconds": cpu}
-        row |= {"seconds to start": start_wall, "CPU seconds to start": start_cpu}
-        row |= {f"CPU seconds: {name} alone": seconds for name, seconds in parts.items()}
-        rounds.append(row | {f"seconds: stage {name}": seconds for name, seconds in stages.items()})
-    report = Report(as_json=options.json)
-    values = {name: [each[name] for each in rounds] for name in rounds[0]}
-    rows = [
-        (name, f"{statistics.median(found):,.2f}", f"{min(found):,.2f} to {max(found):,.2f}")
-        for name, found in values.items()
-    ]
-    rows.append(("MB of all processes that the kernel cannot drop", f"{peak.own / 1e6:,.0f}", ""))
-    report.table(f"{len(texts):,} documents, {options.workers} workers", ("", "median", "of rounds"), rows)
-    report.end()
+        rounds.append(row | {"seconds to start": start_wall, "CPU seconds to start": start_cpu})
+    values = {name: [row[name] for row in rounds] for name in rounds[0]}
+    rows = [(name, median(each, 2), f"{min(each):,.2f} to {max(each):,.2f}") for name, each in values.items()]
+    rows.append(("MB of all processes that the kernel cannot drop", f"{peak.memory / 1e6:,.0f}", ""))
+    table(f"{len(texts):,} documents, {options.workers} workers", ("", "median", "of rounds"), rows)
 
 
 def command(options: argparse.Namespace, tokenizer: str, output: Path) -> list[str]:
     """Return the command that builds; the inputs follow."""
     flags = ["--language", LANGUAGE, "--rules", options.rules, "--quiet", "--workers", str(options.workers)]
     flags += ["--tokenizer", tokenizer, "--overwrite", "--output", str(output)]
-    return [sys.executable, str(ROOT / "scripts/build_shards.py"), *flags]
+    return [sys.executable, str(Path(__file__).resolve().with_name("build_shards.py")), *flags]
 
 
 def run(command: Sequence[str], **options: Any) -> tuple[float, float]:
@@ -124,36 +106,6 @@ def run(command: Sequence[str], **options: Any) -> tuple[float, float]:
     if done.returncode:
         sys.exit(f"{command[1]} failed: {(done.stderr or '')[-2000:]}")
     return time.perf_counter() - started, cpu_seconds(own=False) - before
-
-
-class Ingredients:
-    """The steps that no build can leave out, in one process."""
-
-    def __init__(self, inputs: list[str], dataset: Path) -> None:
-        self._inputs = inputs
-        self._identifier, self._encoder = LanguageIdentifier(), load_tokenizer(str(dataset / "tokenizer.json"))
-        self._kept = list(kept_texts(dataset, self._encoder))
-        self._identifier.identify("to load the model")
-
-    def measure(self) -> dict[str, float]:
-        """Return the CPU seconds of each."""
-        times = [time.process_time()]
-        texts = [document.text for document in read_inputs(self._inputs)]
-        times.append(time.process_time())
-        for text in texts:
-            self._identifier.identify(text)
-        times.append(time.process_time())
-        for k in range(0, len(self._kept), 512):
-            self._encoder.encode_batch(self._kept[k : k + 512])
-        times.append(time.process_time())
-        return {name: times[k + 1] - times[k] for k, name in enumerate(("reading", "languages", "encoding"))}
-
-
-def kept_texts(dataset: Path, encoder: Tokenizer) -> Iterator[str]:
-    for split in Manifest.read(dataset).splits.values():
-        for info in split.shards:
-            shard = Shard(dataset / info.name, info)
-            yield from (encoder.decode(shard.document(j)[:-1].tolist()) for j in range(len(shard)))
 
 
 class Datatrove:

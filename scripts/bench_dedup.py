@@ -19,57 +19,43 @@ import numpy as np
 import orjson
 import zstandard
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.builder.dedup.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
-from pipeline.builder.dedup.row_files import Piece  # noqa: E402
-from pipeline.builder.stages.dedup import Job, find_duplicates  # noqa: E402
-from scripts.bench.data import read_inputs  # noqa: E402
+from pipeline.builder.dedup.minhash import MinHasher, permutations, shingles, text_hashes
+from pipeline.builder.dedup.row_files import Piece
+from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
+from scripts.bench.data import read_inputs
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", help="raw text, as for build_shards.py")
     parser.add_argument("--truth", type=Path, help="pairs of ids with their Jaccard similarity (.jsonl.zst)")
-    parser.add_argument("--threshold", type=float, default=0.8, help="share of equal values to verify (default: 0.8)")
     parser.add_argument("--sample", type=int, default=10_000, help="documents to time datasketch on (default: 10000)")
     options = parser.parse_args(arguments)
     documents = list(read_inputs(options.inputs))
     texts, hasher = [document.text for document in documents], MinHasher()
+    prepare_dedup()  # here, so that nothing compiles while it is timed
     hasher.warm_up()
-    with tempfile.TemporaryDirectory() as name:
-        times = [time.process_time()]
-        hashes = text_hashes(texts)
-        times.append(time.process_time())
-        signatures = hasher.signatures(texts)
-        times.append(time.process_time())
-        roots, exact = duplicates(Path(name), hashes, signatures, options.threshold)
-        times.append(time.process_time())
-        print_peer(texts[: options.sample], hasher)
-        count, megabytes = len(texts), sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) / 1e6
-        print(f"{count:10,d}  documents, {megabytes:,.1f} MB of text")
-        print(f"{count / (times[3] - times[0]):10,.0f}  documents/s of CPU: hashes, signatures and duplicates")
-        for step, what in enumerate(("hashes", "signatures", "duplicates")):
-            print(f"{count / (times[step + 1] - times[step]):10,.0f}  documents/s: {what}")
-        stay, equal = np.count_nonzero(roots == np.arange(count)), np.count_nonzero(exact == roots)
-        print(f"{stay:10,d}  documents stay; {equal - stay:,d} exact and {count - equal:,d} near duplicates go")
+    print_peer(texts[: options.sample], hasher)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.process_time()
+        roots = find_clusters(texts, hasher, Path(folder))
+        print(f"{len(texts) / (time.process_time() - started):10,.0f}  documents a second of CPU, of {len(texts):,d}")
         if options.truth:
             print_recall(options.truth, [document.id for document in documents], roots)
-            print_precision(texts, Path(name))
+            print_precision(texts, Path(folder))
     return 0
 
 
-def duplicates(
-    folder: Path, hashes: np.ndarray, signatures: np.ndarray, threshold: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Run the stage on arrays in this process; return each document's cluster and the first document equal to it."""
-    first, second = (Piece(str(folder / name), 0, len(hashes)) for name in ("hashes", "signatures"))
-    hashes.tofile(first.path)
-    signatures.tofile(second.path)
-    width = signatures.shape[1]
-    Job((first,), (second,), num_perm=width, bands=width // 8, rows=8, threshold=threshold).write(folder)
-    return find_duplicates(folder, lambda name, function, units: map(function, units))
+def find_clusters(texts: Sequence[str], hasher: MinHasher, folder: Path) -> np.ndarray:
+    """Run the stage in this process; return the first document of each document's cluster."""
+    hashes, signatures = (Piece(str(folder / name), 0, len(texts)) for name in ("hashes", "signatures"))
+    text_hashes(texts).tofile(hashes.path)
+    hasher.signatures(texts).tofile(signatures.path)
+    bands, rows = hasher.bands, hasher.rows
+    Job((hashes,), (signatures,), num_perm=bands * rows, bands=bands, rows=rows, threshold=0.8).write(folder)
+    return find_duplicates(folder, lambda name, function, units: map(function, units))[0]
 
 
 def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
@@ -78,7 +64,7 @@ def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
 
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        duplicates(Path(folder), text_hashes(texts), hasher.signatures(texts), 0.8)
+        find_clusters(texts, hasher, Path(folder))
     ours = time.process_time() - started
     started = time.process_time()
     width = hasher.bands * hasher.rows
@@ -94,14 +80,14 @@ def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
 
 
 def print_recall(path: Path, ids: Sequence[str], roots: np.ndarray) -> None:
-    places = {name: place for place, name in enumerate(ids)}
+    numbers = {name: number for number, name in enumerate(ids)}
     with path.open("rb") as file:
         pairs = [orjson.loads(line) for line in zstandard.ZstdDecompressor().stream_reader(file).read().splitlines()]
     for least in (0.8, 0.85, 0.9):
-        true = [(places[p["a"]], places[p["b"]]) for p in pairs if p["jaccard"] >= least]
+        true = [(numbers[p["a"]], numbers[p["b"]]) for p in pairs if p["jaccard"] >= least]
         a, b = np.array(true, np.int64).reshape(-1, 2).T
-        together = np.count_nonzero(roots[a] == roots[b])
-        print(f"{together / max(1, len(a)):10.2%}  of {len(a):,d} pairs with a similarity >= {least} in one cluster")
+        joined = np.count_nonzero(roots[a] == roots[b])
+        print(f"{joined / max(1, len(a)):10.2%}  of {len(a):,d} pairs with a similarity >= {least} in one cluster")
 
 
 def print_precision(texts: Sequence[str], folder: Path) -> None:

@@ -3,30 +3,32 @@
     python scripts/bench_growth.py corpus/*.jsonl.zst --scales 1,4,16     whole builds of edited copies of a corpus
     python scripts/bench_growth.py --synthetic 1000000,10000000           dedup alone, of made-up documents
 
-Every copy has the duplicates that the corpus has, and none in another copy. CPU is that of the stages and of all processes,
-without the start; memory is that of all processes at one moment.
+Every copy has the duplicates that the corpus has, and none in another copy. CPU is that of all processes, without the start
+of a build; memory is what the kernel cannot drop, of all processes at one moment.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.bench import synthetic  # noqa: E402
-from scripts.bench.data import read_inputs  # noqa: E402
-from scripts.bench.growth import Growth, Peak, edit, watch  # noqa: E402
+from scripts.bench import synthetic
+from scripts.bench.data import read_inputs
+from scripts.bench.process import Peak, watch
+from scripts.bench.report import table
+
+BUILD = str(Path(__file__).resolve().with_name("build_shards.py"))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,49 +37,67 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scales", default="1,4,16", metavar="N,N", help="copies to build from (default: 1,4,16)")
     parser.add_argument("--synthetic", metavar="N,N", help="measure dedup alone, on so many made-up documents")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
-    parser.add_argument("--tokenizer", default="bytes", help="as for build_shards.py (default: bytes)")
     parser.add_argument("--rules", default="gopher", help="as for build_shards.py (default: gopher)")
     options = parser.parse_args(arguments)
-    if options.synthetic:
-        synthetic.measure(numbers(options.synthetic), options.workers)
-        return 0
-    if not options.inputs:
+    if not options.synthetic and not options.inputs:
         parser.error("give inputs, or --synthetic")
-    settings = ["--workers", str(options.workers), "--tokenizer", options.tokenizer, "--rules", options.rules]
-    scales, growth = numbers(options.scales), Growth()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = [folder / f"{number:03d}.jsonl" for number in range(max(scales))]
-        build([write_copy(options.inputs, 0, folder / "first.jsonl", 1)], folder / "warm", settings)  # compiles
-        start = build([folder / "first.jsonl"], folder / "start", settings)[0]
-        print(f"{start.cpu:12.1f}  seconds of CPU to start, {start.own / 1e6:,.0f} MB; the CPU is left out below")
-        for number, file in enumerate(files):
-            write_copy(options.inputs, number, file)
-            if number + 1 in scales:
-                peak, counts = build(files[: number + 1], folder / "out", settings)
-                growth.show(counts["read"], counts["kept"], peak._replace(cpu=peak.cpu - start.cpu))
+    sizes = sorted(map(int, (options.synthetic or options.scales).split(",")))
+    measured = synthetic.measure(sizes, options.workers) if options.synthetic else measure_builds(sizes, options)
+    rows = [
+        (f"{documents:,}", f"{kept / documents:.1%}", f"{peak.cpu / documents * 1e6:.1f}", f"{peak.memory / 1e6:,.0f}")
+        for documents, kept, peak in measured
+    ]
+    table("Growth", ("documents", "stay", "CPU a document, µs", "memory, MB"), rows)
     return 0
 
 
-def numbers(text: str) -> list[int]:
-    """Return the numbers of a list as ``1,4,16``."""
-    return sorted(map(int, text.split(",")))
+def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterator[tuple[int, int, Peak]]:
+    """Build from copies of the corpus; yield how many documents were read and kept, and what that took."""
+    settings = ["--workers", str(options.workers), "--tokenizer", "bytes", "--rules", options.rules]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first = folder / "first.jsonl"
+        first.write_bytes(orjson.dumps({"text": next(read_inputs(options.inputs)).text}))
+        for _ in range(2):  # the first one compiles
+            start = build([first], folder / "start", settings)[0]
+        files: list[Path] = []
+        for number in range(max(scales)):
+            files.append(write_copy(options.inputs, number, folder / f"{number:03d}.jsonl"))
+            if len(files) in scales:
+                peak, counts = build(files, folder / "out", settings)
+                yield counts["read"], counts["kept"], peak._replace(cpu=peak.cpu - start.cpu)
 
 
-def write_copy(inputs: Sequence[str], number: int, path: Path, most: int | None = None) -> Path:
-    """Write an edited copy of the corpus, or of its first documents."""
+def write_copy(inputs: Sequence[str], number: int, path: Path) -> Path:
     edited = edit(number)
     with open(path, "wb") as out:
-        for document in itertools.islice(read_inputs(inputs), most):
+        for document in read_inputs(inputs):
             line = {"id": f"{number}-{document.id}", "text": edited(document.text)}
             out.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     return path
 
 
+def edit(number: int) -> Callable[[str], str]:
+    """Return what makes of a text the one it is in a copy of the corpus: about every fourth word is there twice.
+
+    Which words depends on the words and the number alone, so that what is a duplicate in the corpus is one in its copy, and
+    no text is a near duplicate of its own in another copy. Copy 0 is the corpus.
+    """
+    if number == 0:
+        return lambda text: text
+    generator = random.Random(number)
+    twice = [generator.random() < 0.25 for _ in range(1024)]
+
+    def edited(text: str) -> str:
+        kinds = ((word, (31 * ord(word[0]) + 7 * ord(word[-1]) + len(word)) % 1024) for word in text.split())
+        return " ".join(f"{word} {word}" if twice[kind] else word for word, kind in kinds)
+
+    return edited
+
+
 def build(files: Sequence[Path], output: Path, settings: Sequence[str]) -> tuple[Peak, dict[str, Any]]:
     """Build in processes of its own; return what that took and the counts."""
-    script = str(ROOT / "scripts" / "build_shards.py")
-    peak = watch([sys.executable, script, *map(str, files), "--output", str(output), "--quiet", *settings])
+    peak = watch([sys.executable, BUILD, *map(str, files), "--output", str(output), "--quiet", *settings])
     counts = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["counts"]
     shutil.rmtree(output)
     return peak, counts

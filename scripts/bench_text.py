@@ -22,13 +22,12 @@ import numpy as np
 import torch
 import zstandard
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import pipeline  # noqa: E402
-from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
-from scripts.bench.data import BATCH, SEQ_LEN, TOKENS_PER_BATCH, read_lines, text_files, tokenizer_folder  # noqa: E402
-from scripts.bench.report import Report  # noqa: E402
+import pipeline
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from scripts.bench.data import BATCH, SEQ_LEN, TOKENS_PER_BATCH, read_lines, text_files, tokenizer_folder
+from scripts.bench.report import median, ratio, table
 
 ROUNDS, BATCHES = 7, 40
 SORTED = 300_000  # documents
@@ -40,19 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--texts", help="glob of .jsonl.zst files (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(argv)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     torch.set_num_threads(1)
-    report = Report(as_json=options.json)
     for part in options.parts or PARTS:
-        PARTS[part](options.directory, options.texts, report)
-    report.end()
+        PARTS[part](options.directory, options.texts)
     return 0
 
 
-def speed(directory: Path, texts: str | None, report: Report) -> None:
+def speed(directory: Path, texts: str | None) -> None:
     """Tokens a second of CPU, loader by loader in turn, and the padding of best fit."""
     files = text_files(directory, texts)
     tokenizer = load_tokenizer(tokenizer_folder(directory, files))
@@ -72,22 +68,21 @@ def speed(directory: Path, texts: str | None, report: Report) -> None:
         "read, parse and encode by Hugging Face": alone(files, tokenizer, slow=True),
     }
     rates = take_turns(loaders)
-    ours = rates["shardwright"]
-    rows = [(f"{ours / rate:.2f}", name, f"{rate:.1f}") for name, rate in rates.items()]
+    rows = [(ratio(rates["shardwright"], rate), name, median(rate, 1)) for name, rate in rates.items()]
     title = f"Text tokenized on the fly by {tokenizer.encoder}, one core"
-    report.table(title, ("shardwright is x", "loader", "Mtokens/s"), rows)
+    table(title, ("shardwright is x", "loader", "Mtokens/s"), rows)
     share = statistics.mean(float(np.mean(batch["labels"].numpy() != -100)) for batch in islice(fitted, 100))
-    report.note(f"best fit: {share:.2%} of places hold a token that counts")
+    print(f"\nbest fit: {share:.2%} of positions hold a token that counts")
 
 
-def shuffle(directory: Path, texts: str | None, report: Report) -> None:
+def shuffle(directory: Path, texts: str | None) -> None:
     """Pairs of neighbours in the stream that lie within 1% of sorted input, after parts of an epoch."""
     rows = [
         (f"{count}", kind, *(f"{share:.1%}" for share in near_pairs(sorted_files(directory, count, kind))))
         for count, kind in ((1, "jsonl.zst"), (32, "jsonl.zst"), (1, "jsonl"))
     ]
     heads = ("files", "kind", *(f"after {place:.0%}" for place in PLACES))
-    report.table(f"Near pairs of sorted text, {SORTED:,} documents of 1 kB: 2% is perfect", heads, rows)
+    table(f"Near pairs of sorted text, {SORTED:,} documents of 1 kB: 2% is perfect", heads, rows)
 
 
 def near_pairs(files: Sequence[str], neighbours: int = 512) -> list[float]:
@@ -137,8 +132,8 @@ def counted(stream: pipeline.Stream) -> Iterator[int]:
     return (int(batch["valid_tokens"]) for batch in stream)
 
 
-def take_turns(loaders: dict[str, Iterator[int]]) -> dict[str, float]:
-    """Return each loader's median rate over rounds in turn, in Mtokens per second of CPU."""
+def take_turns(loaders: dict[str, Iterator[int]]) -> dict[str, list[float]]:
+    """Return the rate of each loader in each round, in Mtokens per second of CPU; a first round is not counted."""
     rates: dict[str, list[float]] = {name: [] for name in loaders}
     for number in range(ROUNDS + 1):
         for name, loader in loaders.items():
@@ -147,7 +142,7 @@ def take_turns(loaders: dict[str, Iterator[int]]) -> dict[str, float]:
                 tokens += next(loader)
             if number:
                 rates[name].append(tokens / (time.process_time() - begin) / 1e6)
-    return {name: statistics.median(found) for name, found in rates.items()}
+    return rates
 
 
 PARTS = {"speed": speed, "shuffle": shuffle}

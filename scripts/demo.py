@@ -25,13 +25,12 @@ from pathlib import Path
 
 import orjson
 import zstandard
-from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
 STEPS, SAVE_EVERY, KILLED_AT = 60, 20, 30
 TOLERANCE = 1e-3  # sums of two ranks are rounded otherwise than those of one
-OWN_FILES = {"raw", "shards", "run", "whole.jsonl", "killed.jsonl", "losses.svg"}
+OWN_FILES = {"raw", "shards", "run"}
 TEXT_FILES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS", "README", "METADATA", "CHANGELOG")
 
 
@@ -43,62 +42,52 @@ def main(arguments: list[str] | None = None) -> int:
     if others or folder.is_file():
         parser.error(f"{folder} holds {', '.join(others[:5]) or 'a file'}: give a new directory, or a demo's own")
     shutil.rmtree(folder, ignore_errors=True)
-    began, shards, console = time.perf_counter(), folder / "shards", Console(highlight=False, width=100)
+    began, shards = time.perf_counter(), folder / "shards"
 
-    headline(console, "1  text", "Docstrings and comments of Python's library, and the papers of installed packages.")
+    headline("1  text", "Docstrings and comments of Python's library, and the papers of installed packages.")
     documents, size = write_corpus(folder / "raw")
-    console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of text, as {folder}/raw/*.jsonl.zst")
+    print(f"{documents:,} documents, {size / 1e6:.1f} MB of text, as {folder}/raw/*.jsonl.zst")
 
-    headline(
-        console,
-        "2  build",
-        "Filters, deduplicates, trains a tokenizer, and writes shards with a manifest and a report.",
-    )
+    headline("2  build", "Filters, deduplicates, trains a tokenizer, and writes shards with a manifest and a report.")
     build = ["--tokenizer", "train:8000", "--rules", "gopher", "--language", "en=0.3", "--val-fraction", "0.02"]
     run("build_shards.py", folder / "raw", "--output", shards, "--workers", "2", *build)
 
-    headline(console, "3  verify", "Recomputes every hash, checksum, count and index of the dataset.")
+    headline("3  verify", "Recomputes every hash, checksum, count and index of the dataset.")
     run("verify_shards.py", shards)
 
-    headline(console, "4  inspect", "What is in it.")
+    headline("4  inspect", "What is in it.")
     run("inspect_shards.py", shards)
 
-    headline(console, "5  train", f"A small GPT, {STEPS} steps on one process, never stopped.")
+    headline("5  train", f"A small GPT, {STEPS} steps on one process, never stopped.")
     training = [shards, "--steps", STEPS, "--eval-every", SAVE_EVERY, "--global-batch", 8, "--seq-len", 128]
     training += ["--layers", 2, "--width", 64, "--lr", 4e-3, "--device", "cpu", "--save-every", SAVE_EVERY]
     whole = losses(train(1, *training))
-    console.print(f"loss {whole[1]:.3f} at step 1, {whole[STEPS]:.3f} at step {STEPS}")
+    print(f"loss {whole[1]:.3f} at step 1, {whole[STEPS]:.3f} at step {STEPS}")
 
-    headline(
-        console, "6  kill", f"The same training under torchrun on 2 ranks, ended by SIGKILL after step {KILLED_AT}."
-    )
+    headline("6  kill", f"The same training under torchrun on 2 ranks, ended by SIGKILL after step {KILLED_AT}.")
     killed = losses(train(2, *training, "--checkpoint", folder / "run", kill_at=KILLED_AT))
     saved = sorted(path.name for path in (folder / "run").iterdir())
-    console.print(f"killed at step {max(killed)}; {folder}/run holds {', '.join(saved)}")
+    print(f"killed at step {max(killed)}; {folder}/run holds {', '.join(saved)}")
 
-    headline(console, "7  resume", "The same command again, on 1 rank instead of 2.")
+    headline("7  resume", "The same command again, on 1 rank instead of 2.")
     resumed = losses(train(1, *training, "--checkpoint", folder / "run"))
-    console.print(f"went on at step {min(resumed)}; loss {resumed[STEPS]:.3f} at step {STEPS}")
+    print(f"went on at step {min(resumed)}; loss {resumed[STEPS]:.3f} at step {STEPS}")
 
-    headline(console, "what was shown", "")
+    headline("what was shown")
     worst = max(abs(loss - whole[step]) for part in (killed, resumed) for step, loss in part.items())
-    plot(folder / "losses.svg", whole, {**killed, **resumed})
     if worst > TOLERANCE or set(killed) | set(resumed) != set(whole):
-        console.print(f"[bold red]the losses of the killed run differ by up to {worst:.6f}")
+        print(f"the losses of the killed run differ by up to {worst:.6f}")
         return 1
-    console.print(f"[bold green]the losses of both runs are equal, to {worst:.6f}, on 2 ranks and after the kill on 1")
-    console.print(f"{folder}/shards/report.html   what was dropped, and why")
-    console.print(f"{folder}/losses.svg           both curves")
-    console.print(f"{time.perf_counter() - began:.0f} s in all. Next, on text of your own:")
-    console.print("  python scripts/build_shards.py TEXT... --output shards --tokenizer train:32000")
-    console.print("  python scripts/train_gpt.py shards")
+    print(f"the losses of both runs are equal, to {worst:.6f}, on 2 ranks and after the kill on 1")
+    print(f"{folder}/shards/report.html   what was dropped, and why")
+    print(f"{time.perf_counter() - began:.0f} s in all. Next, on text of your own:")
+    print("  python scripts/build_shards.py TEXT... --output shards --tokenizer train:32000")
+    print("  python scripts/train_gpt.py shards")
     return 0
 
 
-def headline(console: Console, title: str, sentence: str) -> None:
-    console.rule(f"[bold]{title}")
-    if sentence:
-        console.print(f"[dim]{sentence}")
+def headline(title: str, sentence: str = "") -> None:
+    print(f"\n{f'── {title} ':─<100}", *([sentence] if sentence else []), sep="\n", flush=True)
 
 
 def run(script: str, *arguments: object) -> None:
@@ -144,26 +133,6 @@ def losses(lines: Iterator[str]) -> dict[int, float]:
             if "val_loss" in record:
                 print(f"  step {record['step']:3}  loss {record['loss']:.3f}  validation {record['val_loss']:.3f}")
     return found
-
-
-def plot(path: Path, whole: dict[int, float], stopped: dict[int, float]) -> None:
-    """Draw two curves of losses as an SVG."""
-    top, low = max(whole.values()), min(whole.values())
-
-    def points(curve: dict[int, float]) -> str:
-        scale = [(40 + 540 * step / STEPS, 20 + 240 * (top - loss) / (top - low)) for step, loss in curve.items()]
-        return " ".join(f"{x:.1f},{y:.1f}" for x, y in scale)
-
-    path.write_text(
-        f'''<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300" font-family="sans-serif" font-size="12">
-<rect width="600" height="300" fill="white"/>
-<polyline points="{points(whole)}" fill="none" stroke="#93c5fd" stroke-width="6"/>
-<polyline points="{points(stopped)}" fill="none" stroke="#1d4ed8" stroke-width="1.5" stroke-dasharray="5 3"/>
-<text x="40" y="290">step 1 to {STEPS}: wide, never stopped; dashed, killed on 2 ranks and resumed on 1</text>
-<text x="4" y="24">{top:.2f}</text><text x="4" y="264">{low:.2f}</text>
-</svg>
-'''
-    )
 
 
 def collect_documents() -> Iterator[dict[str, str]]:

@@ -3,11 +3,11 @@
     python scripts/train_gpt.py shards --preset tiny --steps 200
     python scripts/train_gpt.py raw/*.jsonl.zst --tokenizer bytes
     python scripts/train_gpt.py web=shards/web:0.7 wiki=https://host/shards/wiki:0.3 --preset 124M
-    torchrun --nproc-per-node 8 scripts/train_gpt.py shards --preset 350M --checkpoint run --log run.jsonl
+    torchrun --nproc-per-node 8 scripts/train_gpt.py shards --preset 350M --checkpoint run --log-file run.jsonl
 
 With ``--checkpoint DIRECTORY`` the same command goes on after a kill, Ctrl-C or SIGTERM. The global batch holds the same
 sequences on any number of ranks, so the losses are those of a run that was never stopped: exactly, on the same ranks of CPUs;
-within rounding elsewhere. A line of JSON for each step goes to stdout, or to ``--log`` with a line a second on the terminal.
+within rounding elsewhere. A line of JSON for each step goes to stdout, or to ``--log-file``; then stdout gets a line a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,13 +31,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import pipeline  # noqa: E402
-from pipeline.atomic import atomic_file  # noqa: E402
-
-CHECKPOINTS_KEPT = 2
+import pipeline
+from pipeline.atomic import atomic_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,24 +58,6 @@ PRESETS = {
 }
 
 
-class Block(nn.Module):
-    """Pre-norm causal self-attention and a four times wider MLP (Radford et al. 2019)."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = self.qkv(self.norm_attention(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm_mlp(x))  # type: ignore[no-any-return]
-
-
 class GPT(nn.Module):
     """A GPT with learned positions and tied embeddings: ids ``[batch, length]`` to logits over the vocabulary."""
 
@@ -87,26 +65,25 @@ class GPT(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, sizes.width)
         self.positions = nn.Embedding(sizes.seq_len, sizes.width)
-        self.blocks = nn.Sequential(*(Block(sizes.width, sizes.heads) for _ in range(sizes.layers)))
-        self.norm = nn.LayerNorm(sizes.width)
+        options: dict[str, Any] = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+        block = nn.TransformerEncoderLayer(sizes.width, sizes.heads, 4 * sizes.width, **options)
+        norm = nn.LayerNorm(sizes.width)
+        self.blocks = nn.TransformerEncoder(block, sizes.layers, norm, enable_nested_tensor=False)
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
-        return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+        length = ids.shape[1]
+        x = self.tokens(ids) + self.positions(torch.arange(length, device=ids.device))
+        causal = nn.Transformer.generate_square_subsequent_mask(length, device=ids.device)
+        return F.linear(self.blocks(x, causal, is_causal=True), self.tokens.weight)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add(
-        "data",
-        nargs="+",
-        metavar="WHAT",
-        help="a dataset directory, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes",
-    )
+    add("data", nargs="+", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
     add("--tokenizer", help="of raw text: a name, a path, a tokenizer.json (default: bytes)")
     add("--dtype-of-tokens", metavar="DTYPE", help="of an array.bin, as uint16")
     add("--vocab-size", type=int, help="of an array.bin (default: the tokenizer's)")
@@ -116,8 +93,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--preset", choices=PRESETS, default="tiny", help="sizes that the flags below change (default: tiny)")
     for name, kind in Preset.__annotations__.items():
         add(f"--{name.replace('_', '-')}", type=float if kind == "float" else int, help=argparse.SUPPRESS)
-    add("--steps", type=int, help="optimizer steps in all (default: 200)")
-    add("--epochs", type=int, help="passes over the data instead of steps")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=int, help="optimizer steps in all (default: 200)")
+    length.add_argument("--epochs", type=int, help="passes over the data instead of steps")
     add("--accumulate", type=int, default=1, help="parts in which a rank takes its share of a step (default: 1)")
     add("--weight-decay", type=float, default=0.1, help="of matrices (default: 0.1)")
     add("--dtype", choices=("bf16", "fp32"), help="of the arithmetic (default: bf16 on CUDA)")
@@ -126,18 +104,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
     add("--checkpoint", type=Path, metavar="DIRECTORY", help="where to go on from, and to save to")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--log", type=Path, help="file for a line of JSON each step")
+    add("--log-file", type=Path, metavar="FILE", help="where a line of JSON for each step goes (default: stdout)")
     options = parser.parse_args(arguments)
-    if options.steps and options.epochs:
-        parser.error("give --steps or --epochs, one of them")
-    given = {name: getattr(options, name) for name in Preset.__annotations__ if getattr(options, name) is not None}
-    options.sizes = replace(PRESETS[options.preset], **given)
+    changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
+    options.sizes = replace(PRESETS[options.preset], **changed)
     if options.sizes.width % options.sizes.heads:
         parser.error(f"--width {options.sizes.width} must be a multiple of --heads {options.sizes.heads}")
     return options
-
-
-# Data
 
 
 class Data(NamedTuple):
@@ -155,13 +128,13 @@ def open_data(options: argparse.Namespace) -> Data:
         return open_one(options.data if len(options.data) > 1 else options.data[0], options)
     if not all(named):
         raise SystemExit(f"error: a mix is NAME=WHAT:WEIGHT NAME=WHAT:WEIGHT, got {' '.join(options.data)}")
-    parts = {match[1]: (open_one(match[2], options), float(match[3])) for match in named if match}
-    weights = {name: weight for name, (_, weight) in parts.items()}
-    val = {name: data.val for name, (data, _) in parts.items() if data.val is not None}
+    weights = {match[1]: float(match[3]) for match in named if match}
+    parts = {match[1]: open_one(match[2], options) for match in named if match}
+    val = {name: data.val for name, data in parts.items() if data.val is not None}
     return Data(
-        pipeline.mix({name: data.train for name, (data, _) in parts.items()}, weights),
+        pipeline.mix({name: data.train for name, data in parts.items()}, weights),
         pipeline.mix(val, weights) if len(val) == len(parts) else None,
-        max(data.vocab_size for data, _ in parts.values()),
+        max(data.vocab_size for data in parts.values()),
     )
 
 
@@ -169,28 +142,27 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     """Open one dataset; its split ``val`` or a share of its documents is for validation."""
     settings = {"tokenizer": options.tokenizer, "dtype": options.dtype_of_tokens, "epochs": options.epochs}
     train: Any = pipeline.open_dataset(what, **settings)
-    if isinstance(train, pipeline.TextDataset) and options.tokenizer is None:
+    is_text = isinstance(train, pipeline.TextDataset)
+    if is_text and options.tokenizer is None and os.environ.get("RANK", "0") == "0":
         print(f"{what}: text, tokenized by its bytes; --tokenizer names another tokenizer", file=sys.stderr)
     vocab_size = options.vocab_size or train.vocab_size
     if vocab_size is None:
         raise SystemExit(f"error: {what} does not say how many ids there are; give --vocab-size")
-    val = None
-    if options.eval_every:
-        try:
-            val = pipeline.open_dataset(what, split="val", **settings)
-        except (pipeline.ManifestError, pipeline.ConfigError):  # no such split, or no splits at all
-            is_text = isinstance(train, pipeline.TextDataset)  # of which a share is known only once all of it is read
-            share = options.val_share if options.val_share is not None else 0.0 if is_text else 0.005
-            try:
-                if share:
-                    train, val = train.split(val=share)
-                    next(iter(val.pack(options.sizes.seq_len)))  # an error where nothing is held out
-            except pipeline.ConfigError as error:
-                raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
+    if not options.eval_every:
+        return Data(train, None, vocab_size)
+    try:
+        return Data(train, pipeline.open_dataset(what, split="val", **settings), vocab_size)
+    except (pipeline.ManifestError, pipeline.ConfigError):  # no such split, or no splits at all
+        default = 0.0 if is_text else 0.005  # a share of text is known only once all of it is read
+    share = default if options.val_share is None else options.val_share
+    if not share:
+        return Data(train, None, vocab_size)
+    try:
+        train, val = train.split(val=share)
+        next(iter(val.shuffle().pack(options.sizes.seq_len)))  # an error where nothing is held out
+    except pipeline.ConfigError as error:
+        raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
     return Data(train, val, vocab_size)
-
-
-# Training
 
 
 class Run:
@@ -199,19 +171,17 @@ class Run:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.sizes = options, options.sizes
         self.rank, self.ranks, self.device = start_ranks(options.device)
-        parts = self.ranks * options.accumulate
-        if self.sizes.global_batch % parts:
-            raise SystemExit(
-                f"error: --global-batch {self.sizes.global_batch} cannot be shared evenly by {self.ranks} ranks"
-                f" in {options.accumulate} parts; the next one that can is {-(-self.sizes.global_batch // parts) * parts}"
-            )
-        data = open_data(options)
-        rows = self.sizes.global_batch // self.ranks
-        self.stream = data.train.shuffle(seed=options.seed).pack(self.sizes.seq_len).batch(rows).to(self.device)
-        self.val = data.val
-        if self.val is not None:
-            self.val = self.val.pack(self.sizes.seq_len).batch(rows).to(self.device)
-        self.val_start = self.val.state_dict() if self.val is not None else {}
+        size, parts = self.sizes.global_batch, self.ranks * options.accumulate
+        if size % parts:
+            wanted = f"a multiple of {parts} (ranks x --accumulate), such as {size + -size % parts}"
+            raise SystemExit(f"error: --global-batch {size} must be {wanted}")
+        data, rows = open_data(options), size // self.ranks
+
+        def batches(dataset: pipeline.Stream) -> pipeline.Stream:
+            return dataset.shuffle(seed=options.seed).pack(self.sizes.seq_len).batch(rows).to(self.device)
+
+        self.stream = batches(data.train)
+        self.val = batches(data.val).take(options.val_batches) if data.val is not None else None
         self.vocab_size, self.step = data.vocab_size, 0
         self.steps = options.steps or (len(self.stream) if options.epochs else 200)
         torch.manual_seed(options.seed)
@@ -252,8 +222,7 @@ class Run:
         parts = zip(*(batch[key].chunk(self.options.accumulate) for key in ("input_ids", "labels")), strict=True)
         loss = torch.zeros((), device=self.device)
         for number, (ids, targets) in enumerate(parts, start=1):
-            last = number == self.options.accumulate
-            with self.model.no_sync() if self.ranks > 1 and not last else nullcontext():
+            with self.model.no_sync() if self.ranks > 1 and number < self.options.accumulate else nullcontext():
                 part = self.summed_loss(ids, targets) / labels
                 (part * self.ranks).backward()  # ranks take the mean of their gradients
             loss += part.detach()
@@ -269,11 +238,10 @@ class Run:
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
-        """Return the loss and the perplexity of the first batches of the validation data, the same ones each time."""
+        """Return the loss and the perplexity of the first batches of the validation data."""
         assert self.val is not None
-        self.val.load_state_dict(self.val_start)
         loss = labels = 0.0
-        for batch in islice(iter(self.val), self.options.val_batches):
+        for batch in self.val.loader(repeat=True):  # the same ones each time
             loss += float(self.summed_loss(batch["input_ids"], batch["labels"]))
             labels += float(batch["valid_tokens"])
         loss, labels = self.total(loss, labels)
@@ -285,15 +253,14 @@ class Run:
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
         if self.ranks > 1:
             dist.all_reduce(sums)
-        found: list[float] = sums.tolist()
-        return found
+        return list(sums.tolist())
 
     def progress(self) -> dict[str, Any]:
         """Return the speed of all ranks, the share of time that this one waited for data, and where the data stands."""
         stats = self.stream.stats()
         record = {"tokens_per_second": round(stats["tokens_per_second"] * self.ranks), "epoch": stats["epoch"]}
         record["waited_share"] = round(stats["waited_share"], 4)
-        sources = {name: round(each["served"], 4) for name, each in stats.get("sources", {}).items()}
+        sources = {name: round(source["served"], 4) for name, source in stats.get("sources", {}).items()}
         return record | ({"sources": sources} if sources else {})
 
     def save(self, directory: Path) -> None:
@@ -305,30 +272,29 @@ class Run:
         if self.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
             with atomic_file(directory / f"step-{self.step:09d}.pt") as file:
-                state = {"step": self.step, "sizes": asdict(self.sizes), "model": self.plain.state_dict()}
-                state |= {"optimizer": self.optimizer.state_dict(), "rng": torch.get_rng_state()}
-                torch.save({**state, "data": json.dumps(pipeline.merge_states(data))}, file)
-            for old in checkpoints(directory)[:-CHECKPOINTS_KEPT]:
+                state = {
+                    "step": self.step,
+                    "sizes": asdict(self.sizes),
+                    "data": json.dumps(pipeline.merge_states(data)),
+                }
+                state |= {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict()}
+                torch.save(state, file)
+            for old in sorted(directory.glob("step-*.pt"))[:-2]:
                 old.unlink()
 
     def load(self, directory: Path) -> None:
         """Go on from the last checkpoint, if there is one."""
-        if not (found := checkpoints(directory)):
+        if not (saved := sorted(directory.glob("step-*.pt"))):
             return
-        state = torch.load(found[-1], weights_only=True, map_location="cpu")
-        for name in ("layers", "heads", "width", "seq_len", "global_batch"):
-            if state["sizes"][name] != getattr(self.sizes, name):
-                flag, saved = f"--{name.replace('_', '-')}", state["sizes"][name]
-                raise SystemExit(f"error: {found[-1]} is of {flag} {saved}, not {getattr(self.sizes, name)}")
+        state = torch.load(saved[-1], weights_only=True, map_location="cpu")
+        for name, size in asdict(self.sizes).items():
+            if name != "lr" and state["sizes"][name] != size:
+                flag = f"--{name.replace('_', '-')}"
+                raise SystemExit(f"error: {saved[-1]} is of {flag} {state['sizes'][name]}, not {size}")
         self.stream.load_state_dict(json.loads(state["data"]))
         self.plain.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["rng"])
         self.step = state["step"]
-
-
-def checkpoints(directory: Path) -> list[Path]:
-    return sorted(directory.glob("step-*.pt"))
 
 
 def start_ranks(device: str | None) -> tuple[int, int, str]:
@@ -346,9 +312,8 @@ def start_ranks(device: str | None) -> tuple[int, int, str]:
 def learning_rate(step: int, steps: int, peak: float) -> float:
     """Linear warm-up over the first twentieth, then a cosine down to a tenth."""
     warm = max(1, steps // 20)
-    if step < warm:
-        return peak * (step + 1) / warm
-    return peak * (0.55 + 0.45 * math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+    cosine = math.cos(math.pi * max(0, step - warm) / max(1, steps - warm))
+    return peak * min((step + 1) / warm, 0.55 + 0.45 * cosine)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -358,27 +323,20 @@ def main(arguments: list[str] | None = None) -> int:
     def stop(number: int, frame: object) -> None:
         run.stopped = True  # at the end of the step, on all ranks
 
-    handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     shown = 0.0
-    try:
+    with options.log_file.open("a") if options.log_file else nullcontext(sys.stdout) as log:
         for record in run.train():
             if run.rank:
                 continue
-            line = json.dumps(record)
-            if options.log:
-                with options.log.open("a") as log:
-                    log.write(line + "\n")
-            if not (options.log and sys.stdout.isatty()):
-                print(line, flush=True)
-            elif time.monotonic() - shown >= 1 or record["step"] == run.steps:
+            print(json.dumps(record), file=log, flush=True)
+            if options.log_file and (time.monotonic() - shown >= 1 or record["step"] == run.steps):
                 shown = time.monotonic()
                 print("  ".join(f"{name} {value}" for name, value in record.items()), flush=True)
-        if run.stopped and run.rank == 0 and run.step < run.steps:
-            kept = f"; the same command goes on from {options.checkpoint}" if options.checkpoint else ""
-            print(f"stopped at step {run.step} of {run.steps}{kept}", file=sys.stderr)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    if run.stopped and run.rank == 0 and run.step < run.steps:
+        kept = f"; the same command goes on from {options.checkpoint}" if options.checkpoint else ""
+        print(f"stopped at step {run.step} of {run.steps}{kept}", file=sys.stderr)
     if dist.is_initialized():
         dist.barrier()  # a rank that leaves while another still talks to it may abort
         dist.destroy_process_group()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.cli.main import run_command
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command("try-rules", argv)
-
+main = partial(run_command, "try-rules")
 
 if __name__ == "__main__":
     sys.exit(main())

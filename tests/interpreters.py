@@ -117,7 +117,7 @@ def _forking() -> socket.socket:
 
 def serve() -> None:
     """Load the libraries and fork for each request. In the fork, run the script and return: the interpreter ends."""
-    for name in LOADED:
+    for name in (*LOADED, "torch._dynamo"):  # the latter is of optimizers and of DistributedDataParallel
         importlib.import_module(name)
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as asked:

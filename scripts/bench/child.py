@@ -4,15 +4,13 @@
 
 Keys of the request (all but ``data`` may be left out):
 
-    stream     a name of `STREAMS`, or of a loader of another library (default: packed)
+    data       a dataset; a list of datasets, which are mixed; with ``tokenizer``, files of text
+    stream     a name of `STREAMS`, or webdataset (default: packed)
     tokenizer  of raw text
-    cache      a directory for what is read from afar
-    s3         whether the url is read over the S3 protocol
+    val        the share of a split, of which both halves are read in turn
     index      the sequence index to resume at
-    epochs     of the dataset
-    rank, ranks, workers
     warm       seconds of batches that are not measured
-    seconds    that are measured; below 0: all batches
+    seconds    that are measured
     busy       whether a Python thread is always busy beside
     counts     url of a server whose counts are read
     began      when the parent started this process, by ``time.monotonic``
@@ -23,15 +21,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 SEQ_LEN, BATCH, DIGESTED = 2048, 32, 8
 STREAMS: dict[str, Callable[[Any], Any]] = {
     "packed": lambda shuffled: shuffled.pack(SEQ_LEN).batch(BATCH),
@@ -42,6 +43,22 @@ STREAMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def run_child(request: dict[str, Any], tree: Path = ROOT, **variables: str) -> dict[str, Any]:
+    """Return what a process measures that reads by the library of a checkout. Raises ``RuntimeError`` with its error."""
+    argument = json.dumps({**request, "began": time.monotonic()})
+    done = subprocess.run(
+        [sys.executable, __file__, argument],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tree), **variables},
+        cwd=tree,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-500:])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """Return what was measured."""
     if "build" in request:
@@ -49,24 +66,23 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
         pipeline.build(request["build"], request["data"], tokenizer="bytes", rules=(), val_fraction=0, workers=1)
         return {}
-    began, cpu = time.monotonic(), time.process_time()
+    began = time.monotonic()
     import torch
     import torch.utils.data
 
-    answer: dict[str, Any] = {"torch": time.monotonic() - began, "torch_cpu": time.process_time() - cpu}
     torch.set_num_threads(1)
     imported, imported_cpu = time.monotonic(), time.process_time()
     batches = loader(request)
-    digest, first = hashlib.sha256(), next(batches)
+    first = next(batches)
     now = time.monotonic()
-    answer |= {"first": now - imported, "first_cpu": time.process_time() - imported_cpu}
-    if "began" in request:
-        answer["start"] = now - request["began"] - answer["torch"]
+    answer: dict[str, Any] = {"first": now - imported, "first_cpu": time.process_time() - imported_cpu}
+    answer["start"] = now - request.get("began", began) - (imported - began)
     if "counts" in request:
-        answer["before_first"] = counts(request["counts"], now)
+        answer["before_first"] = counts(request["counts"])
     if "seconds" not in request:
         return answer
     if hasattr(first, "keys"):
+        digest = hashlib.sha256()
         for batch in [first, *islice(batches, DIGESTED - 1)]:
             digest.update(batch["input_ids"].numpy().tobytes())
         answer["digest"] = digest.hexdigest()
@@ -76,6 +92,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         pass
     if "counts" in request:
         counts(request["counts"])
+    from scripts.bench.process import memory
+
     began, count, most = time.perf_counter(), 0, memory()
     for number in timed(batches, request["seconds"]):
         count = number
@@ -90,42 +108,34 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 def loader(request: dict[str, Any]) -> Iterator[Any]:
     """Return the batches that a request asks for."""
     name, data = request.get("stream", "packed"), request["data"]
-    if name not in STREAMS:
+    if name == "webdataset":
         from scripts.bench import peers
 
-        made = peers.webdataset(data) if name == "webdataset" else getattr(peers, name)(data, request["cache"])
-        return iter(made)
+        return peers.webdataset(data)
     import pipeline
 
-    if request.get("s3"):
-        from scripts.bench import peers
-
-        data = peers.bucket(data)
-    options: dict[str, Any] = {"epochs": request["epochs"]} if "epochs" in request else {}
     if "tokenizer" in request:
-        source: Any = pipeline.TextDataset(data, request["tokenizer"], **options)
+        source: Any = pipeline.TextDataset(data, request["tokenizer"])
+    elif isinstance(data, list):
+        sources = {str(number): pipeline.ShardDataset(path) for number, path in enumerate(data)}
+        source = pipeline.mix(sources, dict.fromkeys(sources, 1.0))
     else:
-        if "://" in str(data):
-            options["cache_dir"] = request.get("cache")
-        source = pipeline.ShardDataset(data, **options)
+        source = pipeline.ShardDataset(data, cache_dir=None)
+    if "val" in request:
+        halves = [STREAMS[name](half.shuffle(seed=0)) for half in source.split(val=request["val"])]
+        return chain.from_iterable(zip(*halves, strict=False))
     stream = STREAMS[name](source.shuffle(seed=0))
-    if "rank" in request:
-        stream = stream.shard(request["rank"], request["ranks"])
     if "index" in request:
         stream.load_state_dict({**stream.state_dict(), "sequence_index": request["index"]})
-    if request.get("workers"):
-        from torch.utils.data import DataLoader
-
-        stream = DataLoader(stream, batch_size=None, num_workers=request["workers"])
     return iter(stream)
 
 
 def timed(batches: Iterator[Any], seconds: float) -> Iterator[int]:
-    """Take batches for so long, and count them; all of them where seconds are below 0."""
+    """Take batches for so long, and count them."""
     end = time.perf_counter() + seconds
     for number, _ in enumerate(batches, start=1):
         yield number
-        if seconds >= 0 and time.perf_counter() > end:
+        if time.perf_counter() > end:
             return
 
 
@@ -135,22 +145,14 @@ def spin() -> None:
         sum(range(1000))
 
 
-def counts(url: str, until: float | None = None) -> dict[str, int]:
-    """Return what the server counted since the last such request, up to a time of `time.monotonic`."""
-    limit = "" if until is None else f"?until={until}"
-    with urllib.request.urlopen(f"{url.rsplit('/', 1)[0]}/__counts__{limit}") as answer:
+def counts(url: str) -> dict[str, int]:
+    """Return what the server of a url counted since the last such request."""
+    with urllib.request.urlopen(f"{url.rsplit('/', 1)[0]}/__counts__") as answer:
         counted: dict[str, int] = json.load(answer)
     return counted
 
 
-def memory() -> float:
-    """Return the bytes of this process and its workers that the kernel cannot drop."""
-    from scripts.bench.process import memory_with_workers
-
-    return memory_with_workers().own
-
-
 if __name__ == "__main__":
-    # The library of another commit may come first in PYTHONPATH; the benches are always those beside this file.
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    # The library of another checkout may come first in PYTHONPATH; the benches are always those beside this file.
+    sys.path.append(str(ROOT))
     print(json.dumps(main(json.loads(sys.argv[1]))))

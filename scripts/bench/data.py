@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import io
 import os
-import sysconfig
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,22 +20,22 @@ from pipeline.shards.reader import Shard
 from pipeline.shards.writer import write_shard
 from pipeline.text.readers.reader import Document, Reader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from scripts.demo import write_corpus
 
 SEQ_LEN, BATCH = 2048, 32
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
 TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
-_FILES, _CHARACTERS = 6, 2_000  # of made texts
 
 
 def dataset(
-    directory: Path, *, shards: int, documents: int, median: int, copies: int = 1, group: int = 1 << 20, name: str = ""
+    directory: Path, *, shards: int, documents: int, median: int, copies: int = 1, group: int = 1 << 20
 ) -> Path:
     """Return a dataset of drawn tokens: ``documents`` in each shard, whose lengths are log-normal, as in web text.
 
     ``group`` tokens of neighbours share a member (0: one document a member). Each shard is listed ``copies`` times under other
     names (as hard links), so a large dataset takes less disk than it seems to.
     """
-    path = directory / (name or "shards") / f"{shards}x{copies}-{documents}-{median}-{group}"
+    path = directory / "shards" / f"{shards}x{copies}-{documents}-{median}-{group}"
     if (path / "manifest.json").exists():
         return path
     path.mkdir(parents=True, exist_ok=True)
@@ -72,22 +71,12 @@ def flat_tokens(path: Path) -> NDArray[np.uint16]:
 
 
 def text_files(directory: Path, texts: str | None) -> list[str]:
-    """Return the files of a glob; without one, made ones: pieces of the sources that this Python carries."""
+    """Return the files of a glob; without one, those of the demo's corpus."""
     if texts:
         return sorted(glob.glob(texts))
-    folder = directory / "texts"
-    paths = [folder / f"part-{number}.jsonl.zst" for number in range(_FILES)]
-    if not all(path.exists() for path in paths):
-        folder.mkdir(parents=True, exist_ok=True)
-        lines: list[list[bytes]] = [[] for _ in paths]
-        for number, source in enumerate(sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))):
-            text = source.read_text(encoding="utf-8", errors="ignore")
-            for begin in range(0, len(text), _CHARACTERS):
-                record = {"id": f"{number}-{begin}", "text": text[begin : begin + _CHARACTERS]}
-                lines[number % _FILES].append(orjson.dumps(record))
-        for path, written in zip(paths, lines, strict=True):
-            path.write_bytes(zstandard.compress(b"\n".join(written)))
-    return [str(path) for path in paths]
+    if not (directory / "texts").is_dir():
+        write_corpus(directory / "texts")
+    return sorted(map(str, (directory / "texts").iterdir()))
 
 
 def tokenizer_folder(directory: Path, files: Sequence[str]) -> Path:

@@ -2,42 +2,69 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import re
 import resource
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+_SECONDS = 0.02  # between two looks at the memory
 
-class Memory(NamedTuple):
-    """Bytes of memory of a process.
 
-    ``own`` is what the kernel cannot drop: anonymous and shared memory. ``proportional`` (PSS) counts the pages of mapped
-    files too. A page that n processes share counts as 1/n in both.
-    """
+class Peak(NamedTuple):
+    """What a command took: the most bytes of its processes at one moment, seconds of the clock, and of CPU."""
 
-    own: int
-    proportional: int
+    memory: int
+    seconds: float
+    cpu: float
 
 
 def cpu_seconds(*, own: bool) -> float:
     """Return the CPU seconds of the children of this process that have ended; with ``own``, those of this process too."""
     used = [resource.getrusage(who) for who in [resource.RUSAGE_CHILDREN, *[resource.RUSAGE_SELF] * own]]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def memory(pid: int | None = None) -> Memory:
-    """Return the memory of a process, this one by default. Raises ``OSError`` for one that has ended."""
-    text = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text()
-    sizes = {name: 1024 * int(size) for name, size in re.findall(r"^(Pss\w*): +(\d+) kB", text, re.M)}
-    return Memory(sizes.get("Pss_Anon", 0) + sizes.get("Pss_Shmem", 0), sizes.get("Pss", 0))
+def memory(pid: int | None = None) -> int:
+    """Return the bytes of a process and all that it started that the kernel cannot drop: anonymous and shared memory.
+
+    A page that n processes share counts as 1/n in each.
+    """
+    return sum(map(_memory, _tree(pid or os.getpid())))
 
 
-def memory_with_workers() -> Memory:
-    """Return the memory of this process and of those that it started by multiprocessing."""
-    pids = [None, *(child.pid for child in multiprocessing.active_children())]
-    own, proportional = zip(*map(memory, pids), strict=True)
-    return Memory(sum(own), sum(proportional))
+def _tree(pid: int) -> Iterator[int]:
+    """Yield a process and all that descend from it."""
+    yield pid
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
+                yield from _tree(int(child))
+    except OSError:  # it has ended meanwhile
+        return
+
+
+def _memory(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:  # it has ended
+        return 0
+    return sum(1024 * int(size) for size in re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB", text, re.M))
+
+
+def watch(command: Sequence[str]) -> Peak:
+    """Run a command to its end and return what it took; ``CalledProcessError`` where it fails."""
+    before, started, most = cpu_seconds(own=False), time.perf_counter(), 0
+    with subprocess.Popen(command) as process:
+        while process.poll() is None:
+            most = max(most, memory(process.pid))
+            time.sleep(_SECONDS)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, list(command))
+    return Peak(most, time.perf_counter() - started, cpu_seconds(own=False) - before)
 
 
 def bytes_read() -> int:

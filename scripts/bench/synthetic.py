@@ -13,24 +13,25 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipeline.builder.dedup.bands import buckets_for  # noqa: E402
-from pipeline.builder.dedup.row_files import Piece  # noqa: E402
-from pipeline.builder.dedup.union_find import write_clusters  # noqa: E402
-from pipeline.builder.engine.registry import open_engine  # noqa: E402
-from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup  # noqa: E402
-from scripts.bench.growth import Growth, watch  # noqa: E402
-from scripts.bench.process import cpu_seconds  # noqa: E402
+from pipeline.builder.dedup.bands import buckets_for
+from pipeline.builder.dedup.row_files import Piece
+from pipeline.builder.dedup.union_find import write_clusters
+from pipeline.builder.engine.registry import open_engine
+from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
+from scripts.bench.process import Peak, cpu_seconds, watch
 
 PIECE = 8_192  # documents of one file, as parts of a build have
 BANDS, ROWS = 14, 8
 
 
-def measure(sizes: Sequence[int], workers: int) -> None:
-    """Run dedup for each number of documents, in processes of its own, and print what it took. 0.7 kB of disk each."""
-    growth, hashes, signatures = Growth(), list[Piece](), list[Piece]()
+def measure(sizes: Sequence[int], workers: int) -> Iterator[tuple[int, int, Peak]]:
+    """Run dedup for each number of documents, in processes of its own; yield how many there are and stay, and what it took.
+
+    A document takes 0.7 kB of disk.
+    """
+    hashes, signatures = list[Piece](), list[Piece]()
     prepare_dedup()  # here, so that the first run does not compile
     with tempfile.TemporaryDirectory() as name:
         for number in range(-(-max(sizes) // PIECE)):
@@ -48,7 +49,7 @@ def measure(sizes: Sequence[int], workers: int) -> None:
             job.write(folder)
             peak = watch([sys.executable, __file__, str(folder), str(workers)])
             kept = int(np.count_nonzero(np.load(folder / "kind.npy") == 0))
-            growth.show(count, kept, peak._replace(cpu=float((folder / "cpu").read_text())))
+            yield count, kept, peak._replace(cpu=float((folder / "cpu").read_text()))
 
 
 def synthetic(number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -29,18 +29,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_a_stream_gives_the_batches_that_it_gave_from_the_start_resumed_and_through_workers(
+def test_a_stream_gives_the_batches_that_it_gave_from_the_start_resumed_through_workers_and_on_three_ranks(
     kind: str, folder: Path
 ) -> None:
     make, expected = STREAMS[kind], DIGESTS[kind]["one rank"]
     assert golden_streams.from_the_start(make, folder) == expected
     assert golden_streams.resumed(make, folder) == expected
     assert golden_streams.with_two_workers(make, folder) == expected
-
-
-@pytest.mark.parametrize("kind", STREAMS)
-def test_three_ranks_share_the_batches_as_they_did(kind: str, folder: Path) -> None:
-    assert golden_streams.on_three_ranks(STREAMS[kind], folder) == DIGESTS[kind]["three ranks"]
+    assert golden_streams.on_three_ranks(make, folder) == DIGESTS[kind]["three ranks"]
 
 
 @pytest.fixture(scope="module")

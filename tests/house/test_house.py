@@ -1,9 +1,10 @@
-"""No imports make circles, docstrings of folders list their files, and tests neither time nor patch."""
+"""Rooms keep their walls, imports make no circles, docstrings of folders list their files, tests neither time nor patch."""
 
 from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,6 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 # Imports
 
 
@@ -30,47 +27,49 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path, modules: set[str], *, types: bool = False) -> set[str]:
-    """Return the modules that a file imports, also inside functions; those for types alone, where ``types`` says so.
+MODULES = {module_name(path): path for path in FILES}
 
-    Of ``from a import b``, that is a.b where it is a module.
+
+@cache
+def imports(path: Path, *, types: bool) -> frozenset[str]:
+    """Return all that a file imports, also inside functions; for types alone, where ``types`` says so.
+
+    Of ``from a import b``, these are a and a.b.
     """
     parts = path.relative_to(ROOT).with_suffix("").parts
-    tree = parse(path)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     for_types = {id(inner) for node in tests for inner in ast.walk(node)}
-    found = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if id(node) in for_types and not types:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(parts[: len(parts) - node.level]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
             inner = {f"{module}.{alias.name}" for alias in node.names}
-            found |= inner & modules
-            if inner - modules:
-                found.add(module)
-    return found & modules
+            names |= inner if inner <= set(MODULES) else {module, *inner}
+    return frozenset(names)
 
 
-def circles(imports: dict[str, set[str]]) -> set[tuple[str, ...]]:
+def circles(graph: dict[str, set[str]]) -> set[tuple[str, ...]]:
     """Return the groups of modules each of which imports itself through the others."""
 
-    def reached(module: str) -> set[str]:
-        found: set[str] = set()
-        waiting = set(imports[module])
+    def reach(module: str) -> set[str]:
+        reached: set[str] = set()
+        waiting = set(graph[module])
         while waiting:
-            found |= waiting
-            waiting = {other for each in waiting for other in imports[each]} - found
-        return found
+            reached |= waiting
+            waiting = {other for name in waiting for other in graph[name]} - reached
+        return reached
 
-    reach = {module: reached(module) for module in imports}
+    reached = {module: reach(module) for module in graph}
     return {
-        tuple(sorted(other for other in reach[module] if module in reach[other]))
-        for module in imports
-        if module in reach[module]
+        tuple(sorted(other for other in reached[module] if module in reached[other]))
+        for module in graph
+        if module in reached[module]
     }
 
 
@@ -80,10 +79,9 @@ def test_circles_of_imports_are_found() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    modules = {module_name(path): path for path in FILES}
-    imports = {name: imported(path, set(modules)) for name, path in modules.items()}
-    assert sum(map(len, imports.values())) > len(modules)
-    assert circles(imports) == set()
+    graph = {name: set(imports(path, types=False) & MODULES.keys()) for name, path in MODULES.items()}
+    assert sum(map(len, graph.values())) > len(MODULES)
+    assert circles(graph) == set()
 
 
 def room_of(path: Path) -> str:
@@ -92,16 +90,38 @@ def room_of(path: Path) -> str:
 
 
 def test_rooms_import_each_other_in_one_direction_even_for_types() -> None:
-    modules = {module_name(path): path for path in FILES}
-    imports: dict[str, set[str]] = {}
-    for name, path in modules.items():
+    graph: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
         # The face of a folder of rooms names what lies above it; nothing but users and its commands go through it.
         own = f"{name}.__init__" if path.name == "__init__.py" and room_of(path) == name else room_of(path)
-        rooms = {room_of(modules[other]) for other in imported(path, set(modules), types=True)}
-        imports.setdefault(own, set()).update(rooms - {own})
-    for room in {other for rooms in imports.values() for other in rooms}:
-        imports.setdefault(room, set())
-    assert circles(imports) == set()
+        rooms = {room_of(MODULES[other]) for other in imports(path, types=True) & MODULES.keys()}
+        graph.setdefault(own, set()).update(rooms - {own})
+    for room in {other for rooms in graph.values() for other in rooms}:
+        graph.setdefault(room, set())
+    assert circles(graph) == set()
+
+
+NO_BUILD = "pipeline.builder pipeline.cli scripts"
+WALLS = {
+    "pipeline/objects": "pipeline.shards pipeline.stream pipeline.text filters torch numpy " + NO_BUILD,
+    "pipeline/shards": "pipeline.stream pipeline.text filters torch numba pipeline.compiling " + NO_BUILD,
+    "pipeline/text": "pipeline.stream torch " + NO_BUILD,
+    "pipeline/builder": "pipeline.stream pipeline.cli scripts torch",
+    "pipeline/stream": "numba pipeline.compiling " + NO_BUILD,
+    "pipeline/stream/data": " ".join(
+        f"pipeline.stream.{room}" for room in "assemble batch indexed iteration sequential windows".split()
+    ),
+    "pipeline/cli": "pipeline.stream scripts torch",
+    "filters": "pipeline.stream torch " + NO_BUILD,
+}
+
+
+@pytest.mark.parametrize("room", WALLS)
+def test_no_room_imports_what_lies_behind_its_walls(room: str) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        names = imports(path, types=True)
+        crossed = {name for name in names for wall in WALLS[room].split() if f"{name}.".startswith(f"{wall}.")}
+        assert not crossed, relative(path)
 
 
 # Maps
@@ -109,7 +129,7 @@ def test_rooms_import_each_other_in_one_direction_even_for_types() -> None:
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=relative)
 def test_the_docstring_of_a_room_names_each_of_its_files_and_folders_and_nothing_else(folder: Path) -> None:
-    written = ast.get_docstring(parse(folder / "__init__.py")) or ""
+    written = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     files = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
     folders = {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
     # A line of the map begins with names, ahead of two spaces.
@@ -128,10 +148,8 @@ def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> No
 
 def test_no_test_reads_a_clock_of_its_own_to_judge_speed() -> None:
     clocks = re.compile(r"\b(process_time|perf_counter|thread_time)\(")
-    held = {path.name for path in TESTS if clocks.search(path.read_text())}
-    assert held == {"cost.py"}, (
-        "timings depend on the machine; growth is told by tests/cost.py, speed by scripts/bench_*.py"
-    )
+    timed = {path.name for path in TESTS if clocks.search(path.read_text())}
+    assert timed == {"cost.py"}, "timings depend on the machine; tests/cost.py tells growth, scripts/bench_*.py speed"
 
 
 def test_tests_pass_parameters_and_patch_nothing_of_the_package() -> None:

@@ -1,8 +1,7 @@
-"""The rooms: streaming loads nothing that only building needs, and neither side enters the other."""
+"""What an import loads: streaming nothing that only building needs, a name of the package nothing heavy."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +24,9 @@ def loaded_after(code: str) -> set[str]:
     return set(run.stdout.split())
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    loaded = loaded_after("import pipeline")
-    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
+@pytest.mark.parametrize("code", ["", "pipeline.errors.ConfigError\npipeline.StateError"])
+def test_importing_the_package_and_its_errors_loads_nothing_heavy(code: str) -> None:
+    assert loaded_after(f"import pipeline\n{code}").isdisjoint({*HEAVY.split(), "torch", "numpy"})
 
 
 def test_every_error_class_is_a_name_of_the_package_and_every_name_is_there() -> None:
@@ -47,31 +46,24 @@ for name in pipeline.__all__:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_error_tree_loads_nothing_heavy() -> None:
-    loaded = loaded_after("import pipeline\npipeline.errors.ConfigError\npipeline.StateError")
-    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
-
-
 def test_loops_that_are_compiled_already_load_numba_without_its_libraries_and_extensions() -> None:
-    rooms = ("builder.dedup.kernels",)
-    names = [f"pipeline.{each}" for each in rooms] + ["filters.compiled.scan"]
-    code = f"import torch, {', '.join(names)}"
+    code = "import pipeline.builder.dedup.kernels, filters.compiled.scan"
     loaded_after(code)  # they are compiled, unless they were
     assert loaded_after(code).isdisjoint({"numba.np.arraymath", "numba.np.npyimpl"})
 
 
 def test_streaming_loads_nothing_that_only_building_needs(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [make_documents(9)])
-    # torch, pyarrow and orjson, which streaming needs, may load others that are installed; ours are those they do not load.
+    # torch, pyarrow and orjson, which streaming needs, may load others that are installed; these do not count.
     loaded = loaded_after(
         f"""
 import torch, torch.utils.data, torch.distributed, pyarrow, orjson
-theirs = set(sys.modules)
+before = set(sys.modules)
 import pipeline
 stream = pipeline.ShardDataset({str(tmp_path / "data")!r}).shuffle().pack(8, boundaries=True).batch(2)
 next(iter(stream))
 stream.load_state_dict(stream.state_dict())
-for name in theirs: sys.modules.pop(name)
+for name in before: sys.modules.pop(name)
 """
     )
     assert "pipeline.stream.datasets" in loaded
@@ -93,69 +85,3 @@ assert pipeline.Manifest and pipeline.build
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr.startswith(f"pipeline.{name} needs torch, which is not installed: pip install torch.")
-
-
-def imports_of(path: Path) -> set[str]:
-    """All modules that a file imports anywhere, absolute."""
-    package = path.relative_to(ROOT).with_suffix("").parts
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level]) if node.level else ""
-            module = ".".join(part for part in (base, node.module) if part)
-            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    return found
-
-
-@pytest.mark.parametrize(
-    ("room", "forbidden"),
-    [
-        (
-            "pipeline/objects",
-            (
-                "pipeline.shards",
-                "pipeline.stream",
-                "pipeline.builder",
-                "pipeline.cli",
-                "pipeline.text",
-                "filters",
-                "torch",
-                "numpy",
-            ),
-        ),
-        (
-            "pipeline/shards",
-            (
-                "pipeline.stream",
-                "pipeline.builder",
-                "pipeline.cli",
-                "pipeline.text",
-                "filters",
-                "torch",
-                "scripts",
-                "numba",
-                "pipeline.compiling",
-            ),
-        ),
-        ("pipeline/text", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
-        ("pipeline/builder", ("pipeline.stream", "pipeline.cli", "torch", "scripts")),
-        (
-            "pipeline/stream/data",
-            tuple(
-                f"pipeline.stream.{room}"
-                for room in ("assemble", "batch", "indexed", "iteration", "sequential", "windows")
-            ),
-        ),
-        ("pipeline/stream", ("pipeline.builder", "pipeline.cli", "scripts", "numba", "pipeline.compiling")),
-        ("pipeline/cli", ("pipeline.stream", "torch", "scripts")),
-        ("filters", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
-    ],
-)
-def test_no_room_imports_what_lies_behind_its_walls(room: str, forbidden: tuple[str, ...]) -> None:
-    for path in (ROOT / room).rglob("*.py"):
-        crossed = {
-            name for name in imports_of(path) for wall in forbidden if name == wall or name.startswith(wall + ".")
-        }
-        assert not crossed, f"{path.relative_to(ROOT)} imports {sorted(crossed)}"

@@ -17,7 +17,7 @@ from tests.corpus import write_inputs
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pipeline", "filters")
 SHADOW = "raise SystemExit('this is a file of the user, not of shardwright')\n"
-FLAGS = ("--tokenizer", "bytes", "--rules", "gopher_quality", "--workers", "2", "--quiet")
+FLAGS = ("--tokenizer", "bytes", "--rules", "gopher_quality", "--workers", "1", "--quiet")
 FIRST_BATCH = """
 import pipeline
 stream = pipeline.ShardDataset("shards").shuffle(seed=0).pack(64).batch(4)
@@ -27,7 +27,9 @@ print(pipeline.__file__, tuple(next(iter(stream))["input_ids"].shape))
 
 def execute(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | variables
-    environment["NUMBA_OPT"] = "1"  # a fresh installation compiles its loops first: half as long, unoptimised
+    environment["NUMBA_DISABLE_JIT"] = (
+        "1"  # a fresh installation would compile its loops, for longer than all else takes
+    )
     return subprocess.run(
         [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -67,7 +69,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     """A folder of the user with raw text, and with a module and a package that are named as the package's are."""
-    write_inputs(tmp_path, 60)
+    write_inputs(tmp_path, 20)
     (tmp_path / "filters").mkdir()
     (tmp_path / "filters/__init__.py").write_text(SHADOW)
     (tmp_path / "pipeline.py").write_text(SHADOW)
@@ -75,24 +77,21 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
-    found = set(zipfile.ZipFile(wheel).namelist())
+    held = set(zipfile.ZipFile(wheel).namelist())
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
     wanted = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
-    assert "filters/presets/gopher.toml" in wanted
-    assert wanted - found == set()
+    assert wanted > {"filters/presets/gopher.toml", "pipeline/py.typed", "filters/py.typed"}
+    assert wanted - held == set()
 
 
 def test_the_installed_command_builds_and_verifies_beside_a_pipeline_py_and_a_filters_folder_of_the_user(
     environment: Path, elsewhere: Path
 ) -> None:
-    inputs = sorted(str(path) for path in elsewhere.glob("*") if path.suffix in (".jsonl", ".zst"))
-    built = execute(environment / "shardwright", "build", *inputs, "--output", "shards", *FLAGS, cwd=elsewhere)
-    assert (built.returncode, built.stderr) == (0, "")
-    verified = execute(environment / "shardwright", "verify", "shards", cwd=elsewhere)
-    assert (verified.returncode, verified.stderr) == (0, "")
-    assert verified.stdout.startswith("no problem in ")
-    shown = execute(environment / "shardwright", "inspect", "shards", "--document", "0", cwd=elsewhere)
-    assert (shown.returncode, shown.stderr) == (0, "")
+    inputs = sorted(elsewhere.glob("*.jsonl*"))
+    for arguments in (["build", *inputs, "--output", "shards", *FLAGS], ["verify", "shards"]):
+        done = execute(environment / "shardwright", *arguments, cwd=elsewhere)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no problem in ")
     # A training script of the user lies in another folder: beside a pipeline.py it would import that one.
     script = elsewhere / "training" / "train.py"
     script.parent.mkdir()
@@ -108,9 +107,9 @@ def test_a_filters_folder_in_the_current_directory_does_not_stand_for_the_packag
 ) -> None:
     (elsewhere / "pipeline.py").unlink()  # Python runs that one for `python -m pipeline`, whatever is installed
     sample = next(elsewhere.glob("*.jsonl"))
-    tried = execute(environment / "python", "-m", "pipeline", "try-rules", sample, "--limit", "9", cwd=elsewhere)
+    tried = execute(environment / "python", "-m", "pipeline", "try-rules", sample, "--limit", "4", cwd=elsewhere)
     assert tried.returncode == 0, tried.stderr
-    assert tried.stdout.startswith("9 documents: ")
+    assert tried.stdout.startswith("4 documents: ")
 
 
 def test_a_folder_of_the_user_that_comes_first_is_named_with_its_cure(environment: Path, elsewhere: Path) -> None:

@@ -1,120 +1,112 @@
-"""The benches run, on little data."""
+"""The benches run, on little data, and measure what they say."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from scripts import bench_build, bench_stream
+from pipeline.builder.dedup.minhash import shingles
+from scripts import bench_build, bench_growth, bench_stream
 from scripts.bench import child
-from scripts.bench.commits import ROOT, worktree
-from scripts.bench.remote import certificate, run_child, serving
-from scripts.bench.report import Report
+from scripts.bench.process import watch
+from scripts.bench.remote import certificate, serving
+from scripts.bench.synthetic import PIECE, synthetic
 from tests.corpus import english
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    folder = tmp_path / "repository"
-    folder.mkdir()
-
-    def git(*arguments: str) -> None:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
-
-    git("init", "--quiet")
-    for text in ("old", "new"):
-        (folder / "file").write_text(text)
-        git("add", "file")
-        git("commit", "--quiet", "--message", text)
-    return folder
+linux = pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells the memory of processes"
+)
 
 
-def worktrees(repository: Path) -> list[str]:
-    command = ["git", "-C", str(repository), "worktree", "list"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-
-
-def test_a_worktree_holds_the_files_of_its_commit_and_is_gone_afterwards(repository: Path) -> None:
-    with worktree("HEAD~1", repository) as tree:
-        assert (tree / "file").read_text() == "old"
-        assert len(worktrees(repository)) == 2
-    assert (repository / "file").read_text() == "new"
-    assert not tree.exists()
-    assert len(worktrees(repository)) == 1
-
-
-def test_a_worktree_is_gone_after_an_interrupt_too(repository: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), worktree("HEAD", repository) as tree:
-        raise KeyboardInterrupt
-    assert not tree.exists()
-    assert len(worktrees(repository)) == 1
-
-
-def test_a_commit_that_is_not_there_is_named(repository: Path) -> None:
-    with pytest.raises(SystemExit, match="no-such-commit"), worktree("no-such-commit", repository):
-        pytest.fail("there is no such commit")
-    assert len(worktrees(repository)) == 1
-
-
+@linux
 def test_a_child_measures_every_stream_by_public_names(tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "a.jsonl", make_texts(3_000))
     data = str(tmp_path / "data")
     assert child.main({"build": [str(texts)], "data": data}) == {}
-    for name in child.STREAMS:
-        measured = child.main({"stream": name, "data": data, "seconds": 0.01, "warm": 0.0})
-        assert measured["batches"] > 0, name
-        assert min(measured[key] for key in ("first", "seconds", "memory")) > 0
+    requests = [{"stream": name, "data": data} for name in child.STREAMS]
+    requests += [{"data": data, "val": 0.5}, {"data": [data, data]}, {"data": [str(texts)], "tokenizer": "bytes"}]
+    for request in requests:
+        measured = child.main({**request, "seconds": 0.01, "warm": 0.0})
+        assert min(measured[key] for key in ("batches", "first", "seconds", "memory")) > 0, request
         assert len(measured["digest"]) == 64
-    again = [child.main({"data": data, "seconds": 0.0, "warm": 0.0})["digest"] for _ in range(2)]
-    assert again[0] == again[1]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_server_is_read_over_https_and_counts_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dataset(tmp_path / "data", [make_documents(3_000, longest=300)])
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate()))
+    size = (tmp_path / "data" / "train-000000.tar").stat().st_size
+    for tls in (False, True):
+        with serving(tmp_path / "data", tls=tls) as url:
+            measured = child.main({"data": url, "counts": url, "seconds": 0.1, "warm": 0.0, "stream": "stored width"})
+        assert size / 2 < measured["before_first"]["bytes"] + measured["after"]["bytes"] < 2 * size
 
 
 def test_a_child_that_fails_gives_its_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=str(tmp_path)):
-        run_child({"data": str(tmp_path / "none")}, ROOT)
+        child.run_child({"data": str(tmp_path / "none")})
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_the_server_is_read_over_https_and_counts_its_bytes(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", [make_documents(3_000, longest=300)])
-    for tls in (False, True):
-        with serving(tmp_path / "data", tls=tls) as url:
-            request = {"data": url, "counts": url, "seconds": 0.1, "warm": 0.0, "stream": "stored width"}
-            measured = run_child(request, ROOT, SSL_CERT_FILE=str(certificate()))
-        size = (tmp_path / "data" / "train-000000.tar").stat().st_size
-        assert size / 2 < measured["before_first"]["bytes"] + measured["after"]["bytes"] < 2 * size
+def test_a_part_that_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        bench_stream.main(["sped"])
+    assert "no part 'sped'; there are speed" in capsys.readouterr().err
+
+
+@linux
+def test_the_memory_of_all_processes_counts_at_one_moment() -> None:
+    hold = "import sys, time; data = bytearray({0} << 20); time.sleep({1})"
+    started = f"subprocess.Popen([sys.executable, '-c', {hold.format(100, 1.5)!r}])"
+    peak = watch([sys.executable, "-c", f"import subprocess; {hold.format(50, 0)}; {started}.wait()"])
+    assert 150 < peak.memory / 2**20 < 200
+    assert peak.seconds > 1.5
+    with pytest.raises(subprocess.CalledProcessError):
+        watch([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def similarity(first: str, second: str) -> float:
+    one, other = set(shingles(first)), set(shingles(second))
+    return len(one & other) / len(one | other)
+
+
+def test_copies_keep_their_duplicates_and_are_none_of_each_other() -> None:
+    texts = [english(1, 40), english(1, 40) + " and more"]
+    copies = [[bench_growth.edit(number)(text) for text in texts] for number in range(9)]
+    assert copies[0] == texts
+    for number, (first, second) in enumerate(copies):
+        assert similarity(first, second) > 0.9
+        assert all(similarity(first, other) < 0.5 for other, _ in copies[:number])
+
+
+@linux
+def test_the_bench_of_dedup_alone_finds_the_duplicates_that_it_made(capfd: pytest.CaptureFixture[str]) -> None:
+    hashes, signatures = (np.concatenate(rows) for rows in zip(*map(synthetic, range(2)), strict=True))
+    same = (hashes[:PIECE] == hashes[PIECE:]).all(axis=1)
+    near = (signatures[:PIECE] == signatures[PIECE:]).mean(axis=1) > 0.85
+    made = 1 - np.count_nonzero(same | near) / len(hashes)
+    assert 0.06 < same.mean() < 0.1
+    assert bench_growth.main(["--synthetic", f"{PIECE},{2 * PIECE}", "--workers", "1"]) == 0
+    rows = re.findall(r"\| ([\d,]+) +\| ([\d.]+)% ", capfd.readouterr().out)
+    assert rows[0] == (f"{PIECE:,}", "100.0")
+    assert float(rows[1][1]) == pytest.approx(100 * made, abs=0.5)
 
 
 @pytest.mark.nightly
-def test_the_bench_of_builds_shows_ratios_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(k)}) + "\n" for k in range(60)))
-    flags = ["--rounds", "1", "--workers", "1", "--vocab-size", "300", "--json"]
+@linux
+def test_the_benches_of_builds_print_their_tables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"id": str(k), "text": english(k % 30, 10)}) + "\n" for k in range(40)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    assert bench_growth.main([str(tmp_path / "in.jsonl"), "--scales", "1,2", "--rules", "none"]) == 0
+    assert re.search(r"\| 80 +\| 75\.0%", capfd.readouterr().out)
+    flags = ["--rounds", "1", "--workers", "1", "--vocab-size", "300"]
     assert bench_build.main([str(tmp_path / "in.jsonl"), *flags]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
-    assert table["rows"][0][""].startswith("x the CPU of reading")
-    assert table["rows"][0]["median"] > 1
-
-
-def test_tables_become_one_json_object_with_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for as_json in (True, False):
-        report = Report(as_json=as_json)
-        report.table("title", ("name", "share"), [("a", "50%")])
-        report.end()
-    shown = capsys.readouterr().out
-    assert '"share": 0.5' in shown
-    assert "| a    | 50%   |" in shown
-
-
-def test_parts_and_another_commit_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        bench_stream.main(["speed", "--against", "HEAD"])
-    assert "--against takes no parts" in capsys.readouterr().err
+    assert re.search(r"\| documents/s +\| [\d.]+ ", capfd.readouterr().out)

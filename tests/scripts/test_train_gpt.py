@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -69,12 +69,16 @@ def url(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Any:
+def as_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread, so that sums are rounded alike; the handlers of signals as they were."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    threads = torch.get_num_threads()
+    threads, signals = torch.get_num_threads(), (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.getsignal(number) for number in signals]
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+    for number, handler in zip(signals, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 def records_of(output: str, key: str = "loss") -> dict[int, float]:
@@ -115,44 +119,66 @@ def test_a_killed_run_goes_on_with_the_same_losses(
     assert train(capsys, *what, *checkpoint) == {}  # a run that is done takes no step more
 
 
-def test_a_run_goes_on_from_two_ranks_to_one_and_back(
+def wait_for_step(log: Path, step: int) -> None:
+    deadline = time.monotonic() + 120
+    while not log.exists() or log.read_text().count("\n") < step:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def run_ranks(ranks: int, stop_after: int | None, log: Path, *arguments: str) -> None:
+    """Train on some ranks; send one of them SIGTERM after a step."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    processes = []
+    for rank in range(ranks):
+        variables = {**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
+        processes.append(interpreters.Interpreter(SCRIPT, *arguments, stdout=2, stderr=2, variables=variables))
+    if stop_after:
+        wait_for_step(log, stop_after)
+        processes[-1].kill(signal.SIGTERM)  # all ranks end where one is told to
+    assert [process.wait() for process in processes] == [0] * ranks
+
+
+def test_a_run_on_text_goes_on_from_two_ranks_to_one_and_back(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    what = [str(folder / "data"), "--checkpoint", str(tmp_path / "run")]
-    whole = train(capsys, what[0])
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT]
-    losses: dict[int, float] = {}
-    for ranks, after in ((2, 5), (1, 10), (2, STEPS)):
-        arguments = [*what, *SIZES, "--accumulate", str(3 - ranks)]
-        if after < STEPS:  # the schedule is of all steps, so each part ends by a signal
-            arguments = [*arguments, "--log", str(tmp_path / f"{after}.jsonl")]
-        command = [*(torchrun if ranks == 2 else [sys.executable, SCRIPT]), *arguments]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                losses |= records_of(line)
-                if after < STEPS and losses and max(losses) >= after:
-                    process.send_signal(signal.SIGTERM)
-                    after = STEPS
-            assert process.stderr is not None
-            errors = process.stderr.read()
-        assert process.returncode == 0 or ranks == 2, errors  # torchrun ends with the signal's status
+    what, log = [*(argument.format(folder) for argument in SOURCES["text"]), *SIZES, "--steps", "9"], tmp_path / "log"
+    assert train_gpt.main(what) == 0
+    whole = records_of(capsys.readouterr().out)
+    for ranks, stop_after in ((2, 3), (1, 6), (2, None)):
+        flags = ["--checkpoint", str(tmp_path / "run"), "--log-file", str(log), "--accumulate", str(3 - ranks)]
+        run_ranks(ranks, stop_after, log, *what, *flags)
+    losses = records_of(log.read_text())
+    assert list(losses) == list(range(1, 10))
+    assert losses == pytest.approx(whole, abs=1e-4)
+
+
+def test_torchrun_passes_sigterm_on_and_the_same_command_goes_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what, log = [str(folder / "data")], tmp_path / "log"
+    flags = ["--checkpoint", str(tmp_path / "run"), "--log-file", str(log)]
+    torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
+    process = subprocess.Popen([sys.executable, *torchrun, SCRIPT, *what, *SIZES, *flags], stderr=subprocess.DEVNULL)
+    wait_for_step(log, 5)
+    process.terminate()
+    process.wait()
+    train(capsys, *what, *flags)
+    losses = records_of(log.read_text())
     assert list(losses) == list(range(1, STEPS + 1))
-    for step, loss in losses.items():
-        assert loss == pytest.approx(whole[step], abs=1e-4), step
+    assert losses == pytest.approx(train(capsys, *what), abs=1e-4)
 
 
 def test_ctrl_c_ends_a_run_after_its_step_with_a_checkpoint(folder: Path, tmp_path: Path) -> None:
-    arguments = [*SIZES, "--steps", "100000", "--checkpoint", str(tmp_path / "run"), "--log", str(tmp_path / "log")]
-    with (tmp_path / "err").open("w+") as err, (tmp_path / "out").open("w") as out:
-        process = interpreters.Interpreter(
-            SCRIPT, folder / "data", *arguments, stdout=out.fileno(), stderr=err.fileno()
-        )
-        while not (tmp_path / "log").exists() or (tmp_path / "log").read_text().count("\n") < 3:
-            time.sleep(0.02)
+    log = tmp_path / "log"
+    flags = ["--steps", "100000", "--checkpoint", str(tmp_path / "run"), "--log-file", str(log)]
+    with (tmp_path / "err").open("w+") as err:
+        process = interpreters.Interpreter(SCRIPT, folder / "data", *SIZES, *flags, stdout=2, stderr=err.fileno())
+        wait_for_step(log, 3)
         process.kill(signal.SIGINT)
         assert process.wait() == 0
-    last = max(records_of((tmp_path / "log").read_text()))
+    last = max(records_of(log.read_text()))
     assert (tmp_path / "run" / f"step-{last:09d}.pt").exists()
     assert "the same command goes on from" in (tmp_path / "err").read_text()
 
@@ -183,7 +209,7 @@ def test_validation_is_on_the_split_val_and_training_on_train_alone(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{0}/data", "--global-batch", "8", "--accumulate", "3"], "--global-batch 8 cannot be shared evenly by 1"),
+        (["{0}/data", "--global-batch", "8", "--accumulate", "3"], "--global-batch 8 must be a multiple of 3"),
         (["{0}/array.bin"], "give their dtype, such as uint16"),
         (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--eval-every", "0"], "give --vocab-size"),
         (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "9", "--eval-every", "0"], "beyond a vocabulary of 9"),
