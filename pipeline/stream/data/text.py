@@ -42,7 +42,6 @@ class TextData:
     counted = False
     live = False
     default_lanes = 1  # of an indexed stream, which text never is
-    name = ""
     split = "text"
 
     def __init__(
@@ -138,7 +137,7 @@ class TextData:
         return kept
 
     def fingerprints(self) -> dict[str, str]:
-        return {self.name: self.fingerprint}
+        return {"": self.fingerprint}
 
     def sizes(self) -> str:
         return f"{len(self.files):,} files, {self.bytes:,} bytes of text"
@@ -177,6 +176,8 @@ class TextData:
     def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
         """Return how long the windows of so many lanes are; in a mix, ``sources`` have windows."""
         size = 0 if config.seed is None else WINDOW_BYTES // (lanes * sources)
+        if self.encoder.encoder == "bytes":
+            size //= 2  # each byte of text is a token of two bytes
         least = 0
         if config.best_fit:
             least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES

@@ -64,7 +64,7 @@ class LoadedWindows:
         return found
 
     def close(self) -> None:
-        """Stop threads and close files."""
+        """Stop threads."""
         for future in self._pending.values():
             future.cancel()
         if self._threads is not None:
