@@ -61,14 +61,14 @@ class LaneWindows:
 
     def positions(self, indices: Int) -> Int:
         """Return the positions at which sequence indices begin."""
-        order, found = self.sequences, np.empty(len(indices), np.int64)
+        order, begins = self.sequences, np.empty(len(indices), np.int64)
         if not len(indices):
-            return found
+            return begins
         for epoch in range(order.epoch(int(indices.min())), order.epoch(int(indices.max())) + 1):
             first = order.first(epoch)
             mine = (indices >= first) & (indices < order.first(epoch + 1))
-            found[mine] = order.places(epoch, indices[mine] - first) + epoch * self.units
-        return found
+            begins[mine] = order.places(epoch, indices[mine] - first) + epoch * self.units
+        return begins
 
     def places(self, indices: Int, positions: Int) -> list[Place]:
         """Return where the rows of sequence indices begin, at these positions."""
@@ -124,11 +124,11 @@ class LaneWindows:
 
     def keys(self, first: int, last: int) -> list[Key]:
         """Return the windows that hold the positions ``first`` to ``last``."""
-        found = []
+        keys = []
         while first <= last and (self._end is None or first < self._end * self.units):
             epoch, number, _, first = self._window_of(first)
-            found.append((epoch, number))
-        return found
+            keys.append((epoch, number))
+        return keys
 
     def _window_of(self, position: int) -> tuple[int, int, int, int]:
         """Return epoch and number of the window that holds a position, its first position and the one behind it."""
