@@ -76,7 +76,7 @@ def as_tar(pairs: Pairs) -> bytes:
     return file.getvalue()
 
 
-# A file of each format, by its name: a format without one fails a test of tests/stream/test_documents.py.
+# A file of each format, by its name: a format without one fails a test of tests/text/test_documents.py.
 FORMATS: dict[str, Callable[[Pairs], bytes]] = {
     "x.jsonl": as_jsonl,
     "x.ndjson": as_jsonl,

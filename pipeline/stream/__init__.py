@@ -4,6 +4,7 @@ datasets.py   ShardDataset, TextDataset, mix: where a stream starts
 opening.py    open_dataset: whatever a user names
 stream.py     the chain: each method returns a new stream. Start here
 config.py     what the chain amounts to, as one value
+split.py      the two halves of .split(val=)
 layout.py     what a sample is: packed, sampled or a whole document
 lanes.py      the lanes of a sequential stream: how many, whose, how much each reads at a time
 data/         the kinds of data: counts, fingerprints, contents

@@ -16,8 +16,8 @@ from .data.base import CountedData
 from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.text import TextData
+from .indexed.core import indexed_stats
 from .indexed.documents import BucketedDocuments, DocumentSequences
-from .indexed.mixed import MixedSequences, source_shares
 from .indexed.packed import PackedSequences
 from .indexed.sampled import RandomPlaces
 from .lanes import WINDOW_BYTES, LaneLayout, best_fit_tokens
@@ -90,14 +90,16 @@ def stats_at(config: StreamConfig, position: Position) -> dict[str, Any]:
         if isinstance(config.data, MixedTexts):
             mixture = config.data.mixture(config, len(cursors))
         return lane_stats(Counter(), 0, cursors, mixture, position.sequence_index)
+    mixture = None
     if isinstance(config.data, MixedData):
         stride, lanes = _layout_of_mix(config).stride, config.lane_count
         orders = [Sequences(sum(data.tokens), stride, lanes) for data in config.data.sources.values()]
-        shares = source_shares(config.data.mixture(config, lanes), orders, position.sequence_index)
-        return {"bytes_read": 0, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
-    sequences = config.data.sequences(config)
-    assert sequences is not None
-    return {"bytes_read": 0, "epoch": sequences.epoch(position.sequence_index)}
+        mixture = config.data.mixture(config, lanes)
+    else:
+        sequences = config.data.sequences(config)
+        assert sequences is not None
+        orders = [sequences]
+    return {"bytes_read": 0, **indexed_stats(orders, mixture, position.sequence_index)}
 
 
 # Indexed streams.
@@ -111,14 +113,14 @@ def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) ->
         data.raise_if_empty(order.tokens, layout.unit)
         windows = _loaded_windows(config, data, order, _SAMPLED_WINDOWS)
         places = RandomPlaces(windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0)
-        return PackedSequences(_rows(config, places, None), data.dtype, boundaries=layout.boundaries)
+        return PackedSequences([_rows(config, places, None)], data.dtype, boundaries=layout.boundaries)
     order = _order(config, data, config.lane_count)
     windows = _loaded_windows(config, data, order)
     if isinstance(layout, PackLayout):
         sequences = Sequences(order.tokens, layout.stride, config.lane_count)
         lanes = LaneWindows(windows, order, sequences, width=layout.width, end=end)
         rows = _rows(config, lanes, None if end is None else end * order.tokens)
-        return PackedSequences(rows, data.dtype, boundaries=layout.boundaries)
+        return PackedSequences([rows], data.dtype, boundaries=layout.boundaries)
     assert isinstance(layout, DocumentLayout)
     sequences = Sequences(order.documents, 1, config.lane_count)
     lanes = LaneWindows(windows, order, sequences, documents=True, end=end)
@@ -131,15 +133,15 @@ def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) ->
 def _mixed_reader(config: StreamConfig, mix: MixedData) -> Reader[Any]:
     layout, count = _layout_of_mix(config), config.lane_count
     sizes = mix.window(config, count)
-    rows = {}
+    rows = []
     for name, data in mix.sources.items():
         order = Shuffle(data.contents.blocks(in_mix=True), count, sizes[name], config.seed, name)
         data.raise_if_empty(order.tokens, "tokens")
         sequences = Sequences(order.tokens, layout.stride, count)
         windows = _loaded_windows(config, data, order, sources=len(mix.sources))
         lanes = LaneWindows(windows, order, sequences, width=layout.width)
-        rows[name] = _rows(config, lanes, None)
-    return MixedSequences(rows, mix.mixture(config, count), mix.dtype, boundaries=layout.boundaries)
+        rows.append(_rows(config, lanes, None))
+    return PackedSequences(rows, mix.dtype, boundaries=layout.boundaries, mixture=mix.mixture(config, count))
 
 
 def _layout_of_mix(config: StreamConfig) -> PackLayout:

@@ -30,7 +30,6 @@ class Data(Protocol):
     counted: bool
     live: bool
     default_lanes: int
-    name: str
     split: str
     dtype: np.dtype[Any]
     eos_id: int

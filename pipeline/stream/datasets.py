@@ -17,12 +17,13 @@ from ..objects.access import TIMEOUT, TRIES
 from .arguments import access_given, check_epochs, check_flag, check_integer, eos_given
 from .config import Data, StreamConfig
 from .data.base import CountedData
-from .data.holdout import share_given, split_data
+from .data.holdout import share_given
 from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
-from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, NamedShards, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
+from .split import split_data
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class Documents(Stream):
     """A dataset of documents, which can be split."""
 
-    def __init__(self, data: NamedShards, *, epochs: int | None) -> None:
+    def __init__(self, data: CountedData, *, epochs: int | None) -> None:
         super().__init__(StreamConfig(data=data, epochs=epochs))
         self._data = data
 

@@ -62,8 +62,8 @@ class LaneLayout:
                 return
             cause, cure = "an unshuffled stream has one lane", "add .shuffle()"
             if is_shuffled:
-                found = "is 1 record" if self.lanes == 1 else f"are {self.lanes} records"
-                cause = f"there {found} for the {self.rows} rows of a global batch (ranks x batch size)"
+                records = "is 1 record" if self.lanes == 1 else f"are {self.lanes} records"
+                cause = f"there {records} for the {self.rows} rows of a global batch (ranks x batch size)"
                 cure = "give more input, take smaller batches"
             raise ConfigError(
                 f"{cause}, which {world_size} ranks of {workers} workers cannot share; {cure} or iterate on one rank "
@@ -104,11 +104,11 @@ def lane_layout(
     wanted = next((count for count in _LANES_A_ROW if count * rows >= _LEAST_LANES), _LANES_A_ROW[-1])
     if most_a_row is not None:
         wanted = min(wanted, most_a_row)
-    found = records(wanted * rows)
-    if found < rows:
-        return LaneLayout(rows, max(1, found))
-    if wanted not in _LANES_A_ROW or found < wanted * rows:
-        wanted = next(count for count in _FEWER_A_ROW if count <= min(wanted, found // rows))
+    total = records(wanted * rows)
+    if total < rows:
+        return LaneLayout(rows, max(1, total))
+    if wanted not in _LANES_A_ROW or total < wanted * rows:
+        wanted = next(count for count in _FEWER_A_ROW if count <= min(wanted, total // rows))
     return LaneLayout(rows, wanted * rows)
 
 

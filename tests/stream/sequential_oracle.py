@@ -161,7 +161,7 @@ def rounds_of(case: Case, epoch: int, lane: int) -> list[tuple[int, int, list[Bl
 
 def ends_here(case: Case, place: Place, blocks: list[Block]) -> bool:
     """Say whether a window that begins at ``place`` ends with these blocks."""
-    size = 2**28 // case.lanes if case.seed is not None else 0
+    size = 2**28 // case.lanes // 2 if case.seed is not None else 0
     least = 4 * case.seq_len * max(32, min(256, size // 4 // case.seq_len)) if case.kind == "best_fit" else 0
     have = sum(length for length, _ in blocks)
     if case.window is not None and case.seed is not None:

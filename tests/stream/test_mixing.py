@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.order.mixture import PERIOD, exact_weights, quotas, temperature_weights
+from pipeline.stream.order.mixture import PERIOD, quotas, temperature_weights
 from tests.shard_samples import make_documents, write_dataset
 from tests.stream.global_order import rows_in_order as run
 
@@ -70,16 +70,6 @@ def test_a_block_serves_the_shares_asked_exactly(folder: Path) -> None:
     }
     assert sources["web"]["asked"] == sources["web"]["served"] == 0.5
     assert sources["books"]["epoch"] > sources["web"]["epoch"]
-
-
-def test_every_run_of_a_thousand_sequences_has_the_shares_asked_within_a_tenth_of_all(folder: Path) -> None:
-    stream = mixed(folder).shuffle(seed=1, lanes=2).pack(4)
-    asked = {"books": 0.2, "code": 0.3, "web": 0.5}
-    marks = np.array([int(sample["input_ids"].max()) // 1000 for sample in islice(stream, 12_000)])
-    for mark, (name, share) in enumerate(asked.items(), 1):
-        mine = np.concatenate([[0], np.cumsum(marks == mark)])
-        shares = (mine[1000:] - mine[:-1000]) / 1000
-        assert np.abs(shares - share).max() < 0.1, name
 
 
 @pytest.mark.parametrize("boundaries", [False, True])
@@ -220,11 +210,6 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
     assert stream.stats()["sources"]["tiny"] == {"sequences": 1, "asked": 1 / PERIOD, "served": 1 / PERIOD, "epoch": 0}
     # Powers of 1,000 and more, which no float holds.
     assert temperature_weights({"a": 5, "b": 5, "c": 4}, 1e-3) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0}, abs=1e-3)
-
-
-def test_decimal_weights_are_exact() -> None:
-    weights = exact_weights({"a": 0.1, "b": 0.2, "c": 0.7}, ["a", "b", "c"])
-    assert weights == {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}
 
 
 @pytest.mark.parametrize(

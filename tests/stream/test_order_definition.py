@@ -96,7 +96,7 @@ def test_the_values_on_the_page_hold() -> None:
     assert permutation(8, derive_key("blocks", "", 0, 0)).tolist() == [6, 4, 0, 1, 7, 3, 2, 5]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(case=cases())
 def test_packed_sequences(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +106,7 @@ def test_packed_sequences(case: Case) -> None:
         case.assert_follows(stream, Stream(source, options))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(case=cases(), bucket=st.none() | st.integers(1, 3), max_length=st.none() | st.integers(1, 9))
 def test_documents_and_buckets(case: Case, bucket: int | None, max_length: int | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ def test_documents_and_buckets(case: Case, bucket: int | None, max_length: int |
         case.assert_follows(stream, Stream(source, options))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     case=cases(),
     val=st.sampled_from([0.05, 0.2, 0.5]),
@@ -159,7 +159,7 @@ def test_samples(case: Case) -> None:
         case.assert_follows(case.shuffled(data).sample(options.seq_len, shift=options.shift), Samples(source, options))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(case=cases(), epochs=st.none() | st.just(1), number=st.integers(0, 5))
 def test_one_pass_from_its_beginning(case: Case, epochs: int | None, number: int) -> None:
     options = case.options = replace(case.options, epochs=epochs)
@@ -190,7 +190,7 @@ def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) 
             assert item["input_ids"].tolist() == (next(expected[k % lanes]) or [0])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_sequential_stream_goes_on_where_its_lanes_find_nothing_in_different_epochs(seed: int) -> None:
     data, _ = in_memory([[], [], [1, 2, 3], [], []], "<u2")
     stream = data.shuffle(seed=seed, lanes=2).filter(lambda document: True, name="all").documents()
@@ -240,7 +240,7 @@ def exact(weights: dict[str, int]) -> dict[str, Fraction]:
     return {name: Fraction(weights[name], sum(weights.values())) for name in "abc"}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     case=cases(bounded=False),
     more=st.tuples(SIZES, SIZES),

@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.indexed.sampled import draw
-from pipeline.stream.order import derive_key, mix64
 from tests.shard_samples import make_documents, write_dataset
 
 SEQ_LEN = 16
@@ -38,16 +34,6 @@ def sampled(dataset: Path, seed: int = 3, epochs: int | None = None, **options: 
     return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=seed).sample(SEQ_LEN, **options)
 
 
-@given(st.integers(0, 2**40), st.integers(1, 60), st.integers(1, 9), st.integers(1, 2**45))
-def test_a_draw_depends_on_its_number_alone_and_lies_inside(first: int, count: int, step: int, tokens: int) -> None:
-    numbers = range(first, first + count * step, step)
-    together = draw(numbers, tokens, 5)
-    assert together == [draw(range(i, i + 1), tokens, 5)[0] for i in numbers]
-    assert all(0 <= place < tokens for place in together)
-    one = mix64(mix64(np.array([first * 0x9E3779B97F4A7C15 % 2**64], np.uint64)) ^ np.uint64(derive_key("sample", 5)))
-    assert together[0] == int(one[0]) * tokens >> 64
-
-
 def test_draws_fall_alike_everywhere_and_apart_by_seed() -> None:
     first, other = (np.array(draw(range(200_000), 1000, seed)) for seed in (0, 1))
     for places in (first, other):
@@ -56,19 +42,6 @@ def test_draws_fall_alike_everywhere_and_apart_by_seed() -> None:
         assert abs(chi_squared - 999) < 5 * (2 * 999) ** 0.5
     assert abs(float(np.mean(first == other)) - 0.001) < 0.0005
     assert abs(float(np.corrcoef(first[:-1], first[1:])[0, 1])) < 0.02
-
-
-@pytest.mark.parametrize("shift", [1, 3])
-def test_a_sequence_is_what_stands_at_its_place_in_the_ring_of_files(
-    dataset: Path, shards: list[list[Any]], shift: int
-) -> None:
-    ring = np.concatenate([document for shard in shards for document in shard])
-    places = draw(range(60), len(ring), 3)
-    for place, sample in zip(places, sampled(dataset, shift=shift), strict=False):
-        taken = ring.take(np.arange(place, place + SEQ_LEN + shift), mode="wrap")
-        assert sample["input_ids"].tolist() == taken[:SEQ_LEN].tolist()
-        assert sample["labels"].tolist() == taken[shift:].tolist()
-    assert max(places) + SEQ_LEN > len(ring) - 300
 
 
 def test_boundaries_are_those_of_the_documents(dataset: Path, shards: list[list[Any]]) -> None:
@@ -86,17 +59,6 @@ def test_boundaries_are_those_of_the_documents(dataset: Path, shards: list[list[
 def test_sampling_resumes_exactly_on_any_number_of_ranks(dataset: Path, options: dict[str, Any]) -> None:
     pipeline.assert_resumes(lambda: sampled(dataset, **options).batch(2))
     pipeline.assert_resumes(lambda: sampled(dataset, epochs=1))
-
-
-def test_workers_and_epochs_do_not_change_what_is_drawn(dataset: Path) -> None:
-    stream = sampled(dataset).batch(2)
-    loaded = islice(DataLoader(stream, batch_size=None, num_workers=2), 8)
-    for a, b in zip(islice(sampled(dataset).batch(2), 8), loaded, strict=True):
-        assert torch.equal(a["input_ids"], b["input_ids"])
-    bounded = [row["input_ids"].tolist() for row in sampled(dataset, epochs=2)]
-    endless = [row["input_ids"].tolist() for row in islice(sampled(dataset), len(bounded))]
-    assert bounded == endless
-    assert bounded[: len(bounded) // 2] != bounded[len(bounded) // 2 :]
 
 
 def test_an_epoch_is_as_many_sequences_as_hold_all_tokens(dataset: Path, shards: list[list[Any]]) -> None:

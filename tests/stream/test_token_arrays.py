@@ -59,7 +59,7 @@ def test_without_shuffle_the_tokens_are_in_the_order_of_the_array() -> None:
     assert [token for row in found for token in row] == TOKENS.tolist()
 
 
-@pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 200 * PIECE + 7])
+@pytest.mark.parametrize("size", [1, PIECE, PIECE + 1, 200 * PIECE + 7])
 @pytest.mark.parametrize("seed", [None, 5])
 def test_the_order_of_pieces_is_that_of_the_definition(size: int, seed: int | None) -> None:
     tokens = list(range(1, size + 1))
@@ -142,13 +142,13 @@ print(mapped() - before)
     assert int(done.stdout) < size // 4
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_of_a_loader_map_the_file_again(tmp_path: Path, start: str) -> None:
+def test_workers_of_a_loader_map_the_file_again(tmp_path: Path) -> None:
     tokens = mapped(tmp_path)[5:]
     stream = pipeline.ShardDataset.from_tokens(tokens).shuffle(seed=1).pack(64).batch(4).take(6)
     expected = rows(stream)
-    assert len(pickle.dumps(stream)) < tokens.nbytes // 10
-    assert rows(DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=start)) == expected
+    sent = pickle.dumps(stream)  # as to workers that are started by spawn
+    assert len(sent) < tokens.nbytes // 10
+    assert rows(pickle.loads(sent)) == rows(DataLoader(stream, batch_size=None, num_workers=2)) == expected
 
 
 @pytest.mark.parametrize(

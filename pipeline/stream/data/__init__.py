@@ -4,7 +4,7 @@ base.py           what every kind of data offers
 shards.py         shards of a dataset, or arrays in memory
 text.py           files of raw text
 live.py           a live source of raw text, as a dataset that streams
-holdout.py        the two halves of ``.split``
+holdout.py        which extents or documents a split holds out
 mixture.py        several sources by name
 contents.py       the extents of the shards that are streamed
 """

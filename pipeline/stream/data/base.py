@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...shards.extents.table import ExtentTable, running_sums
 from ...shards.ranges.source import Source as Ranges
 from ..config import StreamConfig
 from ..lanes import WINDOW_BYTES, LaneLayout, best_fit_lanes_a_row, lane_layout
@@ -18,13 +22,13 @@ from .contents import Contents
 class CountedData:
     """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
 
-    ``documents`` and ``tokens`` are those of every shard.
+    ``documents`` and ``tokens`` are those of every shard, by whose names in ``shard_names`` `.split` knows them. ``splits`` says
+    how many splits made this, ``rows`` which extents of its table they left (None: all).
     """
 
     counted = True
     live = False
     default_lanes = LANES
-    name: str
     split: str
     dtype: np.dtype[Any]
     eos_id: int
@@ -33,18 +37,43 @@ class CountedData:
     documents: list[int]
     tokens: list[int]
     fingerprint: str
+    label: str
+    shard_names: Sequence[str]
+    splits = 0
+    rows: NDArray[np.int64] | None = None
 
-    @property
+    def __repr__(self) -> str:
+        return self.label
+
+    def table(self) -> ExtentTable:
+        """Return the table of all extents of its shards."""
+        raise NotImplementedError
+
+    @cached_property
     def contents(self) -> Contents:
         """The extents, and what is streamed of them."""
-        raise NotImplementedError
+        return Contents(self.table(), self.rows)
+
+    def selection(self, rows: NDArray[np.int64]) -> CountedData:
+        """Return the same data with these rows of the table of extents alone."""
+        data, table = copy.copy(self), self.contents.table
+        data.rows = rows
+        data.contents = Contents(table, rows)
+        bounds = np.searchsorted(rows, table.shard_bounds)
+        data.documents, data.tokens = (
+            np.diff(running_sums(column[rows])[bounds]).tolist() for column in (table.documents, table.tokens)
+        )
+        return data
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "contents"}
 
     def ranges(self) -> Ranges:
         """Return what reads extents, in the process that iterates."""
         raise NotImplementedError
 
     def fingerprints(self) -> dict[str, str]:
-        return {self.name: self.fingerprint}
+        return {"": self.fingerprint}
 
     def sizes(self) -> str:
         return f"{len(self.documents):,} shards, {sum(self.documents):,} documents, {sum(self.tokens):,} tokens"

@@ -44,7 +44,6 @@ class _Mix(Generic[_Source]):
     def __init__(self, sources: Mapping[str, _Source]) -> None:
         self.sources = dict(sorted(sources.items()))
         first = next(iter(self.sources.values()))
-        self.name = ""
         self.split = "+".join(f"{name}:{data.split}" for name, data in self.sources.items())
         self.dtype, self.eos_id, self.tokenizer = first.dtype, first.eos_id, first.tokenizer
         self.vocab_size = first.vocab_size

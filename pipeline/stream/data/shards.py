@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from ...shards.store import Store
 from ...shards.urls import ENDING
 from ..arguments import check_flag, check_integer, check_path, eos_given
 from .base import CountedData
-from .contents import Contents
 
 DEFAULT_CACHE = "auto"
 PIECE_TOKENS = 4096  # of an array without documents, that are shuffled as one (section 2 of the order)
@@ -51,13 +50,6 @@ _OF_DOCUMENTS = (
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
-class NamedShards(CountedData):
-    """A source of shards that ``.split`` knows by their names; ``splits`` says how many splits made this."""
-
-    shard_names: Sequence[str]
-    splits = 0
-
-
 class _Table:
     """A table of extents, loaded at its first use, and again in a process that this is sent to."""
 
@@ -74,7 +66,7 @@ class _Table:
         return {**self.__dict__, "_table": None}
 
 
-class ShardFiles(NamedShards):
+class ShardFiles(CountedData):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
@@ -104,7 +96,6 @@ class ShardFiles(NamedShards):
         if cache_dir is not None and cache_dir != DEFAULT_CACHE:
             check_path("cache_dir", cache_dir)
             place = str(Path(cache_dir).absolute())
-        self.name = ""
         self.split = "all splits" if split is None else split
         self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
@@ -117,7 +108,7 @@ class ShardFiles(NamedShards):
         self._table = _Table(parts, self._store)
         self._stamps: Sequence[Stamp | None] | None = None
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
-        self._label = f"ShardDataset({_shown(source)}, split={split!r})"
+        self.label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
         manifest = parts[0].manifest  # others agree with it in all that is read of it here
         if manifest is not None:
@@ -156,13 +147,10 @@ class ShardFiles(NamedShards):
             numbers.setdefault(info.source if info is not None else "", []).append(number)
         return {source: self._only(chosen, source) for source, chosen in numbers.items()}
 
-    def __repr__(self) -> str:
-        return self._label
-
     def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
         """Return the same data with the shards of one source alone."""
         data = copy.copy(self)
-        data._label = f"{self._label}.sources()[{source!r}]"
+        data.label = f"{self.label}.sources()[{source!r}]"
         data.shard_names = [self.shard_names[k] for k in numbers]
         data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
@@ -172,10 +160,9 @@ class ShardFiles(NamedShards):
         vars(data).pop("contents", None)  # of the whole
         return data
 
-    @cached_property
-    def contents(self) -> Contents:
+    def table(self) -> ExtentTable:
         table = self._table.get()
-        return Contents(table if self._numbers is None else table.select(self._numbers))
+        return table if self._numbers is None else table.select(self._numbers)
 
     def ranges(self) -> Ranges:
         table = self.contents.table
@@ -196,11 +183,8 @@ class ShardFiles(NamedShards):
         say_once(f"{shown(self._urls[0])}: {reason}: shards are downloaded whole")
         return False
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "contents"}
 
-
-class MemoryData(NamedShards):
+class MemoryData(CountedData):
     """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them.
 
     ``pieces``: the lengths are those of pieces, and nothing says where documents end. ``fingerprint``: None for that of the
@@ -222,14 +206,13 @@ class MemoryData(NamedShards):
             raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
         if int(lengths.sum()) != len(tokens):
             raise ConfigError(f"lengths sum to {int(lengths.sum())}, but there are {len(tokens)} tokens")
-        self.name = ""
         self.split = "memory"
         self.dtype = tokens.dtype
         self.eos_id = eos_given(eos_id, tokens.dtype)
         self.documents = [len(lengths)]
         self.tokens = [len(tokens)]
         self.tokenizer = tokenizer
-        self._label = label
+        self.label = label
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
         self._pieces = pieces
@@ -239,12 +222,8 @@ class MemoryData(NamedShards):
             fingerprint = _digest_of_arrays(sampled, lengths)
         self.fingerprint = fingerprint
 
-    def __repr__(self) -> str:
-        return self._label
-
-    @cached_property
-    def contents(self) -> Contents:
-        return Contents(ExtentTable.of_documents(self._lengths, self.dtype))
+    def table(self) -> ExtentTable:
+        return ExtentTable.of_documents(self._lengths, self.dtype)
 
     def ranges(self) -> Ranges:
         return MemoryRanges(self.contents.table, self._tokens, self._lengths)
@@ -259,7 +238,7 @@ class MemoryData(NamedShards):
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker process that is started by spawn maps the file again: its tokens do not travel.
-        return {**vars(self), "_tokens": _mapped_file(self._tokens) or self._tokens}
+        return {**super().__getstate__(), "_tokens": _mapped_file(self._tokens) or self._tokens}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if isinstance(mapped := state["_tokens"], tuple):

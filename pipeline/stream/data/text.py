@@ -42,7 +42,6 @@ class TextData:
     counted = False
     live = False
     default_lanes = 1  # of an indexed stream, which text never is
-    name = ""
     split = "text"
 
     def __init__(
@@ -105,7 +104,7 @@ class TextData:
         from ...text.readers.record_blocks import FIRST_BYTES
 
         keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key}
-        found = done = 0  # documents, and bytes of the files before this one
+        count = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
             weight = self.weight_of(file) // max(1, self.size_of(file))
@@ -115,18 +114,18 @@ class TextData:
                     if isinstance(record, Document):
                         batch.append(record)
                     if len(batch) >= min(_KEYS, most):
-                        found, batch = found + int(self.selects(batch).sum()), []
-                        if found >= most:
+                        count, batch = count + int(self.selects(batch).sum()), []
+                        if count >= most:
                             return most
                         if (read := done + reader.bytes_read * weight) >= _COUNTED_BYTES:
-                            return min(most, found * self.bytes // read)
+                            return min(most, count * self.bytes // read)
             except InputError as error:
                 # Damage is raised when the stream comes to it. A wrong answer that one rank alone gets would part the lanes.
                 damaged, skips = isinstance(error, DamagedInputError), self.on_error == "skip"
                 if not (damaged and skips if file.stored is not None else damaged or skips):
                     raise
             done += self.size_of(file) * weight
-        return min(most, found + int(self.selects(batch).sum()))
+        return min(most, count + int(self.selects(batch).sum()))
 
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:
         """Say of each document whether the splits that made this leave it here."""
@@ -138,7 +137,7 @@ class TextData:
         return kept
 
     def fingerprints(self) -> dict[str, str]:
-        return {self.name: self.fingerprint}
+        return {"": self.fingerprint}
 
     def sizes(self) -> str:
         return f"{len(self.files):,} files, {self.bytes:,} bytes of text"
@@ -177,6 +176,8 @@ class TextData:
     def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
         """Return how long the windows of so many lanes are; in a mix, ``sources`` have windows."""
         size = 0 if config.seed is None else WINDOW_BYTES // (lanes * sources)
+        if self.encoder.encoder == "bytes":
+            size //= 2  # each byte of text is a token of two bytes
         least = 0
         if config.best_fit:
             least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
@@ -223,18 +224,18 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
-        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
+        facts: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
         if self.fields:
-            told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
+            facts.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
-            told.append({"where": self.where.text})
+            facts.append({"where": self.where.text})
         if self.normalize:
-            told.append({"normalize": True})
+            facts.append({"normalize": True})
         if self.marks["bos"]:
-            told.append({"bos": True})
+            facts.append({"bos": True})
         if any(file.forced_format for file in self.files):
-            told.append({"format": [file.forced_format for file in self.files]})
-        return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+            facts.append({"format": [file.forced_format for file in self.files]})
+        return hashlib.sha256(json.dumps(facts, separators=(",", ":")).encode()).hexdigest()
 
 
 def _key(document: Document) -> str:
@@ -250,5 +251,5 @@ def _key(document: Document) -> str:
 def _stamp(file: InputFile) -> tuple[int, int]:
     if file.stored is not None:
         return file.stored.size, 0
-    found = os.stat(file)
-    return found.st_size, found.st_mtime_ns
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns

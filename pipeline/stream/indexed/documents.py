@@ -22,7 +22,7 @@ class DocumentSequences(IndexedReader):
     """Whole documents, one a sequence, of at most ``max_length`` tokens each; ``maps`` are applied to each before."""
 
     def __init__(self, lanes: LaneWindows, *, max_length: int | None = None, maps: DocumentMaps | None = None) -> None:
-        super().__init__(lanes)
+        super().__init__([lanes])
         self._max_length = max_length
         self._maps = maps
 
@@ -57,14 +57,14 @@ class BucketedDocuments(DocumentSequences):
         """Return the token ids of a rank's documents of a step."""
         positions = []
         for index in step.indices().tolist():
-            first, arranged = self._group(self.order.epoch(index), index // (GROUP * self._bucket))
+            first, arranged = self._group(self.lanes.sequences.epoch(index), index // (GROUP * self._bucket))
             positions.append(int(arranged[index - first]))
         return self._documents([self.lanes.place(position) for position in positions])
 
     def _arrange(self, epoch: int, group: int) -> tuple[int, Int]:
         """Return the first sequence index of a group, as much of it as lies in the epoch, and the position of each."""
-        begin, size = self.order.first(epoch), GROUP * self._bucket
-        first, stop = max(begin, group * size), min(self.order.first(epoch + 1), (group + 1) * size)
+        order, size = self.lanes.sequences, GROUP * self._bucket
+        first, stop = max(order.first(epoch), group * size), min(order.first(epoch + 1), (group + 1) * size)
         indices = np.arange(first, stop)
         positions = self.lanes.positions(indices)
         # All windows of the group are needed until it has been read.

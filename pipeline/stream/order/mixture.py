@@ -43,13 +43,13 @@ def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str,
         if not isinstance(value, Real | Decimal) or isinstance(value, bool):
             raise ConfigError(f"weights must be numbers, got {value!r} for {name!r}")
     try:
-        found = {name: Fraction(str(weights[name])) for name in sorted(names)}
+        exact = {name: Fraction(str(weights[name])) for name in sorted(names)}
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigError(f"weights must be numbers: {error}") from error
-    total = sum(found.values())
-    if total <= 0 or min(found.values()) < 0:
+    total = sum(exact.values())
+    if total <= 0 or min(exact.values()) < 0:
         raise ConfigError(f"weights must be at least 0 and not all 0, got {dict(weights)}")
-    return {name: value / total for name, value in found.items()}
+    return {name: value / total for name, value in exact.items()}
 
 
 def temperature_weights(tokens: Mapping[str, int], temperature: Any) -> dict[str, Fraction]:
@@ -98,12 +98,12 @@ def quotas(weights: Weights) -> dict[str, int]:
     if len(positive) > PERIOD:
         raise ConfigError(f"a mix holds at most {PERIOD} sources, got {len(positive)}")
     ideal = {name: weights[name] * PERIOD for name in positive}
-    found = {name: max(1, int(ideal[name])) for name in positive}
-    while missing := PERIOD - sum(found.values()):
+    rows = {name: max(1, int(ideal[name])) for name in positive}
+    while missing := PERIOD - sum(rows.values()):
         step = 1 if missing > 0 else -1
-        able = [name for name in positive if step > 0 or found[name] > 1]
-        found[max(able, key=lambda name: step * (ideal[name] - found[name]))] += step  # the first by name of equals
-    return {name: found.get(name, 0) for name in sorted(weights)}
+        able = [name for name in positive if step > 0 or rows[name] > 1]
+        rows[max(able, key=lambda name: step * (ideal[name] - rows[name]))] += step  # the first by name of equals
+    return {name: rows.get(name, 0) for name in sorted(weights)}
 
 
 class Mixture:
@@ -147,8 +147,8 @@ class Mixture:
         """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
         first, sources, draws = self._drawn.get(lane, (0, [], []))
         if not first <= row < first + len(sources):
-            found = self.draw(np.arange(row, row + _DRAWN), lane)
-            first, sources, draws = self._drawn[lane] = row, found[0].tolist(), found[1].tolist()
+            drawn = self.draw(np.arange(row, row + _DRAWN), lane)
+            first, sources, draws = self._drawn[lane] = row, drawn[0].tolist(), drawn[1].tolist()
         return sources[row - first], draws[row - first]
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:

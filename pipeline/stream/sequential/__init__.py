@@ -41,7 +41,8 @@ A window is a number of rounds, at least one, and ends with its epoch: with the 
 blocks, or, where ``.shuffle(window=w)`` states it, ``max(1, w // L)`` blocks, and otherwise with the one that
 reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so that the first ones are short. Best fit needs
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
-one round, or those that best fit needs: 32 sequences of 4 bytes a token.
+one round, or those that best fit needs: 32 sequences of 4 bytes a token. The tokenizer ``bytes`` makes two bytes of each byte
+of text, so its windows hold half as much: in this paragraph and the next, 128 stands for 256 MiB, and 32 for 64 MiB.
 
 A live source has one lane on each rank, which gives all rows of the rank and reads a part of its own. Windows are runs of its
 records; one ends with the document that reaches its bytes, 1 MiB, with ``.shuffle()`` 16 MiB or ``window * 32 KiB``, or as many

@@ -55,7 +55,7 @@ class Windows(Protocol):
 class Lane:
     """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
 
-    ``on_empty(lane)`` is called behind each epoch that it keeps nothing of.
+    ``make`` makes its windows. ``on_empty()`` is called behind each whole epoch that holds nothing for the lane.
     """
 
     _unit: int
@@ -65,7 +65,7 @@ class Lane:
         make: Callable[[Place], LaneWindow | None],
         cursor: Cursor,
         stride: int | None,
-        on_empty: Callable[[Lane], object],
+        on_empty: Callable[[], object],
     ) -> None:
         epoch, bundle, round, self._unit = cursor
         self._make = make
@@ -73,34 +73,30 @@ class Lane:
         self._on_empty = on_empty
         self._windows: deque[LaneWindow] = deque()  # none without a unit; the next sequence begins in the first
         self._next: Place = (epoch, bundle, round)
-        self._since: int = epoch if not any(cursor[1:]) else epoch + 1  # the first epoch that may turn out to be empty
+        self._searched: int = epoch + any(cursor[1:])  # from this epoch on, none held anything for the lane
 
     @property
     def cursor(self) -> Cursor:
         """Where the next sequence begins."""
         return [*(self._windows[0].place if self._windows else self._next), self._unit]
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next window."""
-        epoch: int = self._next[0]
-        return epoch
-
-    @property
-    def empty_epochs(self) -> int:
-        """How many whole epochs, the last of which ended at the next window, it kept nothing of."""
-        return max(0, self.epoch - self._since)
-
     def ready(self) -> bool:
         """Have the window of the next sequence made; return False at the end of a bounded stream."""
         return bool(self._windows) or self._load()
+
+    def keeps_nothing(self, epochs: int) -> bool:
+        """Say whether so many whole epochs in a row hold nothing for it, which it reads to know that."""
+        while not self._windows and self._next[0] < self._searched + epochs and self._read():
+            pass
+        epoch: int = self._next[0]
+        return epoch >= self._searched + epochs
 
     def fill(self, buffer: RowBuffer, row: int) -> int:
         """Fill a row with the next sequence; return how many tokens it has."""
         if self._stride is None:
             window, begin, end = self._cut()
             return fill_row([(window, begin)], buffer, row, end - begin)
-        size = fill_row(self._places(), buffer, row, buffer.tokens.shape[1])
+        size = fill_row(self._parts(), buffer, row, buffer.tokens.shape[1])
         self._advance(self._stride)
         return size
 
@@ -108,13 +104,6 @@ class Lane:
         """Return the next sequence, a whole document, and its loss mask."""
         window, begin, end = self._cut()
         return window.tokens[begin:end], None if window.mask is None else window.mask[begin:end]
-
-    def keeps_nothing(self, epoch: int, epochs: int) -> bool:
-        """Say whether it keeps nothing of so many epochs up to ``epoch``; what it reads for that stays for `fill`."""
-        first = epoch - epochs + 1
-        while self._since <= first and self.epoch <= epoch and self._read():
-            pass
-        return self._since <= first
 
     def _cut(self) -> tuple[Window, int, int]:
         """Return the window of the next sequence and where it begins and ends there; go on behind it."""
@@ -124,7 +113,7 @@ class Lane:
         self._advance(1)
         return first.window, begin, end
 
-    def _places(self) -> Iterator[tuple[Window, int]]:
+    def _parts(self) -> Iterator[tuple[Window, int]]:
         """Yield where the next sequence begins, and the beginnings of the windows behind, which are made when needed."""
         yield self._windows[0].window, self._unit
         number = 1
@@ -142,13 +131,12 @@ class Lane:
     def _load(self) -> bool:
         """Make windows until one keeps something; return False at the end of a bounded stream."""
         count = len(self._windows)
-        while len(self._windows) == count:
-            epoch = self.epoch
-            if not self._read():
-                return False
-            if self.epoch > epoch and self.empty_epochs:
-                self._on_empty(self)
-        return True
+        while self._read():
+            if len(self._windows) > count:
+                return True
+            if self._next[1:] == (0, 0) and self._next[0] > self._searched:
+                self._on_empty()
+        return False
 
     def _read(self) -> bool:
         """Make the next window, which stays if it keeps something; return False at the end of a bounded stream."""
@@ -157,7 +145,6 @@ class Lane:
             return False
         self._next = made.following
         if made.units:
-            self._since = made.place[0] + 1
             self._windows.append(made)
-            self._advance(0)  # of a cursor at the end of its window
+            self._searched = made.place[0] + 1
         return True

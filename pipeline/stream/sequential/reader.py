@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from ..order.mixture import Mixture
 from .cursor import NUMBERS, Cursor, Place, missing_lanes, part_of_source
 from .lane import REJECTED_BY, Lane, LaneWindow, Windows
 
-_PATIENCE = 8  # epochs of which a process keeps nothing of its part
+_PATIENCE = 8  # epochs that may hold nothing for a process: it reads a part of each, another one each time
 
 Cut = Callable[[int, LaneWindow], LaneWindow]
 
@@ -62,18 +62,17 @@ class SequentialReader:
         self._batch_size = batch_size
         self._bounded = bounded
         self._buffer = buffer
-        self._cursors = {str(lane): cursors[str(lane)] for lane in own}
         self._search = LongSearch()
-        on_empty, on_window = weakly(self._on_empty), weakly(self._on_window)
+        on_empty = weakly(self._on_empty)
         self._lanes = {
             lane: [
                 Lane(
-                    partial(_make, windows, cut, on_window, lane),
-                    part_of_source(cursors[str(lane)], source),
+                    partial(_make, windows, cut, self._search, lane),
+                    part_of_source(cursors[str(lane)], number),
                     stride,
-                    partial(on_empty, source),
+                    partial(on_empty, number),
                 )
-                for source, windows in enumerate(sources)
+                for number, windows in enumerate(sources)
             ]
             for lane in own
         }
@@ -81,12 +80,16 @@ class SequentialReader:
     @property
     def cursors(self) -> dict[str, Cursor]:
         """The cursors of the own lanes after what was read, by their number."""
-        return dict(self._cursors)
+        return {
+            str(lane): [number for source in sources for number in source.cursor]
+            for lane, sources in self._lanes.items()
+        }
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return what was read, the epoch of the lane that is furthest behind, and what each source of a mix served."""
+        counts = sum((source.counts for source in self._sources), Counter[str]())
         read = sum(source.bytes_read for source in self._sources)
-        return lane_stats(self._counts(), read, self._cursors, self._mixture, sequence_index)
+        return lane_stats(counts, read, self.cursors, self._mixture, sequence_index)
 
     def read(self, step: Step) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
@@ -97,78 +100,53 @@ class SequentialReader:
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))
-        sizes: list[int] = []
-        for number in numbers:
-            if (found := self._lane(number)) is None:
-                break
-            sizes.append(found.lane.fill(buffer, len(sizes)))
-            self._note(found)
+        sizes = [lane.fill(buffer, row) for row, lane in enumerate(self._ready_lanes(numbers))]
         filled, width = len(sizes), buffer.tokens.shape[1]
         ends = None if buffer.ends is None else buffer.ends[:filled]
-        valid = np.array(sizes, np.int64) if any(each < width for each in sizes) else None
+        valid = np.array(sizes, np.int64) if any(size < width for size in sizes) else None
         masks = None if buffer.masks is None else buffer.masks[:filled]
         return Rows(filled, buffer.tokens[:filled], ends, valid, len(numbers) - filled, masks)
 
     def _documents(self, numbers: range) -> DocumentRows:
         documents: list[NDArray[Any]] = []
         masks: list[NDArray[np.uint8] | None] = []
-        for number in numbers:
-            if (found := self._lane(number)) is None:
-                break
-            tokens, mask = found.lane.document()
+        for lane in self._ready_lanes(numbers):
+            tokens, mask = lane.document()
             documents.append(tokens)
             masks.append(mask)
-            self._note(found)
-        filled, whole = len(documents), None
+        whole = None
         if any(mask is not None for mask in masks):
             whole = [
                 np.ones(len(tokens), np.uint8) if mask is None else mask
                 for tokens, mask in zip(documents, masks, strict=True)
             ]
-        return DocumentRows(filled, documents, len(numbers) - filled, whole)
+        return DocumentRows(len(documents), documents, len(numbers) - len(documents), whole)
 
-    def _lane(self, number: int) -> _Found | None:
-        """Return the lane, and its source, that gives the row of this number, or None where all own ones have ended."""
-        for other in range(number, number + (self._layout.lanes if self._bounded else 1)):
-            name = self._layout.lane(other)
-            source = 0 if self._mixture is None else self._mixture.source(other // self._layout.lanes, name)[0]
-            if name in self._lanes and (lane := self._lanes[name][source]).ready():
-                return _Found(str(name), source, lane)
-        return None
+    def _ready_lanes(self, numbers: range) -> Iterator[Lane]:
+        """Yield the lane, and its source, that gives the row of each number, until all own ones have ended."""
+        for number in numbers:
+            turns = map(self._lane, range(number, number + (self._layout.lanes if self._bounded else 1)))
+            lane = next((lane for lane in turns if lane is not None and lane.ready()), None)
+            if lane is None:
+                return
+            yield lane
 
-    def _note(self, found: _Found) -> None:
-        """Note where a lane stands behind the row that it gave."""
-        cursor, begin = self._cursors[found.name], NUMBERS * found.source
-        self._cursors[found.name] = [*cursor[:begin], *found.lane.cursor, *cursor[begin + NUMBERS :]]
+    def _lane(self, number: int) -> Lane | None:
+        """Return the lane, and its source, that a row belongs to, None where another process reads it."""
+        lane = self._layout.lane(number)
+        source = 0 if self._mixture is None else self._mixture.source(number // self._layout.lanes, lane)[0]
+        return self._lanes[lane][source] if lane in self._lanes else None
 
-    def _counts(self) -> Counter[str]:
-        return sum((source.counts for source in self._sources), Counter[str]())
-
-    def _on_window(self) -> None:
-        if (seconds := self._search.overdue()) is not None:
-            counts = self._counts()
-            read, rejected = counts["documents"], counts["rejected"]
-            log.warning(
-                "no row for %d seconds: %d documents were read so far, filters kept %d of them (%d bad records beside them)",
-                seconds, read, read - rejected, counts["bad_records"],
-            )  # fmt: skip
-
-    def _on_empty(self, source: int, lane: Lane) -> None:
-        """Raise ``ConfigError`` where no own lane kept anything of the epoch that ``lane`` has just read.
-
-        Lanes that share the epoch with other processes read other parts of it in the next: they go on for some epochs.
-        """
+    def _on_empty(self, source: int) -> None:
+        """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any own lane."""
         epochs = 1 if len(self._lanes) == self._layout.lanes else _PATIENCE
-        if self._bounded or lane.empty_epochs < epochs:
+        if self._bounded or not all(lanes[source].keeps_nothing(epochs) for lanes in self._lanes.values()):
             return
-        if not all(lanes[source].keeps_nothing(lane.epoch - 1, epochs) for lanes in self._lanes.values()):
-            return
-        counts = self._sources[source].counts
         of_source = "" if self._mixture is None else f" of source {self._mixture.names[source]!r}"
+        read, rejected, bad = _read(self._sources[source])
         raise ConfigError(
             f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}{of_source}, in any of the "
-            f"{len(self._lanes)} lanes of this process "
-            f"({counts['documents']} read so far, {counts['rejected']} rejected by filters, {counts['bad_records']} bad); "
+            f"{len(self._lanes)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad); "
             "loosen the filter or the condition, or give more input"
         )
 
@@ -178,16 +156,22 @@ class SequentialReader:
             source.close()
 
 
-class _Found(NamedTuple):
-    name: str  # of the lane
-    source: int
-    lane: Lane
-
-
-def _make(windows: Windows, cut: Cut, on_window: Callable[[], object], lane: int, place: Place) -> LaneWindow | None:
+def _make(windows: Windows, cut: Cut, search: LongSearch, lane: int, place: Place) -> LaneWindow | None:
+    """Return the window of a lane, cut in sequences; log where none has held a row for long."""
     made = windows.make(lane, place)
-    on_window()
+    if (seconds := search.overdue()) is not None:
+        read, rejected, bad = _read(windows)
+        log.warning(
+            "no row for %d seconds: %d documents were read so far, filters kept %d of them (%d bad records beside them)",
+            seconds, read, read - rejected, bad,
+        )  # fmt: skip
     return None if made is None else cut(lane, made)
+
+
+def _read(windows: Windows) -> tuple[int, int, int]:
+    """Return how many documents were read, and rejected, and how many records were bad."""
+    counts = windows.counts
+    return counts["documents"], counts["rejected"], counts["bad_records"]
 
 
 def lane_stats(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,19 @@ _AHEAD = 8  # a lane's next window is asked for when this part of its window is 
 
 Int = NDArray[np.int64]
 Place = tuple[Window, int]  # a window, and the unit in it at which a row begins
+
+
+class _Span(NamedTuple):
+    """The window that a lane is in, of positions ``begin`` to before ``stop``; from ``ask`` on, other windows are needed.
+
+    ``keys`` are those of the windows that the lane needs until then.
+    """
+
+    window: Window
+    begin: int
+    stop: int
+    ask: int
+    keys: list[Key]
 
 
 class LaneWindows:
@@ -41,61 +56,60 @@ class LaneWindows:
         self._documents = documents
         self._end = end
         self._ahead = max(width, self.units // order.windows // _AHEAD)
-        lanes = sequences.lanes
-        self._current: list[Window] = [
-            Window(np.zeros(0), np.zeros(1, np.int64))
-        ] * lanes  # by lane, as all that follow
-        self._begins = np.zeros(lanes, np.int64)  # the first position of the window
-        self._asks = np.zeros(lanes, np.int64)  # from which position on other windows are needed
-        self._stops = np.zeros(lanes, np.int64)  # the first position behind the window
-        self._keys: list[list[Key]] = [[]] * lanes
+        nothing = _Span(Window(np.zeros(0), np.zeros(1, np.int64)), 0, 0, 0, [])
+        self._spans = [nothing] * sequences.lanes
 
     def positions(self, indices: Int) -> Int:
         """Return the positions at which sequence indices begin."""
-        order, found = self.sequences, np.empty(len(indices), np.int64)
+        order, begins = self.sequences, np.empty(len(indices), np.int64)
         if not len(indices):
-            return found
+            return begins
         for epoch in range(order.epoch(int(indices.min())), order.epoch(int(indices.max())) + 1):
             first = order.first(epoch)
             mine = (indices >= first) & (indices < order.first(epoch + 1))
-            found[mine] = order.places(epoch, indices[mine] - first)[0] + epoch * self.units
-        return found
+            begins[mine] = order.places(epoch, indices[mine] - first) + epoch * self.units
+        return begins
 
     def places(self, indices: Int, positions: Int) -> list[Place]:
         """Return where the rows of sequence indices begin, at these positions."""
-        lanes = indices % self.sequences.lanes
-        moved = (positions < self._begins[lanes]) | (positions >= self._asks[lanes])
-        if moved.any():
-            moved = np.isin(lanes, lanes[moved])  # all rows of these lanes
-            self.prepare(indices[moved], positions[moved])
-        found: list[Place] = []
-        inside = (positions - self._begins[lanes]).tolist()
-        here = ((positions >= self._begins[lanes]) & (positions < self._stops[lanes])).tolist()
-        for lane, at, is_here, position in zip(lanes.tolist(), inside, here, positions.tolist(), strict=True):
-            found.append((self._current[lane], at) if is_here else self.place(position))
-        return found
+        spans = self._spans
+        rows = list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True))
+        moved = {lane for lane, position in rows if not spans[lane].begin <= position < spans[lane].ask}
+        if moved:
+            self._prepare([row for row in rows if row[0] in moved])
+        return [
+            (spans[lane].window, position - spans[lane].begin)
+            if spans[lane].begin <= position < spans[lane].stop
+            else self.place(position)
+            for lane, position in rows
+        ]
 
     def prepare(self, indices: Int, positions: Int) -> None:
-        """Ask for the windows that lanes need from these rows on, and forget those that no lane needs any more."""
-        lanes = indices % self.sequences.lanes
+        """Ask for the windows that the lanes of these rows need, and forget those that no lane needs any more."""
+        self._prepare(list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True)))
+
+    def _prepare(self, rows: list[tuple[int, int]]) -> None:
+        """Ask for the windows that lanes need from their positions on, and forget those that no lane needs any more."""
+        by_lane: dict[int, list[int]] = {}
+        for lane, position in rows:
+            by_lane.setdefault(lane, []).append(position)
         later: list[Key] = []
-        moved = np.unique(lanes).tolist()
-        for lane in moved:
-            mine = positions[lanes == lane]
-            low, high = int(mine.min()), int(mine.max())
+        for lane, positions in by_lane.items():
+            low, high = min(positions), max(positions)
             last = high + self.width - 1
             ahead = max(last, min(high + self._ahead, self._last_of_lane(lane, high)))
             needed = self.keys(low, last)
-            self._keys[lane] = keys = needed + [key for key in self.keys(last + 1, ahead) if key not in needed]
+            keys = needed + [key for key in self.keys(last + 1, ahead) if key not in needed]
             self.windows.ask(needed)
             later += keys[len(needed) :]
             _, _, begin, stop = self._window_of(high)
-            self._begins[lane], self._stops[lane] = begin, stop
-            self._asks[lane] = stop if ahead >= stop or ahead < high + self._ahead else stop - self._ahead
+            ask = stop if ahead >= stop or ahead < high + self._ahead else stop - self._ahead
+            self._spans[lane] = self._spans[lane]._replace(begin=begin, stop=stop, ask=ask, keys=keys)
         self.windows.ask(later)
-        self.windows.keep({key for keys in self._keys for key in keys})
-        for lane in moved:
-            self._current[lane] = self.place(int(self._begins[lane]))[0]
+        self.windows.keep({key for span in self._spans for key in span.keys})
+        for lane in by_lane:
+            span = self._spans[lane]
+            self._spans[lane] = span._replace(window=self.place(span.begin)[0])
 
     def place(self, position: int) -> Place:
         """Return where a position lies."""
@@ -110,11 +124,11 @@ class LaneWindows:
 
     def keys(self, first: int, last: int) -> list[Key]:
         """Return the windows that hold the positions ``first`` to ``last``."""
-        found = []
+        keys = []
         while first <= last and (self._end is None or first < self._end * self.units):
             epoch, number, _, first = self._window_of(first)
-            found.append((epoch, number))
-        return found
+            keys.append((epoch, number))
+        return keys
 
     def _window_of(self, position: int) -> tuple[int, int, int, int]:
         """Return epoch and number of the window that holds a position, its first position and the one behind it."""

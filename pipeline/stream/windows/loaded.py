@@ -52,19 +52,19 @@ class LoadedWindows:
 
     def get(self, key: Key) -> Window:
         """Return a window, which is made now if no thread has begun to."""
-        found = self._ready.get(key)
-        if found is not None:
-            return found
+        window = self._ready.get(key)
+        if window is not None:
+            return window
         pending = self._pending.pop(key, None)
-        found = self._maker.make(*key) if pending is None or pending.cancel() else pending.result()
+        window = self._maker.make(*key) if pending is None or pending.cancel() else pending.result()
         spare = [other for other in self._ready if other not in self._needed]
         for other in spare[: max(0, len(spare) + 1 - self._spare)]:
             del self._ready[other]
-        self._ready[key] = found
-        return found
+        self._ready[key] = window
+        return window
 
     def close(self) -> None:
-        """Stop threads and close files."""
+        """Stop threads."""
         for future in self._pending.values():
             future.cancel()
         if self._threads is not None:

@@ -48,11 +48,6 @@ class TokenRows:
         self.width = lanes.width
         self._tokens = tokens
 
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of the tokens of the rows so far."""
-        return self.lanes.windows.bytes_read
-
     def fill(self, buffer: RowBuffer, rows: list[int], indices: Int) -> Int | None:
         """Fill rows of a buffer with the sequences of these indices.
 

@@ -44,8 +44,8 @@ class Window(NamedTuple):
         [2, 4]
         """
         first, last = self.ends.searchsorted(begin, side="right"), self.ends.searchsorted(end, side="right")
-        found = self.ends[first:last] - begin
-        return np.unique(found) if self.has_empty else found  # documents of no tokens end where others do
+        ends = self.ends[first:last] - begin
+        return np.unique(ends) if self.has_empty else ends  # documents of no tokens end where others do
 
 
 class WindowMaker:
@@ -116,10 +116,10 @@ class WindowMaker:
         """Return memory of this thread, which its next window uses again."""
         if size > _KEPT_BYTES:
             return np.empty(size, np.uint8).data
-        held: memoryview | None = getattr(self._own, "memory", None)
-        if held is None or len(held) < size:
-            held = self._own.memory = np.empty(min(_KEPT_BYTES, size + size // 4), np.uint8).data
-        return held[:size]
+        memory: memoryview | None = getattr(self._own, "memory", None)
+        if memory is None or len(memory) < size:
+            memory = self._own.memory = np.empty(min(_KEPT_BYTES, size + size // 4), np.uint8).data
+        return memory[:size]
 
 
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int | None, dtype: np.dtype[Any]) -> Window:

@@ -19,12 +19,12 @@ a block of each piece. ``width`` is as many as the group has lanes, but at most 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.format_reader import WHOLE, FileSpan, load_reader
@@ -98,66 +98,48 @@ def _parts(number: int, rows: list[int], weight: int) -> list[Piece]:
     return pieces
 
 
-class Shape(NamedTuple):
-    """What all epochs share: how many groups there are, lanes in each, and pieces in a bundle of a group."""
-
-    groups: int
-    lanes: int
-    width: int
-
-
 class Deal:
     """The pieces of a stream's epochs, dealt to ``groups`` groups of ``lanes`` lanes."""
 
     def __init__(self, pieces: list[Piece], *, groups: int, lanes: int, seed: int | None) -> None:
-        self.pieces = pieces
-        self._shape = Shape(groups, lanes, max(1, min(lanes, _PIECES_OPEN // groups)))
+        self.groups = groups
+        self._pieces = pieces
+        self._lanes = lanes
         self._seed = seed
-        self._weights = np.array([piece.weight for piece in pieces], np.int64)
         self.epoch = weak_lru_cache(self._epoch, 4)
 
-    @property
-    def groups(self) -> int:
-        return self._shape.groups
-
-    def piece(self, epoch: int, at: int) -> Piece:
-        """Return the piece at a place of an epoch's order."""
-        return self.pieces[int(self.epoch(epoch).order[at])]
-
     def _epoch(self, epoch: int) -> EpochDeal:
-        count, seed = len(self.pieces), self._seed
-        order = np.arange(count) if seed is None else permutation(count, derive_key("text pieces", seed, epoch))
-        turn = 0 if seed is None else derive_key("text turns", seed, epoch)
-        return EpochDeal(self._shape, order, self._weights[order], turn)
+        if self._seed is None:
+            return EpochDeal(self._pieces, self.groups, self._lanes, 0)
+        order = permutation(len(self._pieces), derive_key("text pieces", self._seed, epoch))
+        turn = derive_key("text turns", self._seed, epoch)
+        return EpochDeal([self._pieces[number] for number in order.tolist()], self.groups, self._lanes, turn)
 
 
 class EpochDeal:
-    """The pieces of one epoch, by their place in its ``order``."""
+    """The ``pieces`` of one epoch in its order, dealt under its turn. A piece is named by its place in this order."""
 
-    def __init__(self, shape: Shape, order: NDArray[np.int64], weights: NDArray[np.int64], turn: int) -> None:
-        self.order = order
-        self._turn = turn
-        self._lane_turn = turn >> 32
-        self._shape = shape
-        self._weights = weights
-        self._stops = np.cumsum(weights)
+    def __init__(self, pieces: list[Piece], groups: int, lanes: int, turn: int) -> None:
+        self.pieces = pieces
+        self._groups, self._lanes = groups, lanes
+        self._width = max(1, min(lanes, _PIECES_OPEN // groups))
+        self._turn, self._lane_turn = turn, turn >> 32
+        self._weights = np.array([piece.weight for piece in pieces], np.int64)
+        self._stops = np.cumsum(self._weights)
         self._total = int(self._stops[-1])
-        groups = shape.groups
-        self._first = (self._stops - weights) * groups // self._total
+        self._first = (self._stops - self._weights) * groups // self._total
         self._last = (self._stops * groups - 1) // self._total
-        self._slots: dict[int, Slot] = {}
-        self._ranges: dict[int, range] = {}
+        self._slot: Callable[[int], Slot | None] = weak_lru_cache(self._make_slot, None)
+        self._places: Callable[[int], range] = weak_lru_cache(self._places_of, None)
 
     def bundle(self, group: int, number: int) -> range:
         """Return the places of the pieces of a group's bundle; none behind its last."""
-        width = self._shape.width
-        return self._places(group)[number * width : (number + 1) * width]
+        return self._places(group)[number * self._width : (number + 1) * self._width]
 
     def block(self, group: int, place: int, lane: int, round: int) -> int:
         """Return which block of a piece the ``lane``-th of a group's lanes reads in a round of the bundle."""
-        shape = self._shape
-        q = (place - self._places(group).start) % shape.width
-        number = round * shape.lanes + (lane - q - self._lane_turn) % shape.lanes
+        q = (place - self._places(group).start) % self._width
+        number = round * self._lanes + (lane - q - self._lane_turn) % self._lanes
         slot = self._slot(place)
         if slot is None:
             return number
@@ -167,58 +149,46 @@ class EpochDeal:
 
     def reader_of(self, place: int, block: int) -> tuple[int, int, int]:
         """Return the lane of the stream that reads a block, and the bundle and the round in which it does."""
-        shape, slot = self._shape, self._slot(place)
+        slot = self._slot(place)
         if slot is None:
             group, number = int(self._first[place]), block
         else:
             turn, at = divmod(block, len(slot.groups))
             group = slot.groups[at]
             number = turn * len(slot.own[group]) + slot.numbers[at]
-        bundle, q = divmod(place - self._places(group).start, shape.width)
-        round, at = divmod(number, shape.lanes)
-        return (at + q + self._lane_turn) % shape.lanes * shape.groups + group, bundle, round
+        bundle, q = divmod(place - self._places(group).start, self._width)
+        round, at = divmod(number, self._lanes)
+        return (at + q + self._lane_turn) % self._lanes * self._groups + group, bundle, round
 
-    def _places(self, group: int) -> range:
+    def _places_of(self, group: int) -> range:
         """Return the places of all pieces of a group: neighbours, of which the first and the last may be shared."""
-        found = self._ranges.get(group)
-        if found is None:
-            first = int(self._last.searchsorted(group, side="left"))
-            stop = int(self._first.searchsorted(group, side="right"))
-            if first < stop and not self._has(group, first):
-                first += 1
-            if first < stop and not self._has(group, stop - 1):
-                stop -= 1
-            found = self._ranges[group] = range(first, max(first, stop))
-        return found
+        first = int(self._last.searchsorted(group, side="left"))
+        stop = int(self._first.searchsorted(group, side="right"))
+        if first < stop and not self._has(group, first):
+            first += 1
+        if first < stop and not self._has(group, stop - 1):
+            stop -= 1
+        return range(first, max(first, stop))
 
     def _has(self, group: int, place: int) -> bool:
         slot = self._slot(place)
         return slot is None or group in slot.own
 
-    def _slot(self, place: int) -> Slot | None:
+    def _make_slot(self, place: int) -> Slot | None:
         """Return the slots of a shared piece, None for one that a single group reads."""
         first, last = int(self._first[place]), int(self._last[place])
         if first == last:
             return None
-        found = self._slots.get(place)
-        if found is None:
-            found = self._slots[place] = self._share(place, _TURNS * (last - first + 1))
-        return found
-
-    def _share(self, place: int, count: int) -> Slot:
-        weight, groups = int(self._weights[place]), self._shape.groups
-        begin = int(self._stops[place]) - weight
-        spread = count * 5 // 8
-        while math.gcd(spread, count) != 1:
-            spread += 1
-        owners: list[int] = []
-        numbers: list[int] = []
+        count = _TURNS * (last - first + 1)
+        weight, begin = int(self._weights[place]), int(self._stops[place] - self._weights[place])
+        spread = next(number for number in range(count * 5 // 8, 2 * count) if math.gcd(number, count) == 1)
+        slots = ((block + self._turn) * spread % count for block in range(count))
+        groups = [
+            (2 * count * begin + weight * (2 * slot + 1)) * self._groups // (2 * count * self._total) for slot in slots
+        ]
         own: dict[int, list[int]] = {}
-        for block in range(count):
-            slot = (block + self._turn) * spread % count
-            group = (2 * count * begin + weight * (2 * slot + 1)) * groups // (2 * count * self._total)
-            blocks = own.setdefault(group, [])
-            owners.append(group)
-            numbers.append(len(blocks))
-            blocks.append(block)
-        return Slot(owners, numbers, own)
+        numbers = []
+        for block, group in enumerate(groups):
+            numbers.append(len(own.setdefault(group, [])))
+            own[group].append(block)
+        return Slot(groups, numbers, own)

@@ -49,7 +49,7 @@ class LiveWindows(TextWindows):
         filters: tuple[Callable[[Any], Any], ...],
         epochs: int | None,
     ) -> None:
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._data: LiveData = data
         self._share = rank, ranks
         self._seed, self._filters, self._epochs, self._window = seed, filters, epochs, window
@@ -58,10 +58,6 @@ class LiveWindows(TextWindows):
         self._keys = RecordKeys(*names, kept=kept, record="dict")
         self._reading: LiveReading | None = None  # stands where the next window begins
         self._records: Iterator[tuple[int, Any]] = iter(())
-
-    @property
-    def counts(self) -> Counter[str]:
-        return self._counts
 
     def make(self, lane: int, place: Place) -> LaneWindow | None:
         """Return the window that begins at ``place``, or None behind the last epoch."""

@@ -1,7 +1,7 @@
 """The blocks of pieces of files, which the lanes of one process read by shared scans.
 
 A block that one lane passes on its way is kept for the lane that reads it, up to a bound beyond which that lane reads the
-piece again. Filters are asked before a block is kept, so that a lane may be far ahead of others where they leave little.
+piece again. Filters judge a block before it is kept, so that a lane may be far ahead of others where they leave little.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....errors import DamagedInputError, InputError
 from ....text.document import BadRecord, Document
 from ....text.formats import format_of, is_named_compressed
-from ....text.readers.byte_stream import is_compressed
 from ....text.readers.format_reader import load_reader
 from ....text.readers.record_blocks import Block, BlockScan, begin_together
 from ..cursor import Place
-from .deal import Deal
+from .deal import Deal, Piece
 
 if TYPE_CHECKING:
     from ...data.text import TextData
@@ -48,7 +47,7 @@ class FilteredBlock(NamedTuple):
 
 
 class SharedScans:
-    """Reads blocks of about ``block_bytes`` of the pieces of ``deal``, for lanes that stand at ``places`` and move on there.
+    """Reads blocks of about ``block_bytes`` of the pieces of ``deal``, for lanes that read from ``places`` on, and move on there.
 
     ``parse`` filters a block. Blocks are parsed before they are kept if ``filtered``, since filters leave less of them.
     """
@@ -62,11 +61,11 @@ class SharedScans:
         parse: Callable[[Block], FilteredBlock],
         *,
         filtered: bool,
-        epochs: int | None,
+        counts: Counter[str],
         kept_bytes: int,
         sources: int,
     ) -> None:
-        self.damaged_files = 0
+        self._counts = counts
         self._bytes_read = 0  # by scans that have ended
         self._data = data
         self._deal = deal
@@ -74,7 +73,6 @@ class SharedScans:
         self._block_bytes = block_bytes
         self._parse = parse
         self._filtered = filtered
-        self._epochs = epochs
         self._kept: dict[Place, FilteredBlock | Block] = {}  # by epoch, piece and number
         self._kept_bytes = 0
         self._most_kept = kept_bytes // sources
@@ -85,8 +83,7 @@ class SharedScans:
         self._most_scans = min(
             (2 if self._is_remote else 1) * len(places) + _SCANS, max(1, _allowed_files() // sources)
         )
-        self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
-        self._compressed: dict[int, bool] = {}  # files
+        self._ends: dict[Piece, int] = {}  # how many blocks a piece has, once a scan came to its end
         self._whole = _whole_files(data, _WHOLE_BYTES // sources)
 
     @property
@@ -104,26 +101,23 @@ class SharedScans:
         return self._parse(kept) if isinstance(kept, Block) else kept
 
     def begin(self, epoch: int, group: int, bundle: int) -> None:
-        """Ask for the first blocks of remote pieces together: of a bundle and the next, and at first of all lanes' bundles."""
+        """Read the first blocks of remote pieces together: of a bundle and the next, and at first of all lanes' bundles."""
         if not self._is_remote:
             return
         bundles = [(epoch, group, bundle), (epoch, group, bundle + 1)]
         if not self._begun:
-            places = {(place[0], lane % self._deal.groups, place[1]) for lane, place in self._places.items()}
-            first = [each for each in sorted(places) if self._epochs is None or each[0] < self._epochs]
-            bundles = first + bundles
+            bundles = sorted({(e, lane % self._deal.groups, b) for lane, (e, b, _) in self._places.items()}) + bundles
         begun = []
         for epoch, group, bundle in bundles:
-            for at in self._deal.epoch(epoch).bundle(group, bundle):
-                piece = self._deal.piece(epoch, at)
+            deal = self._deal.epoch(epoch)
+            for at in deal.bundle(group, bundle):
                 if len(self._scans) >= self._most_scans:
                     break  # what lanes read now is not closed for what they read next
-                if self._data.files[piece.file].stored is not None and (epoch, at) not in self._begun:
+                if self._data.files[deal.pieces[at].file].stored is not None and (epoch, at) not in self._begun:
                     self._begun.add((epoch, at))
                     begun.append(self._open_scan(epoch, at))
-                    self._scans.append(begun[-1])
         begin_together([scan.blocks for scan in begun])
-        oldest = min(place[0] for place in self._places.values())
+        oldest = min(epoch for epoch, _, _ in self._places.values())
         self._begun = {each for each in self._begun if each[0] >= oldest}
 
     def close(self) -> None:
@@ -133,65 +127,49 @@ class SharedScans:
 
     def _scan(self, epoch: int, at: int, number: int) -> Block | None:
         """Return a block by a scan, which keeps those before it for other lanes; None behind the end of the piece."""
-        piece = int(self._deal.epoch(epoch).order[at])
-        # A scan that is under way goes to its end even if this lane has no more: others have blocks there.
-        end = self._ends[piece] if piece in self._ends else self._most_blocks(piece)
-        if number >= end and all(each.place != (epoch, at) for each in self._scans):
+        piece = self._deal.epoch(epoch).pieces[at]
+        scans = [scan for scan in self._scans if scan.place == (epoch, at) and scan.blocks.number <= number]
+        if scans:  # it goes to its end even if this lane has no more: others have blocks there
+            scan = max(scans, key=lambda scan: scan.blocks.number)
+            self._scans.remove(scan)
+            self._scans.append(scan)
+        elif number < self._ends.get(piece, math.inf):
+            scan = self._open_scan(epoch, at)
+        else:
             return None
-        scan = self._scan_before(epoch, at, number)
         try:
             for passed, block in scan.blocks:
                 if passed == number:
                     return block
                 self._keep((epoch, at, passed), block)
         except InputError as error:
-            far = self._data.files[self._deal.pieces[piece].file].stored is not None
+            far = self._data.files[piece.file].stored is not None
             if self._data.on_error != "skip" or (far and not isinstance(error, DamagedInputError)):
                 raise  # a remote file that changed is not damaged: other ranks may have read it before
-            self.damaged_files += piece not in self._ends
+            self._counts["damaged_files"] += piece not in self._ends
             log.warning("%s; the rest of this file is passed over", error)
         self._ends[piece] = scan.blocks.number
         self._drop(scan)
         return None
 
-    def _most_blocks(self, piece: int) -> float:
-        """Return how many blocks a piece may have: of plain lines as many as begin in its bytes, else unknown."""
-        number, span, _, _ = self._deal.pieces[piece]
-        file = self._data.files[number]
-        if not load_reader(format_of(file)).cut_anywhere:
-            return math.inf
-        if number not in self._compressed:  # whatever its name says
-            try:
-                self._compressed[number] = is_compressed(file)
-            except OSError:
-                return math.inf  # reading it raises the error
-        if self._compressed[number]:
-            return math.inf
-        stop = self._data.size_of(file) if span.stop is None else span.stop
-        return -(-(stop - span.start) // self._block_bytes)
-
-    def _scan_before(self, epoch: int, at: int, number: int) -> _Scan:
-        """Return the scan of a piece that has come nearest to block ``number``, or a new one."""
-        scans = [scan for scan in self._scans if scan.place == (epoch, at) and scan.blocks.number <= number]
-        if scans:
-            scan = max(scans, key=lambda scan: scan.blocks.number)
-            self._scans.remove(scan)
-        else:
-            scan = self._open_scan(epoch, at)
-        self._scans.append(scan)
-        return scan
-
     def _open_scan(self, epoch: int, at: int) -> _Scan:
         while len(self._scans) >= self._most_scans:
             self._drop(self._scans[0])
-        data, piece = self._data, self._deal.piece(epoch, at)
+        data, deal, places = self._data, self._deal.epoch(epoch), self._places
+        piece = deal.pieces[at]
         file = data.files[piece.file]
         if data.on_error != "skip" or os.path.exists(file):  # what is gone is passed over like what is damaged
             data.check(file)
+
+        def wanted(number: int) -> bool:
+            lane, bundle, round = deal.reader_of(at, number)
+            place = places.get(lane)
+            return place is not None and (epoch, bundle, round) >= place
+
         blocks = BlockScan(
             file,
             self._block_bytes,
-            self._wanted(epoch, at),
+            wanted,
             span=piece.span,
             lines=piece.lines,
             text_key=data.text_key,
@@ -200,17 +178,8 @@ class SharedScans:
             where=data.where,
             whole=piece.file in self._whole,
         )
-        return _Scan((epoch, at), blocks)
-
-    def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
-        places, deal = self._places, self._deal.epoch(epoch)
-
-        def wanted(number: int) -> bool:
-            lane, bundle, round = deal.reader_of(at, number)
-            place = places.get(lane)
-            return place is not None and (epoch, bundle, round) >= place
-
-        return wanted
+        self._scans.append(_Scan((epoch, at), blocks))
+        return self._scans[-1]
 
     def _keep(self, place: Place, block: Block) -> None:
         """Keep a block that another lane reads, unless too much is kept already."""

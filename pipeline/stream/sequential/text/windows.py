@@ -6,6 +6,7 @@ documents are shuffled by (seed, lane and the window's place); without a seed ev
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 32 << 10
 _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
 _BLOCK_COST = 512  # bytes that an empty block takes
+_DOCUMENT_COST = 300  # bytes that a document takes beside its text
 
 
 class TextWindows:
@@ -54,7 +56,7 @@ class TextWindows:
         kept_bytes: int = KEPT_BYTES,
         sources: int = 1,
     ) -> None:
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._data = data
         self._layout = layout
         self._places = dict(places)
@@ -71,15 +73,10 @@ class TextWindows:
             max(1, min(_BLOCK_BYTES, data.bytes // (layout.lanes * _BLOCKS_A_LANE))),
             weakly(self._filter),
             filtered=bool(filters or data.splits),
-            epochs=epochs,
+            counts=self.counts,
             kept_bytes=kept_bytes,
             sources=sources,
         )
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How many documents were read, rejected and bad, and how many files damaged."""
-        return self._counts | Counter(damaged_files=self._scans.damaged_files)
 
     @property
     def bytes_read(self) -> int:
@@ -158,7 +155,7 @@ class TextWindows:
                 if reason is not None:
                     rejected[reason] += 1
                     kept[index] = None
-        size = sum(len(document.text) for document in kept if document is not None)
+        size = sum(sys.getsizeof(document.text) + _DOCUMENT_COST for document in kept if document is not None)
         return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
 
     def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
@@ -184,10 +181,10 @@ class TextWindows:
                     f"{record.file}, {where}: {record.reason}{detail}; mend it, or count and skip such records with "
                     "on_error='records'"
                 )
-        self._counts["documents"] += filtered.read
-        self._counts["rejected"] += filtered.rejected.total()
-        self._counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
-        self._counts["bad_records"] += len(filtered.bad)
+        self.counts["documents"] += filtered.read
+        self.counts["rejected"] += filtered.rejected.total()
+        self.counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
+        self.counts["bad_records"] += len(filtered.bad)
 
 
 class SmallTextWindows:

@@ -86,7 +86,7 @@ def test_documents_know_file_line_and_source(tmp_path: Path) -> None:
         Document("x", "1", "a.jsonl", 1, "wiki"),
         Document("y", "a.jsonl:3", "a.jsonl", 3, "wiki"),
     ]
-    assert [d.id for d in documents(tmp_path / "a.jsonl", file="named")] == ["1", made_id("named", 3)]
+    assert [d.id for d in documents(tmp_path / "a.jsonl")] == ["1", made_id(f"{tmp_path}/a.jsonl", 3)]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_documents_know_file_line_and_source(tmp_path: Path) -> None:
 )
 def test_an_id_is_any_scalar_as_it_is_spelled(tmp_path: Path, id: str, expected: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"id": {id}, "text": "x"}}')
-    assert [d.id for d in documents(tmp_path / "a.jsonl", file="FILE")] == [expected]
+    assert [d.id for d in documents(tmp_path / "a.jsonl")] == [expected.replace("FILE", f"{tmp_path}/a.jsonl")]
 
 
 def test_ids_of_a_parquet_column_may_have_any_plain_type(tmp_path: Path) -> None:
     for ids, expected in ([[1, 2], ["1", "2"]], [["a", None], ["a", "F:2"]], [[True, False], ["true", "false"]]):
         path = write_parquet(tmp_path / "a.parquet", {"id": ids, "text": ["x", "y"]})
-        assert [d.id for d in documents(path, file="F")] == expected
+        assert [d.id for d in documents(path)] == [id.replace("F:", f"{path}:") for id in expected]
 
 
 def test_dots_lead_into_nested_fields_unless_a_field_is_named_so(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""The two halves of ``.split(val=)``: what `data.holdout` holds out, and the rest.
+
+Of a source of more than 1,000 extents, or of more than 200 MB of tokens, extents are held out: a half is a selection of rows
+of the table of extents. Of a smaller one documents are, which are read into memory, each half as an array. Documents stay
+whole either way. Halves belong to one build of a dataset: another has other shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import closing
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..shards.extents.table import running_sums
+from .data.base import CountedData
+from .data.holdout import Marks, marks_held_out, marks_of
+from .data.shards import MemoryData
+from .order import Shuffle
+from .windows.loaded import LoadedWindows
+from .windows.window import WindowMaker
+
+MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
+
+
+def split_data(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
+    """Return the rest and what is held out; of few extents all documents are read for it."""
+    table, rows = whole.contents.table, whole.contents.rows
+    if rows is None:
+        rows = np.arange(len(table))
+    if len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES:
+        out = marks_held_out(marks_of(whole.shard_names, table.extents)[rows], share, whole.splits)
+        halves = [whole.selection(rows[kept]) for kept in (~out, out)]
+    else:
+        marks = whole.marks if isinstance(whole, SelectedDocuments) else _marks_of_documents(whole)
+        tokens, lengths = _read(whole)
+        out = marks_held_out(marks, share, whole.splits)
+        halves = [
+            SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], marks[kept])
+            for kept in (~out, out)
+        ]
+    for half, held in zip(halves, (False, True), strict=True):
+        half.splits = whole.splits + 1
+        half.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"
+        half.label = f"{whole!r}.split(val={float(share):g})[{int(held)}]"
+        half.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), held]).encode()).hexdigest()
+    return halves[0], halves[1]
+
+
+class SelectedDocuments(MemoryData):
+    """Some of the documents of a source, in memory; ``marks``: what they are known by."""
+
+    def __init__(self, whole: CountedData, tokens: NDArray[Any], lengths: NDArray[np.int64], marks: Marks) -> None:
+        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # which `split_data` gives
+        self.vocab_size = whole.vocab_size
+        self.marks = marks
+
+
+def _marks_of_documents(whole: CountedData) -> Marks:
+    """Return what the documents of the extents that are streamed are known by."""
+    table, rows = whole.contents.table, whole.contents.rows
+    marks = marks_of(whole.shard_names, table.per_shard(table.document_sums))
+    if rows is None:
+        return marks
+    counts = table.documents[rows].astype(np.int64)
+    numbers = np.arange(int(counts.sum())) + np.repeat(table.document_sums[rows] - running_sums(counts)[:-1], counts)
+    return marks[numbers]
+
+
+def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the tokens of all documents in file order, one behind the other, and how many each has."""
+    order = Shuffle(whole.contents.blocks(), 1, 1, None)
+    with closing(LoadedWindows(WindowMaker(whole.ranges(), whole.contents, order), spare=0)) as loaded:
+        keys = [(0, number) for number in range(order.windows)]
+        loaded.ask(keys)
+        windows = [loaded.get(key) for key in keys]
+    tokens = np.concatenate([window.tokens for window in windows])
+    return tokens, np.concatenate([np.diff(window.ends) for window in windows])
