@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,8 +36,7 @@ class InputServer(LocalServer):
     ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
     "503"), "cut" (half of the body), "wrong" (other bytes of the same number), "changed" (another version) or "ok".
     Addresses that the hub redirects to are good for ``uses`` requests. ``gated`` refuses who does not send the token.
-    ``delay`` (seconds) comes before each answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file
-    to another url. ``moved_to`` is the commit that the branch main has moved to since; the repository still has that of the
+    ``moved_to`` is the commit that the branch main has moved to since; the repository still has that of the
     files. Requests for the files of ``together`` are answered once all of these were asked for. A file can have a query in its
     name. Without ``etags`` no answer has a version, without ``ranges`` each is of all bytes.
     """
@@ -53,12 +51,9 @@ class InputServer(LocalServer):
         self.commit = COMMIT
         self.moved_to = ""
         self.uses = 1 << 30
-        self.delay = 0.0
-        self.rate = 0.0
         self.asked: list[Asked] = []
         self.addresses: dict[str, int] = {}
         self.wrong_hashes = False
-        self.redirects: dict[str, str] = {}
         self.etags = True
         self.ranges = True
         self.together: dict[str, threading.Event] = {}
@@ -89,7 +84,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._asked = Asked(path, self.headers.get("Range"), self.headers.get("Authorization"))
         with server.lock:
             server.asked.append(self._asked)
-        time.sleep(server.delay)
         if path.startswith("/files/"):
             self._file(path.removeprefix("/files/"), parts.query)
         elif path.startswith("/cdn/"):
@@ -102,8 +96,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, name: str, query: str) -> None:
         if self.server.password and self.headers.get("Authorization") is None and self.server.password not in query:
             self._answer(401, b"", {})
-        elif name in self.server.redirects:
-            self._answer(302, b"elsewhere", {"Location": self.server.redirects[name]})
         else:
             self._bytes(f"{name}?{query}" if f"{name}?{query}" in self.server.files else name)
 
@@ -234,8 +226,6 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(body), step):
             self._asked.sent += len(body[start : start + step])
             self.wfile.write(body[start : start + step])
-            if self.server.rate:
-                time.sleep(len(body[start : start + step]) / self.server.rate)
 
 
 def _is_large(name: str) -> bool:

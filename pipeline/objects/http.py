@@ -86,8 +86,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def server_of(url: str) -> Server:
     """Return what this process knows of a url's server."""
-    place = _place(url)
-    return _servers.get(place) or _servers.setdefault(place, Server(place))
+    name = _server_name(url)
+    return _servers.get(name) or _servers.setdefault(name, Server(name))
 
 
 @functools.lru_cache(256)
@@ -113,7 +113,7 @@ def _pool(url: str) -> Any:
 
 def same_server(one: str, other: str) -> bool:
     """Whether two urls are of one server, to which the same credentials may be sent."""
-    return _place(one) == _place(other)
+    return _server_name(one) == _server_name(other)
 
 
 class Answer:
@@ -168,8 +168,8 @@ class Answer:
     @property
     def redirect(self) -> str | None:
         """The url that this answer leads to; None where it is no redirect to an http server."""
-        place = self._response.get_redirect_location()
-        target = urllib.parse.urljoin(self.url, place) if place else ""
+        location = self._response.get_redirect_location()
+        target = urllib.parse.urljoin(self.url, location) if location else ""
         return target if target.lower().startswith(("http://", "https://")) else None
 
     def body(self) -> bytes:
@@ -266,7 +266,7 @@ class Answer:
         return Transient(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
 
 
-def _place(url: str) -> str:
+def _server_name(url: str) -> str:
     """Return scheme, host and port of a url."""
     parts = urllib.parse.urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
@@ -279,8 +279,8 @@ def _split_user(url: str) -> tuple[str, str]:
     ('https://host/a.jsonl', 'me:p@w')
     """
     parts = urllib.parse.urlsplit(url)
-    user, _, place = parts.netloc.rpartition("@")
-    return parts._replace(netloc=place).geturl() if user else url, urllib.parse.unquote(user)
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=host).geturl() if user else url, urllib.parse.unquote(user)
 
 
 def _without_dots(url: str) -> str:

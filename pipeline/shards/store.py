@@ -102,7 +102,9 @@ class Store:
         """
         if not is_remote(url):
             return read_index(local_name(url), expected, self._index_dir)
-        if (index := remote_index(url, expected, self.access)) is not None:
+        size = expected.bytes if expected is not None else describe(url, self.access).size
+        index = index_of(lambda start, count: self._read(url, start, count), size, shown(url), expected)
+        if index is not None:
             return index
         with self.opened(url) as (handle, _):
             return scan_index(map_open(handle), shown(url))
@@ -137,12 +139,6 @@ class Store:
         if problem:
             raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")
         return sha256
-
-
-def remote_index(url: str, expected: ShardInfo | None = None, access: Access | None = None) -> Index | None:
-    """Return a remote shard's index by two range reads, checked as at its opening; None for a tar of another tool."""
-    size = expected.bytes if expected is not None else describe(url, access).size
-    return index_of(lambda start, count: read_range(url, start, count, access), size, shown(url), expected)
 
 
 def _forget(cache: Cache, ids: set[str], process: int) -> None:

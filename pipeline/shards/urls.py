@@ -1,4 +1,13 @@
-"""Turns what a user writes (directories, braces, globs, lists, urls) into paths and urls of shards, in a fixed order."""
+"""Turns what a user writes into paths and urls of shards, in a fixed order.
+
+a list                     each of its items, in turn
+name-{000..127}.tar        each name, of which local files must be there
+a directory                the dataset whose manifest lies in it, else its files that end in .tar
+a url that ends in /, or   the same; of http, which lists nothing, only with a manifest
+has no ending
+a*.tar, a?.tar, a[0-9]     the files or objects that match: those that end in .tar if there are any, else all
+any other name             one shard; a local file must be there, and may have braces or brackets of its own
+"""
 
 from __future__ import annotations
 

@@ -114,22 +114,22 @@ class TokenBlocks:
     def __init__(self, dtype: DTypeLike, blocks: Iterable[NDArray[np.unsignedinteger[Any]]]) -> None:
         self.dtype = np.dtype(dtype)
         self._blocks = iter(blocks)
-        self._held = memoryview(b"")
+        self._rest = memoryview(b"")
 
     def take(self, tokens: int) -> bytes:
         """Return the bytes of the next tokens, fewer only where there are no more."""
         wanted = tokens * self.dtype.itemsize
         parts = []
         while wanted:
-            if not self._held:
+            if not self._rest:
                 block = next(self._blocks, None)
                 if block is None:
                     break
                 if block.dtype != self.dtype:
                     raise ConfigError(f"a block of tokens is {block.dtype.str}, but {self.dtype.str} was announced")
-                self._held = np.ascontiguousarray(block).view(np.uint8).data
-            parts.append(self._held[:wanted])
-            self._held = self._held[wanted:]
+                self._rest = np.ascontiguousarray(block).view(np.uint8).data
+            parts.append(self._rest[:wanted])
+            self._rest = self._rest[wanted:]
             wanted -= len(parts[-1])
         return b"".join(parts)
 
@@ -238,12 +238,12 @@ def _put_samples(
 
 def _groups(sizes: NDArray[np.int64], tokens_per_sample: int) -> list[tuple[int, int]]:
     """Cut documents into runs ``[first, last)`` that each become one member."""
-    groups, first, held = [], 0, 0
+    groups, first, tokens = [], 0, 0
     for j, size in enumerate(sizes.tolist()):
-        held += size
-        if held >= tokens_per_sample:
+        tokens += size
+        if tokens >= tokens_per_sample:
             groups.append((first, j + 1))
-            first, held = j + 1, 0
+            first, tokens = j + 1, 0
     if first < len(sizes):
         groups.append((first, len(sizes)))
     return groups

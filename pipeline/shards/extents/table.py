@@ -244,8 +244,8 @@ class ExtentTable:
         columns: dict[str, Any] = {}
         for name in (*PER_SHARD, *COUNTS, *CHECKSUMS):
             empty = np.zeros(0, np.int64 if name in PER_SHARD else "<u4")
-            held = [empty, *(getattr(table, name) for table in tables)]
-            columns[name] = None if any(column is None for column in held) else np.concatenate(held)
+            parts = [empty, *(getattr(table, name) for table in tables)]
+            columns[name] = None if any(part is None for part in parts) else np.concatenate(parts)
         return cls(dtypes.pop(), **columns)
 
     @classmethod

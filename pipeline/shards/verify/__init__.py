@@ -1,10 +1,13 @@
 """Recomputes shards and datasets from their bytes, without trust in the reader, the footer or the index.
 
-findings.py  problems, and what is counted while looking for them
-members.py   the members of a shard: headers, padding, keys
-index.py     the index of a shard: footer, starts, lengths, table
-shard.py     one shard
-extents.py   the table of extents
-counts.py    the balance of a build: documents read or added are dropped, duplicates or kept
-dataset.py   a dataset: hashes, counts, indexes and keys compared with the manifest and each other
+findings.py   problems, and what is counted while looking for them
+members.py    the members of a shard: headers, padding, keys
+index.py      the index of a shard: footer, starts, lengths, table
+shard.py      one shard
+extents.py    the table of extents
+counts.py     the balance of a build: documents read or added are dropped, duplicates or kept
+folder.py     what lies beside the shards: manifest, files, what builds left
+task.py       one shard, wherever it lies
+processes.py  many shards, in processes where that helps
+dataset.py    a dataset: hashes, counts, indexes and keys compared with the manifest and each other
 """

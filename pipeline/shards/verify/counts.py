@@ -11,7 +11,7 @@ _NEEDED = {"read", "dropped", "duplicates", "kept"}
 def imbalances(counts: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every sum that does not add up: of all documents, of each source, of each language.
 
-    Counts that do not tell all of ``read``, ``dropped``, ``duplicates`` and ``kept`` say nothing to be held to.
+    Counts that do not tell all of ``read``, ``dropped``, ``duplicates`` and ``kept`` say nothing to be group to.
 
     >>> counts = {"read": 2, "added": {"halves": 1}, "dropped": {"words": 1}, "duplicates": {}, "kept": 2}
     >>> list(imbalances(counts)), *imbalances({**counts, "added": {}})
@@ -21,10 +21,10 @@ def imbalances(counts: Mapping[str, Any]) -> Iterator[str]:
         return
     groups = [("", counts)]
     for kind in ("source", "language"):
-        groups += [(f" of {kind} {name!r}", held) for name, held in counts.get(f"by_{kind}", {}).items()]
-    for of, held in groups:
+        groups += [(f" of {kind} {name!r}", group) for name, group in counts.get(f"by_{kind}", {}).items()]
+    for of, group in groups:
         read, added, dropped, duplicates, kept = (
-            _total(held.get(name, 0)) for name in ("read", "added", "dropped", "duplicates", "kept")
+            _total(group.get(name, 0)) for name in ("read", "added", "dropped", "duplicates", "kept")
         )
         if read + added != dropped + duplicates + kept:
             yield (

@@ -34,7 +34,7 @@ def check_extents(check: ShardCheck, stated: ExtentTable, index: Index, data: me
     try:
         found = table_of_index(index, check.name)
     except ShardError as error:
-        check.add(None, None, str(error).removeprefix(f"{check.name}: "))
+        check.add_error(error)
         return
     if len(stated) != len(found):
         check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(found)}; {CURE}")

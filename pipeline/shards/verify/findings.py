@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
 MAX_PROBLEMS = 50  # of one shard; a shard that is wrong throughout says so in few lines
 
 
@@ -48,3 +49,7 @@ class ShardCheck:
             self.problems.append(Problem(self.name, member, offset, message))
         else:
             self.omitted += 1
+
+    def add_error(self, error: Exception, member: str | None = None) -> None:
+        """Add what an error says, without the name of the shard in front."""
+        self.add(member, None, str(error).removeprefix(f"{self.name}: "))

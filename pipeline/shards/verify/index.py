@@ -128,5 +128,5 @@ def _parsed(check: ShardCheck, member: str, parse: Callable[[], T]) -> T | None:
     try:
         return parse()
     except ShardwrightError as error:
-        check.add(member, None, str(error).removeprefix(f"{check.name}: "))
+        check.add_error(error, member)
         return None

@@ -85,16 +85,20 @@ def _check_documents(
                 )
     else:
         check.add(TABLE_NAME, None, "the table has no column crc32 of the documents' checksums")
-    held = np.flatnonzero(index.lengths)
-    first, stop = index.starts[held] // width, ends[held] // width
-    if contents.vocab_size is not None and len(held):
+    filled = np.flatnonzero(index.lengths)
+    first, stop = index.starts[filled] // width, ends[filled] // width
+    if contents.vocab_size is not None and len(filled):
         # Maxima of [first, stop) at even places; the odd ones are of what lies between documents.
         most = np.maximum.reduceat(tokens, np.stack([first, stop], axis=1).ravel())[::2]
         _report(
-            check, samples, index, held[most >= contents.vocab_size], f"an id >= {contents.vocab_size}, the vocabulary"
+            check,
+            samples,
+            index,
+            filled[most >= contents.vocab_size],
+            f"an id >= {contents.vocab_size}, the vocabulary",
         )
     if contents.eos_id is not None and len(ends):
-        open_ended = held[tokens[stop - 1] != contents.eos_id]
+        open_ended = filled[tokens[stop - 1] != contents.eos_id]
         _report(check, samples, index, open_ended, f"no end-of-text id {contents.eos_id} at the end")
 
 

@@ -1,0 +1,87 @@
+"""What lies beside shards: the manifest, its counts, the files that it names, and what builds left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..folder import Folder
+from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, WORK_NAME, Manifest
+from .counts import imbalances
+from .findings import Problem
+
+LOCK_NAME = "lock"
+TOKENIZER_NAME = "tokenizer.json"
+FOR_PEOPLE = ("rejected.jsonl", "report.html")  # which nothing reads: they may be removed
+
+
+def leftovers(folder: Path) -> Iterator[Problem]:
+    for path in sorted(folder.glob(".*.tmp")):
+        yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
+    complete = (folder / MANIFEST_NAME).exists()
+    work = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name != LOCK_NAME]
+    # A lock alone is of a build command that runs now or was killed before it did anything.
+    if work if complete else (folder / WORK_NAME).exists():
+        state = "remove it" if complete else "the same build command again completes it"
+        yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
+
+
+def check_manifest(folder: Folder, manifest: Manifest) -> Iterator[Problem]:
+    """What `Manifest.read`, which holds sums and fingerprint to the contents, does not look at."""
+    name = folder.path(MANIFEST_NAME)
+    seen: dict[str, str] = {}
+    for split, entry in manifest.splits.items():
+        for info in entry.shards:
+            if info.name in seen:
+                yield Problem(name, None, None, f"shard {info.name} is in split {split!r} and in {seen[info.name]!r}")
+            seen[info.name] = split
+    yield from _check_counts(name, manifest)
+    vocab_size = manifest.tokenizer.get("vocab_size")
+    for role in ("eos_id", "bos_id"):
+        value = manifest.tokenizer.get(role)
+        if value is not None and vocab_size is not None and not 0 <= value < vocab_size:
+            yield Problem(name, None, None, f"tokenizer {role} {value} lies outside its vocabulary of {vocab_size}")
+
+
+def check_files(folder: Folder, manifest: Manifest, quick: bool) -> Iterator[Problem]:
+    """Compare the files beside the shards with the manifest, ``quick`` their sizes alone."""
+    known = {info.name for info in manifest.files}
+    wanted = manifest.tokenizer.get("sha256")
+    tokenizer = folder.read(TOKENIZER_NAME) if wanted and TOKENIZER_NAME not in known else None
+    if tokenizer is not None and (found := hashlib.sha256(tokenizer).hexdigest()) != wanted:
+        reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
+        yield Problem(folder.path(TOKENIZER_NAME), None, None, reason)
+    for info in manifest.files:
+        size, found = folder.size(info.name), info.sha256
+        if size is None:
+            if info.name not in FOR_PEOPLE:
+                reason = "the manifest names this file, but it is not there; copy it again"
+                yield Problem(folder.path(info.name), None, None, reason)
+            continue
+        if size == info.bytes and not quick:
+            found = folder.describe(info.name, info.sha256).sha256
+        if size != info.bytes:
+            reason = f"{size} bytes, but the manifest says {info.bytes}; copy it again"
+            yield Problem(folder.path(info.name), None, None, reason)
+        elif found != info.sha256:
+            reason = f"sha256 {found}, but the manifest says {info.sha256}; copy it again"
+            yield Problem(folder.path(info.name), None, None, reason)
+    if not folder.remote:
+        for path in sorted(Path(folder.base).glob(f"{SIGNATURES_NAME}/*")):
+            if f"{SIGNATURES_NAME}/{path.name}" not in known:
+                yield Problem(str(path), None, None, "the manifest does not name this file; remove it")
+
+
+def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
+    """Hold the counts of the build's stages, where the manifest has them, to each other and to the splits."""
+    counts = manifest.counts
+    sums = {
+        "kept": sum(split.documents for split in manifest.splits.values()),
+        "tokens": sum(split.tokens for split in manifest.splits.values()),
+    }
+    for key, found in sums.items():
+        if counts.get(key, found) != found:
+            yield Problem(name, None, None, f"counts say {key} {counts[key]}, but the splits hold {found}")
+    for imbalance in imbalances(counts):
+        yield Problem(name, None, None, f"counts say {imbalance}")

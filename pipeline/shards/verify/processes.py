@@ -1,0 +1,75 @@
+"""Checks of many shards, in processes where that helps."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+
+from .findings import ShardCheck
+from .task import ShardTask
+
+Progress = Callable[[int, int], None]
+
+
+def run_checks(
+    tasks: Sequence[ShardTask], workers: int, progress: Progress | None, process_bytes: int
+) -> Iterator[ShardCheck]:
+    """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
+    sizes = [task.size() for task in tasks]
+    done, total = 0, sum(sizes)
+    workers = min(workers, len(tasks), 1 + total // process_bytes)
+    if workers <= 1:
+        results: Iterator[ShardCheck] = (task.check() for task in tasks)
+        pool = None
+    else:
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+        with _signals_deferred():  # workers inherit the mask, and are started whole
+            results = pool.map(_check_in_worker, tasks)
+    try:
+        for size, check in zip(sizes, results, strict=True):
+            done += size
+            if progress is not None:
+                progress(done, total)
+            yield check
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Block SIGINT in this thread, and handle it and SIGTERM only when the block ends.
+
+    The mask alone is not enough: the kernel may give a signal to another thread, and Python then to the main thread.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
+    deferred = {number: handler for number, handler in handlers.items() if callable(handler)}
+    received: list[int] = []
+    for number in deferred:
+        signal.signal(number, lambda number, frame: received.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
+        for first in received[:1]:
+            signal.raise_signal(first)
+
+
+def _check_in_worker(task: ShardTask) -> ShardCheck:
+    """Check a shard in a worker process, where Ctrl-C may end the check, and nothing else.
+
+    Ctrl-C reaches every process of the terminal; a worker that starts or waits would print a traceback.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        return task.check()
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
