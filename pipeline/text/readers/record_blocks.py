@@ -86,7 +86,7 @@ class BlockScan:
         record = format_of(file).record
         self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where, record=record)
         self._wanted = wanted
-        self._byte = 0  # at which the block begins that is cut
+        self._before = self._byte = 0  # lines before the block that is cut, and the byte at which it begins
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None
 
@@ -127,27 +127,29 @@ class BlockScan:
             if self._span.start:
                 return
             self._span, by_byte = WHOLE, False
-        parts: Iterator[Any] = self._lines() if read_lines else self._records(by_byte=by_byte)
+        parts: Iterator[tuple[Any, int]] = self._lines() if read_lines else self._records(by_byte=by_byte)
         block: list[Any] = []  # lines, or records
-        size = before = 0  # bytes of the block, and lines before it
+        size = 0
         fault: Exception | None = None
-        part: tuple[Any, int] | None = (None, 0)
-        while part is not None:
-            try:
-                part = next(parts, None)
-            except (UnreadableFileError, DamagedInputError) as error:  # what lies before damage is a block, each time
-                part, fault = None, error
-            if part is not None:
-                block.append(part[0])
-                size += part[1]
-            if block and (part is None or size >= self._block_bytes):
-                if self._wanted(self.number):
-                    parse = functools.partial(self._parse, read_lines, before, self._byte, block)
-                    yield self.number, Block(size, parse)
-                before, self._byte = before + len(block), self._byte + size
-                self.number, block, size = self.number + 1, [], 0
+        try:
+            for part, length in parts:
+                block.append(part)
+                size += length
+                if size >= self._block_bytes:
+                    yield from self._end_block(read_lines, block, size)
+                    block, size = [], 0
+        except (UnreadableFileError, DamagedInputError) as error:  # what lies before damage is a block, each time
+            fault = error
+        if block:
+            yield from self._end_block(read_lines, block, size)
         if fault is not None:
             raise fault
+
+    def _end_block(self, read: ReadLines | None, block: list[Any], size: int) -> Iterator[tuple[int, Block]]:
+        """Yield a block of lines or records if it is wanted, and count it."""
+        if self._wanted(self.number):
+            yield self.number, Block(size, functools.partial(self._parse, read, self._before, self._byte, block))
+        self._before, self._byte, self.number = self._before + len(block), self._byte + size, self.number + 1
 
     def _lines(self) -> Iterator[tuple[bytes, int]]:
         """Yield each line, and the bytes that it takes."""

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
+from weakref import finalize
 
 from ...objects.http import server_of
 from ...objects.remote_object import NoRangesError, RemoteObject
@@ -60,12 +61,18 @@ class _Download:
         with self._lock:
             if self._file is None:
                 self._file = retrying(partial(self._fetch, remote, size), remote.url, "read it", remote.access)
+                finalize(self, self._file.close)
         return os.pread(self._file.fileno(), stop - start, start)
 
     def _fetch(self, remote: RemoteObject, size: int) -> BinaryIO:
-        file = tempfile.TemporaryFile(prefix="shardwright-", buffering=0)  # noqa: SIM115 - it ends with this object
-        for piece in remote.pieces(0, size, whole=True):
-            file.write(piece)
+        file = tempfile.TemporaryFile(prefix="shardwright-")  # noqa: SIM115 - it ends with this object
+        try:
+            for piece in remote.pieces(0, size, whole=True):
+                file.write(piece)
+            file.flush()
+        except BaseException:
+            file.close()
+            raise
         return file
 
 

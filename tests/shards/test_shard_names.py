@@ -1,4 +1,4 @@
-"""Specs become files in one fixed order, or an error that says what is there."""
+"""The paths, patterns and urls by which shards are named: which files are found in which order, or what the error says."""
 
 from __future__ import annotations
 
