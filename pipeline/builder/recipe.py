@@ -121,7 +121,6 @@ class Recipe:
         None,
         FILTERS,
         "file of ids, one a line: after dedup, documents that have one of them are dropped",
-        file=True,
         named=True,
         optional=True,
     )
@@ -260,12 +259,6 @@ class Recipe:
     def permutations(self) -> int:
         """The values of a signature."""
         return signature_values(self.dedup_bands, self.dedup_rows, self.dedup_num_perm)
-
-    @property
-    def kept_files(self) -> dict[str, str]:
-        """The files whose contents a build keeps, by the settings that name them."""
-        named = {item.name: getattr(self, item.name) for item in fields(self) if setting_of(item.metadata).file}
-        return {name: path for name, path in named.items() if path is not None}
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""

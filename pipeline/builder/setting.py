@@ -29,7 +29,6 @@ class Setting:
     share: str = ""  # "<" or "<=": a number from 0 to 1, which is or is not allowed itself
     named: bool = False  # names files or datasets: the manifest has them without folders
     optional: bool = False  # the manifest leaves it out where it is not given
-    file: bool = False  # names a file of UTF-8 text, whose contents a build keeps (`references.kept_file_path`)
 
     def fit(self, name: str, value: Any, kind: str) -> Any:
         """Return a value as the annotation ``kind`` says: a path as text, the entries of a list as a tuple of texts.

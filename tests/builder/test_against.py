@@ -105,7 +105,6 @@ def test_any_changed_byte_beside_the_shards_is_found(tmp_path: Path) -> None:
     assert {path.name for path in beside} >= {
         "hashes.npy",
         "signatures.npy",
-        "scheme.json",
         "tokenizer.json",
         "report.html",
     }
@@ -119,10 +118,10 @@ def test_any_changed_byte_beside_the_shards_is_found(tmp_path: Path) -> None:
             assert [problem.shard for problem in verify_dataset(out)] == [str(path)], (path, at)
         path.write_bytes(whole)
     (out / "report.html").unlink()  # which nothing reads
-    (out / "signatures" / "scheme.json").unlink()
+    (out / "signatures" / "hashes.npy").unlink()
     (out / "signatures" / "notes.txt").write_text("of someone else")
     found = {Path(problem.shard).name: problem.message for problem in verify_dataset(out)}
     assert found == {
-        "scheme.json": "the manifest names this file, but it is not there; copy it again",
+        "hashes.npy": "the manifest names this file, but it is not there; copy it again",
         "notes.txt": "the manifest does not name this file; remove it",
     }

@@ -85,7 +85,7 @@ def test_a_dry_run_drops_listed_documents_and_names_the_stages_that_a_sample_doe
     said = capsys.readouterr().out
     assert re.search(r"\b52 +86\.7%  kept", said)
     assert re.search(r"\b3 +5\.0%  drop_ids", said)
-    assert "not foreseen: how much more line_dedup and dedup remove" in said
+    assert "not foreseen: how many more duplicates there are" in said
     assert "nothing was written" in said
     assert run_command("build", [str(source), *flags, "--no-dedup", "--dry-run"]) == 0
     assert "not foreseen" not in capsys.readouterr().out

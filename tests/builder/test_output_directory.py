@@ -70,6 +70,22 @@ def test_a_refused_rebuild_leaves_a_sound_dataset_as_it_was(source: Path, tmp_pa
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
+def test_a_build_that_was_killed_while_it_discarded_an_earlier_result_goes_on_with_that(
+    source: Path, tmp_path: Path
+) -> None:
+    first = run(source, tmp_path / "out", text_key="content", seed=1)
+    (tmp_path / "out" / "manifest.json").unlink()  # as a kill leaves it: the manifest goes first
+    (tmp_path / "out" / ".build").mkdir()
+    with pytest.raises(BuildError, match="neither a manifest nor an unfinished build"):
+        run(source, tmp_path / "out", text_key="content")
+    (tmp_path / "out" / ".build").mkdir()
+    (tmp_path / "out" / ".build" / "clearing").touch()
+    second = run(source, tmp_path / "out", text_key="content", tokens_per_shard=4_000)
+    assert (first.split("train").documents, second.split("train").documents) == (20, 20)
+    assert list(verify_dataset(tmp_path / "out")) == []
+    assert not (tmp_path / "out" / ".build").exists()
+
+
 def test_a_dataset_without_rules_is_found_complete_however_that_is_written(source: Path, tmp_path: Path) -> None:
     manifest = run(source, tmp_path / "out", text_key="content", rules=())
     assert run(source, tmp_path / "out", text_key="content", rules="none") == manifest

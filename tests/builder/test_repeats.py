@@ -248,7 +248,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
         replace(plan, stages=("filter", "line_dedup")).write(work)
         code = (
-            "import resource, sys; from pathlib import Path; from pipeline.builder.workspace.workspace import Workspace\n"
+            "import resource, sys; from pathlib import Path; from pipeline.builder.work.workspace import Workspace\n"
             "from pipeline.builder.stages.line_dedup import count_buckets, sort_bucket\n"
             "workspace = Workspace(Path(sys.argv[1]).parent)\n"
             "count = count_buckets(workspace, 1 << 18)\n"

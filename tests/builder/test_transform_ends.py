@@ -24,11 +24,6 @@ class Unpicklable(Exception):
         self.held = lambda: None
 
 
-class Unprintable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
-
-
 def named(function: Any, **options: Any) -> Any:
     return pipeline.transform(lambda *found: function(*found), name="f", version="1", **options)
 
@@ -56,8 +51,6 @@ def sets(**fields: Any) -> Any:
         (raises(KeyboardInterrupt("mine")), "raised KeyboardInterrupt: mine"),
         (raises(GeneratorExit()), "raised GeneratorExit"),
         (raises(Unpicklable(1, 2)), "raised Unpicklable: 1 and 2"),
-        (raises(Unprintable()), "raised Unprintable: .unprintable: ValueError"),
-        (lambda document: os.fork() and document, "forked this process"),
         (sets(source="web"), "set its source to 'web' of type str.* name sources where inputs are named"),
         (
             sets(id="other"),

@@ -18,8 +18,8 @@ import pytest
 
 from pipeline.atomic import temporary_path
 from pipeline.builder.limits import Limits
-from pipeline.builder.workspace.atomic_directory import result_directory
-from pipeline.builder.workspace.lock import locked
+from pipeline.builder.work.atomic_directory import result_directory
+from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "
 WAIT = """
 import sys, time
 from pathlib import Path
-from pipeline.builder.workspace.lock import locked
+from pipeline.builder.work.lock import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)
@@ -39,7 +39,7 @@ with locked(Path(sys.argv[1])):
 COUNT = """
 import sys
 from pathlib import Path
-from pipeline.builder.workspace.lock import locked
+from pipeline.builder.work.lock import locked
 folder, counter = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(15):
     with locked(folder / "out" / ".build", patience=60):

@@ -44,10 +44,9 @@ from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions
-from ..recipe import Recipe
-from ..signature_store import check_against, fetch_earlier
-from ..workspace.atomic_directory import result_directory
-from ..workspace.workspace import Workspace
+from ..signature_store import fetch_earlier
+from ..work.atomic_directory import result_directory
+from ..work.workspace import Workspace
 from .stage import Run, Stage, Unit
 
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
@@ -185,9 +184,6 @@ class DedupStage(Stage):
 
     name = DEDUP
 
-    def compares_documents(self, recipe: Recipe) -> bool:
-        return recipe.dedup
-
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():
             _dedup(run)
@@ -231,7 +227,6 @@ def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
     """Return the job of a build, with the earlier builds it is compared with."""
     recipe, limits = workspace.plan.recipe, workspace.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
-    check_against(recipe)
     earlier = fetch_earlier(workspace)
     first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
     before = sum(piece.rows for piece in first[0])

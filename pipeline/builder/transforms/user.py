@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -20,14 +19,6 @@ _FIXED = ("id", "file", "line", "source", "start", "part", "language", "byte")  
 _CURES = {"source": "name sources where inputs are named (NAME=PATH)"}
 _CURE = "put it into document.metadata, and keep it with keep_fields"
 _fixed = attrgetter(*_FIXED)
-_forks = threading.local()  # how often each thread has forked
-
-
-def _note_fork() -> None:
-    _forks.count = getattr(_forks, "count", 0) + 1
-
-
-os.register_at_fork(after_in_parent=_note_fork)
 
 
 class UserTransform(Transform):
@@ -46,7 +37,7 @@ class UserTransform(Transform):
         texts = [document.text for document in documents]
         fixed = [_fixed(document) for document in documents]
         if self._batch is None:
-            returned = [self._call(document) for document in documents]
+            returned = [self._called(document, document.where) for document in documents]
         else:
             returned = []
             for first in range(0, len(documents), self._batch):
@@ -86,18 +77,13 @@ class UserTransform(Transform):
         """Call the user's ``load`` in each process once, after it was forked."""
         if self._loaded_in == os.getpid():
             return
-        load, process = getattr(self._function, "load", None), os.getpid()
+        load = getattr(self._function, "load", None)
         if callable(load):
             try:
                 load()
             except BaseException as error:
                 raise BuildError(f"transform {self.name!r}: load() raised {_said(error)}") from error
-        if os.getpid() != process:
-            os._exit(1)
-        self._loaded_in = process
-
-    def _call(self, document: Document) -> object:
-        return self._called(document, document.where)
+        self._loaded_in = os.getpid()
 
     def _call_batch(self, documents: list[Document]) -> list[object]:
         def where() -> str:
@@ -118,20 +104,10 @@ class UserTransform(Transform):
 
         A signal also raises inside the function: `reraise_swallowed_signals` raises it again.
         """
-        process, forks = os.getpid(), getattr(_forks, "count", 0)
         try:
-            returned: object = self._function(given)
+            return self._function(given)
         except BaseException as error:
-            if os.getpid() != process:
-                os._exit(1)
             raise BuildError(f"{where()}: transform {self.name!r} raised {_said(error)}") from error
-        if os.getpid() != process:  # a copy of this process, which must not go on with the build
-            os._exit(1)
-        if getattr(_forks, "count", 0) != forks:
-            raise BuildError(
-                f"{where()}: transform {self.name!r} forked this process; start other processes with subprocess, or in load()"
-            )
-        return returned
 
     def _decision(self, document: Document, text: str, value: object) -> Decision:
         """Return the decision that a user's result makes on a document of this text.
@@ -139,7 +115,7 @@ class UserTransform(Transform):
         A document that the function made itself may name where it comes from, but no other place than that of this one.
         """
         if isinstance(value, Drop):
-            reason = value.reason if isinstance(value.reason, str) else _text_of(str, value.reason)
+            reason = str(value.reason)
             if (at := surrogate_in(reason)) is not None:
                 self._fail(document, f"returned a Drop with a lone surrogate at character {at} of its reason")
             return Drop(reason, self.name)
@@ -194,17 +170,9 @@ class UserTransform(Transform):
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_text_of(str, error)}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _shown(value: object) -> str:
-    text = _text_of(repr, value)
+    text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
-
-
-def _text_of(convert: Callable[[object], str], value: object) -> str:
-    """Return an object as text, whatever its own class does then."""
-    try:
-        return convert(value)
-    except Exception as error:
-        return f"(unprintable: {type(error).__name__})"

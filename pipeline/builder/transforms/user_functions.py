@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from filters.rules.resolve import find_function
 from filters.rules.user_modules import UserModule, find_module, folder_of
@@ -25,28 +25,20 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _here: dict[str, Callable[..., Any]] = {}  # the functions of this process, by name@version
 
 
-@overload
-def transform(
-    function: Function,
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    batch: int | None = None,
-    fields: Sequence[str] = (),
-    adds: Sequence[str] = (),
-) -> Function: ...
+class _Details(TypedDict, total=False):
+    name: str | None
+    version: str | None
+    batch: int | None
+    fields: Sequence[str]
+    adds: Sequence[str]
 
 
 @overload
-def transform(
-    function: None = None,
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    batch: int | None = None,
-    fields: Sequence[str] = (),
-    adds: Sequence[str] = (),
-) -> Callable[[Function], Function]: ...
+def transform(function: Function, **details: Unpack[_Details]) -> Function: ...
+
+
+@overload
+def transform(function: None = None, **details: Unpack[_Details]) -> Callable[[Function], Function]: ...
 
 
 def transform(
