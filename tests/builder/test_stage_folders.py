@@ -52,8 +52,8 @@ def test_the_outcome_of_a_document_is_that_of_the_first_stage_that_drops_it(tmp_
 def test_the_stages_stand_where_what_they_do_can_work() -> None:
     names = [stage.name for stage in STAGES]
     keys = [stage.drops.key for stage in STAGES if stage.drops]
-    assert len(set(names)) == len(names)
-    assert len(set(keys)) == len(keys)
+    assert (len(set(names)), len(set(keys))) == (len(names), len(keys))
+    assert names.index("tokenize") < names.index("split")
     for stage in STAGES:
         at = names.index(stage.name)
         assert not stage.edits or at < names.index("dedup"), f"{stage.name} edits texts that dedup has compared"

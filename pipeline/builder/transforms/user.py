@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -45,16 +46,12 @@ class UserTransform(Transform):
         decisions: list[Decision] = []
         edited = 0
         for document, text, was, value in zip(documents, texts, fixed, returned, strict=True):
-            if _fixed(document) != was:
-                self._refuse_changes(document, was)
+            self._check_place(document, was, document)
             if value is not document:
-                value = self._decision(document, text, value)
-            if value is document:
-                if document.text is not text and document.text != text:
-                    self._check_text(document, document.text)
-                    edited += 1
-                if not isinstance(document.metadata, dict):
-                    self._fail(document, f"set its metadata to {_shown(document.metadata)}; it must be a dict")
+                value = self._decision(document, was, text, value)
+            if value is document and document.text is not text and document.text != text:
+                self._check_text(document, document.text)
+                edited += 1
             decisions.append(value)
         if edited:
             counts.add("edited", self.name, number=edited)
@@ -62,16 +59,6 @@ class UserTransform(Transform):
 
     def _fail(self, document: Document, what: str, error: BaseException | None = None) -> NoReturn:
         raise BuildError(f"{document.where()}: transform {self.name!r} {what}") from error
-
-    def _refuse_changes(self, document: Document, was: Sequence[Any]) -> None:
-        """Raise ``BuildError`` naming the first field of a document that the function must not set."""
-        set_to = _fixed(document)
-        for name, value in zip(_FIXED, was, strict=True):
-            setattr(document, name, value)  # the error names the document as it was read
-        name, value = next((n, now) for n, now, then in zip(_FIXED, set_to, was, strict=True) if now != then)
-        self._fail(
-            document, f"set its {name} to {_shown(value)}, which stays as it was read; {_CURES.get(name, _CURE)}"
-        )
 
     def _load(self) -> None:
         """Call the user's ``load`` in each process once, after it was forked."""
@@ -109,36 +96,28 @@ class UserTransform(Transform):
         except BaseException as error:
             raise BuildError(f"{where()}: transform {self.name!r} raised {_said(error)}") from error
 
-    def _decision(self, document: Document, text: str, value: object) -> Decision:
-        """Return the decision that a user's result makes on a document of this text.
-
-        A document that the function made itself may name where it comes from, but no other place than that of this one.
-        """
+    def _decision(self, document: Document, was: Sequence[Any], text: str, value: object) -> Decision:
+        """Return the decision that a user's result makes on a document of this text."""
         if isinstance(value, Drop):
             reason = str(value.reason)
             if (at := surrogate_in(reason)) is not None:
                 self._fail(document, f"returned a Drop with a lone surrogate at character {at} of its reason")
             return Drop(reason, self.name)
         if isinstance(value, Document):
-            self._check_place(document, value)
+            self._check_place(document, was, value)
             document.text, document.metadata = value.text, dict(value.metadata)
             return document
         if isinstance(value, list | tuple) and value and all(isinstance(each, Document) for each in value):
             for each in value:
-                self._check_place(document, each)
+                self._check_place(document, was, each)
+            origin = text if document.origin is None else document.origin
             parts = [
-                Document(
-                    each.text,
-                    document.id,
-                    document.file,
-                    document.line,
-                    document.source,
-                    document.start,
-                    dict(each.metadata),
-                    f"{document.part}#{number}",
-                    document.language,
-                    document.byte,
-                    text if document.origin is None else document.origin,
+                replace(
+                    document,
+                    text=each.text,
+                    metadata=dict(each.metadata),
+                    part=f"{document.part}#{number}",
+                    origin=origin,
                 )
                 for number, each in enumerate(value, 1)
             ]
@@ -147,18 +126,20 @@ class UserTransform(Transform):
             return parts
         self._fail(document, f"returned {_shown(value)}; {_RETURNS}")
 
-    def _check_place(self, document: Document, made: Document) -> None:
-        """Refuse a document that names another place than that of ``document``; '', 0 and None name none."""
-        for name in ("id", "file", "line", "byte", "source"):
-            got, own = getattr(made, name), getattr(document, name)
-            if got != own and got not in ("", 0, None):
+    def _check_place(self, document: Document, was: Sequence[Any], made: Document) -> None:
+        """Refuse a document that names another place than ``was``; '', 0 and None of one that the function made name none."""
+        for name, own in zip(_FIXED, was, strict=True):
+            got = getattr(made, name)
+            if got != own and (made is document or got not in ("", 0, None)):
+                for field, value in zip(_FIXED, was, strict=True):
+                    setattr(document, field, value)  # the error names the document as it was read
                 self._fail(
                     document,
-                    f"returned a document of {name} {_shown(got)} in its place; it must return each document's own, in "
-                    f"the order given. The {name} stays as it was read; {_CURES.get(name, _CURE)}",
+                    f"returned a document whose {name} is {_shown(got)}: it stays as it was read, and each document comes "
+                    f"back in the order given; {_CURES.get(name, _CURE)}",
                 )
         if not isinstance(made.metadata, dict):
-            self._fail(document, f"returned a document with metadata {_shown(made.metadata)}; it must be a dict")
+            self._fail(document, f"set its metadata to {_shown(made.metadata)}; it must be a dict")
 
     def _check_text(self, document: Document, text: object) -> None:
         if not isinstance(text, str):
