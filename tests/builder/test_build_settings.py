@@ -62,19 +62,25 @@ def test_transforms_may_be_functions_text_or_none_and_files_may_be_paths(tmp_pat
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dedup": "false"}, "dedup must be true or false, got 'false'"),
-    ({"tokenizer": 32000}, "tokenizer must be text, as in bytes, train:32000 or the name of one, got 32000"),
-    ({"language": {"en": 0.99}}, "language must be a list, or text that joins its entries by commas, as in en,de=0.7"),
-    ({"language": [False]}, "language must be .* got False among them; YAML reads some words as other values: quote"),
+    ({"tokenizer": 32000}, "tokenizer must be text, got 32000 .Hugging Face name, .*bytes, or train:N.$"),
+    (
+        {"language": {"en": 0.99}},
+        "language must be a list, or text that joins its entries by commas, got .*as in en,de=0.7",
+    ),
+    (
+        {"language": [False]},
+        "language must be .* got False among them .*; YAML reads some words as other values: quote",
+    ),
     (
         {"rules": None},
-        "rules must be a list, or text that joins its entries by commas, as in gopher,own.toml, got None",
+        "rules must be a list, or text that joins its entries by commas, got None .rule sets and rule files",
     ),
-    ({"rules": [3]}, "rules must be a list of texts, as in gopher,own.toml, got 3 among them"),
+    ({"rules": [3]}, "rules must be a list of texts, got 3 among them"),
     ({"max_tokens": True}, "max_tokens must be a list"),
     ({"max_tokens": "inf"}, "max_tokens 'inf': write SOURCE=NUMBER"),
-    ({"transforms": len}, "transforms must be a list, or text .* as in my_module:function, got <built-in"),
-    ({"text_key": ""}, "text_key must be text that names a field, got ''"),
-    ({"eos": None}, "eos must be text: never, always or a token of the vocabulary, got None"),
+    ({"transforms": len}, "transforms must be a list, or text .* got <built-in .*as in my_module:drop_blocked"),
+    ({"text_key": ""}, "text_key must be text, got '' .field or column of the text"),
+    ({"eos": None}, "eos must be text, got None .*always .default., never, or TOKEN"),
     ({"bos": True}, "bos must be one of never, always, got True"),
     ({"dedup_keep": "frist"}, "did you mean 'first'"),
     ({"on_error": "ignore"}, "stop, records, skip"),

@@ -151,15 +151,3 @@ def test_an_interrupt_that_a_library_swallows_or_replaces_is_raised(block: Calla
     thread = threading.Thread(target=reraise_swallowed_signals().__enter__)  # where no handler may be set
     thread.start()
     thread.join()
-
-
-def test_a_handler_that_only_takes_note_stays_one() -> None:
-    noted: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: noted.append(number))
-    try:
-        handler = signal.getsignal(signal.SIGTERM)
-        with reraise_swallowed_signals():
-            signal.raise_signal(signal.SIGTERM)
-        assert (noted, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], handler)
-    finally:
-        signal.signal(signal.SIGTERM, before)

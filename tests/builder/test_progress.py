@@ -19,35 +19,15 @@ from tests.interruptions import Units
 from tests.text_samples import jsonl, sentences
 
 
-class Recorder(Units):
-    """Notes what is said, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-
 def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -> None:
     draw = random.Random(1)
     texts = ["".join(draw.choices("abcdefghij klmnopqrst", k=4000)) for _ in range(1500)]
     path = jsonl(tmp_path / "one.jsonl.zst", texts)
     assert path.stat().st_size > 3 << 20
-    progress = Recorder()
+    progress = Units()
     run_plain(path, tmp_path / "out", dedup=False, progress=progress)
     assert progress.amounts["filter"] == progress.totals["filter"] == path.stat().st_size
     assert progress.counts["filter"] >= 3
-
-
-def test_training_a_tokenizer_tells_the_characters_it_reads_and_when_it_computes(tmp_path: Path) -> None:
-    texts = sentences(400)
-    progress = Recorder()
-    source = jsonl(tmp_path / "in.jsonl", texts)
-    run_plain(source, tmp_path / "out", tokenizer="train:300", dedup=False, progress=progress)
-    assert progress.amounts["train tokenizer"] == progress.totals["train tokenizer"] == sum(map(len, texts))
-    assert "train tokenizer: all text is read; computing 300 tokens" in progress.said
 
 
 def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
@@ -67,11 +47,11 @@ def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_
                 shown += part
     assert running.returncode == 0, shown.decode(errors="replace")
     lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")))
-    assert "train tokenizer: 300 tokens" in lines
+    said = next(number for number, line in enumerate(lines) if line.startswith("train tokenizer: 300 tokens, on "))
     merges = [number for number, line in enumerate(lines) if "Compute merges" in line]
     assert merges
     bars = [number for number, line in enumerate(lines) if re.search(r"[━╸]", line)]
-    assert not [number for number in bars if lines.index("train tokenizer: 300 tokens") < number < merges[-1]]
+    assert not [number for number in bars if said < number < merges[-1]]
 
 
 def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

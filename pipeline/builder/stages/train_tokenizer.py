@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -43,18 +43,8 @@ def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress
     passed = (partition.counts.by("characters of filtered", 2) for partition in every)
     characters = sum(outcomes.get(PASSED, 0) for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
-    if progress.on_terminal:  # the trainer's own bars also count merges, and would overwrite ours
-        progress.say(f"train tokenizer: {vocab_size:,} tokens")
-        return train_tokenizer(_drawn(every, seed, share), vocab_size, show_progress=True)
-
-    def texts(advance: Callable[[int], None]) -> Iterator[str]:
-        for text in _drawn(every, seed, share):
-            advance(len(text))
-            yield text
-        progress.say(f"train tokenizer: all text is read; computing {vocab_size:,} tokens")
-
-    with progress.bar("train tokenizer", round(share * characters), bytes=True) as advance:
-        return train_tokenizer(texts(advance), vocab_size)
+    progress.say(f"train tokenizer: {vocab_size:,} tokens, on {round(share * characters):,} characters")
+    return train_tokenizer(_drawn(every, seed, share), vocab_size, show_progress=progress.on_terminal)
 
 
 def _drawn(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
