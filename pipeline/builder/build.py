@@ -35,7 +35,7 @@ from .resolve import resolve
 from .spool import spool_holders
 from .stages.registry import changes, wanted_stages, with_stages
 from .stages.stage import Run, Stage
-from .transforms.user_functions import only_here, spec_of
+from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import Workspace
 
 
@@ -136,7 +136,7 @@ def build(
 
 def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:
     """Raise ``ConfigError`` for functions of this process alone where other processes would have to find them."""
-    local = only_here(recipe.transforms)
+    local = local_functions(recipe.transforms)
     forked = workers == 1 or (start_method or default_start_method()) == "fork"
     if local and (engine != "local" or not forked):
         where = f"engine {engine!r}" if engine != "local" else "worker processes that are not forked"

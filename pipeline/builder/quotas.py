@@ -133,7 +133,7 @@ def _tokens(workspace: Workspace) -> Counter[str]:
     """Return the tokens of the survivors of each source with a quota."""
     sums = Counter[str]()
     for partition in partitions(workspace) if workspace.plan.recipe.reads_by_quota else ():
-        sums[partition.inputs[0].source] += int(partition.token_lengths.sum())
+        sums[partition.source] += int(partition.token_lengths.sum())
     return sums
 
 
@@ -145,13 +145,13 @@ def tokens_allowed(workspace: Workspace) -> list[int | None]:
     left = {source: int(plan.recipe.quota(source)) for source in drawn}
     ranked = []
     for partition in every:
-        unit, number = partition.place
+        unit, number = partition.unit_and_number
         first_lane = unit - plan.units[unit][0].lane  # the lanes of a file take turns at its partitions
         if first_lane in place:
             ranked.append((place[first_lane], number, partition.number))
     allowed: list[int | None] = [None] * len(every)
     for *_, number in sorted(ranked):
-        source, tokens = every[number].inputs[0].source, int(every[number].token_lengths.sum())
+        source, tokens = every[number].source, int(every[number].token_lengths.sum())
         allowed[number] = left[source]
         left[source] = left[source] - tokens if tokens <= left[source] else NOTHING
     return allowed

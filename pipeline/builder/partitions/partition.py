@@ -67,10 +67,10 @@ class Partition:
     @property
     def unit(self) -> int:
         """The number of the filter unit that wrote it."""
-        return self.place[0]
+        return self.unit_and_number[0]
 
     @property
-    def place(self) -> tuple[int, int]:
+    def unit_and_number(self) -> tuple[int, int]:
         """The number of its unit, and its own among the partitions of the unit's files, which lanes share."""
         unit, number = partition_table(self.workspace)["partitions"][self.number]
         return unit, number
@@ -94,7 +94,7 @@ class Partition:
     @property
     def read_folder(self) -> Path:
         """Its files as the filter stage wrote them."""
-        unit, number = self.place
+        unit, number = self.unit_and_number
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     @property

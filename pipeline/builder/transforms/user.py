@@ -69,7 +69,7 @@ class UserTransform(Transform):
             try:
                 load()
             except BaseException as error:
-                raise BuildError(f"transform {self.name!r}: load() raised {_said(error)}") from error
+                raise BuildError(f"transform {self.name!r}: load() raised {_description(error)}") from error
         self._loaded_in = os.getpid()
 
     def _call_batch(self, documents: list[Document]) -> list[object]:
@@ -94,7 +94,7 @@ class UserTransform(Transform):
         try:
             return self._function(given)
         except BaseException as error:
-            raise BuildError(f"{where()}: transform {self.name!r} raised {_said(error)}") from error
+            raise BuildError(f"{where()}: transform {self.name!r} raised {_description(error)}") from error
 
     def _decision(self, document: Document, was: Sequence[Any], text: str, value: object) -> Decision:
         """Return the decision that a user's result makes on a document of this text."""
@@ -150,7 +150,7 @@ class UserTransform(Transform):
             )
 
 
-def _said(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
