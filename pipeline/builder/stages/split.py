@@ -112,14 +112,14 @@ def _count(partition: Partition, outcome: NDArray[np.uint8], tokens: NDArray[np.
         return counts
     source, outcomes = partition.source, partition.workspace.plan.outcomes
     languages, language = np.unique(np.array(partition.values("language")["language"]), return_inverse=True)
-    characters, kept = partition.array("characters", np.int64), outcome == KEPT
-    for number, name in enumerate(languages.tolist()):
-        mine = language == number
-        for what in np.unique(outcome[mine]).tolist():
-            some = mine & (outcome == what)
-            size, documents = int(characters[some].sum()), int(np.count_nonzero(some))
-            counts.add_outcome("final", source, name, outcomes[what].key, size, documents)
-        counts.add("tokens", source, name, number=int(tokens[mine & kept].sum()))
+    kept = outcome == KEPT
+    groups, group = np.unique(language * len(outcomes) + outcome, return_inverse=True)
+    weights = (None, partition.array("characters", np.int64), np.where(kept, tokens, 0))
+    sums = [np.bincount(group, each).astype(np.int64).tolist() for each in weights]
+    for number, documents, size, tokens_kept in zip(groups.tolist(), *sums, strict=True):
+        name, what = str(languages[number // len(outcomes)]), outcomes[number % len(outcomes)]
+        counts.add_outcome("final", source, name, what.key, size, documents)
+        counts.add("tokens", source, name, number=tokens_kept)
     powers, numbers = np.unique(np.log2(np.maximum(tokens[kept], 1)).astype(int), return_counts=True)
     counts.add_all("token lengths", dict(zip(map(str, powers.tolist()), numbers.tolist(), strict=True)))
     return counts
