@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.reader import Shard
+from pipeline.text.tokenizer.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS: dict[str, Any] = {
@@ -17,11 +21,48 @@ SETTINGS: dict[str, Any] = {
     "rules": "gopher_quality",
     "val_fraction": 0.1,
 }
+PLAIN: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
     """Build; workers are forked, because pytest-xdist runs a thread, with which they would be spawned by default."""
     return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
+
+
+def run_plain(inputs: Any, output: Path, **options: Any) -> Manifest:
+    """Build without rules, languages and validation, by the tokenizer of bytes."""
+    return run(inputs, output, **{**PLAIN, **options})
+
+
+def write_jsonl(path: Path, records: Iterable[Any]) -> Path:
+    """Write records, or texts as records with the ids d0, d1 and so on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"id": f"d{k}", "text": each} if isinstance(each, str) else each for k, each in enumerate(records)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def table(output: Path, split: str = "train") -> dict[str, list[Any]]:
+    """Return the columns of the shards of a split."""
+    columns: dict[str, list[Any]] = {"id": []}
+    for path in sorted(output.glob(f"{split}-*.tar")):
+        for name, column in Shard(path).table().items():
+            columns.setdefault(name, []).extend(column)
+    return columns
+
+
+def kept(output: Path) -> list[str]:
+    """Return the texts of a dataset without their end-of-text ids, split by split."""
+    decode = load_tokenizer(str(output)).decode
+    shards = [
+        Shard(output / info.name, info) for split in Manifest.read(output).splits.values() for info in split.shards
+    ]
+    return [decode(shard.document(j)[:-1].tolist()) for shard in shards for j in range(len(shard))]
+
+
+def rejected(output: Path) -> list[dict[str, Any]]:
+    """Return the lines of ``rejected.jsonl``."""
+    return [json.loads(line) for line in (output / "rejected.jsonl").read_text().splitlines()]
 
 
 def digests(directory: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ multiprocessing.set_forkserver_preload(list(LOADED))
 # Files that start many processes or build much. They run first: one that began last would keep one process of a run at
 # work while the others have nothing to do.
 LONG = (
-    "kill record_limit loaders repeats transforms install benches resources odd_texts text_resume builder resume "
+    "build_resume record_limit loaders repeats transforms install benches resources odd_texts text_resume builder resume "
     "text_dataset holdout train_gpt references readme commands dedup user_stages text_files messages "
     "hub_inputs encoders remote_builds progress epochs best_fit import_rules order_oracle order_definition "
     "filters_scan packaging"

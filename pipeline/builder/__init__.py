@@ -7,7 +7,7 @@ limits.py            sizes of units and buffers, which change no byte
 inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work
 quotas.py            which units and partitions fill the token quotas of sources
-references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
+resolve.py           files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file a stage, and `registry`, which has them in order
 transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
@@ -17,7 +17,7 @@ plan_changes.py      what differs between the plan of a build and that of the co
 spool.py             inputs that hold their records -> files of the work directory
 signature_store.py   signatures that a build keeps, and those of earlier builds
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
-workspace/           the work directory: its layout, its lock, results that appear only when whole
+work/                the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
 counts/              what is counted, and the progress of a build

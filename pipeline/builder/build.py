@@ -25,17 +25,18 @@ from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
-from .output_directory import clear, commits_of_started, finished, local_directory, start
+from .output_directory import clear, commits_of_started, finished, is_cleared_in_part, local_directory, start
+from .partitions.partition import SPLIT
 from .plan import make_plan
-from .quotas import read_more, say_what_is_read
+from .quotas import read_more
 from .recipe import Recipe, Settings
-from .references import resolve
 from .report.console import print_table
+from .resolve import resolve
 from .spool import spool_holders
 from .stages.registry import changes, wanted_stages, with_stages
 from .stages.stage import Run, Stage
-from .transforms.user_functions import only_here, spec_of
-from .workspace.workspace import Workspace
+from .transforms.user_functions import local_functions, spec_of
+from .work.workspace import Workspace
 
 
 def build(
@@ -103,13 +104,14 @@ def build(
     workspace = Workspace(local_directory(output))
     _check_against(recipe, workspace.output)
     progress = progress or Progress()
-    specs, overwrite = spool_holders(inputs, workspace, progress, overwrite, patience=limits.lock_seconds, lock=lock)
-    references = resolve(recipe)
-    access = Access(options=storage_options or {})
-    commits = {} if overwrite else commits_of_started(workspace, progress)
-    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
-    plan = with_stages(plan)
     with workspace.locked(limits.lock_seconds, lock):
+        overwrite = overwrite or is_cleared_in_part(workspace)
+        specs = spool_holders(inputs, workspace, progress, anew=overwrite)
+        references = resolve(recipe)
+        access = Access(options=storage_options or {})
+        commits = {} if overwrite else commits_of_started(workspace, progress)
+        plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
+        plan = with_stages(plan)
         if overwrite:
             clear(workspace)
         manifest = finished(workspace.output, plan)
@@ -134,7 +136,7 @@ def build(
 
 def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:
     """Raise ``ConfigError`` for functions of this process alone where other processes would have to find them."""
-    local = only_here(recipe.transforms)
+    local = local_functions(recipe.transforms)
     forked = workers == 1 or (start_method or default_start_method()) == "fork"
     if local and (engine != "local" or not forked):
         where = f"engine {engine!r}" if engine != "local" else "worker processes that are not forked"
@@ -177,14 +179,10 @@ def _until_quotas_are_filled(stages: Sequence[Stage], run: Run) -> Iterator[Stag
 
     The folder of that stage says that reading has ended: a build that is continued after that reads no more.
     """
-    at = next(number for number, stage in enumerate(stages) if stage.applies_quotas)
-    while True:
+    at = [stage.name for stage in stages].index(SPLIT)
+    yield from stages[:at]
+    while not run.workspace.folder(SPLIT).exists() and read_more(run.workspace, run.progress):
         yield from stages[:at]
-        if run.workspace.folder(stages[at].name).exists():
-            break
-        if not read_more(run.workspace, run.progress):
-            say_what_is_read(run.workspace, run.progress)
-            break
     yield from stages[at:]
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from ..atomic import read_json, write_json
 from ..errors import ConfigError
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from .recipe import Recipe
-from .workspace.workspace import Workspace
+from .work.workspace import Workspace
 
 TOKENIZER = "tokenizer"  # its folder, among the references
 TRAINED = "train_tokenizer"  # the folder of one that is trained, a stage's own
-TRAINING = "training.json"  # in that folder: how many characters it was trained on
 
 
 def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
@@ -22,18 +20,6 @@ def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
     trained = recipe.tokenizer.startswith("train:")
     folder = workspace.folder(TRAINED) if trained else workspace.references / TOKENIZER
     return load_spec(str(folder), recipe.end_token)
-
-
-def save_trained(tokenizer: Tokenizer, folder: Path, characters: int) -> None:
-    """Save a tokenizer that was trained on so many characters."""
-    tokenizer.save(folder)
-    write_json(folder / TRAINING, {"characters": characters})
-
-
-def is_kept(workspace: Workspace) -> bool:
-    """Whether the trained tokenizer of a build stays while more is read: it has seen enough, in this round or before."""
-    path = workspace.folder(TRAINED) / TRAINING
-    return path.exists() and int(read_json(path)["characters"]) >= workspace.plan.limits.tokenizer_characters
 
 
 def load_spec(spec: str, eos: str | None = None) -> Tokenizer:

@@ -25,8 +25,7 @@ from .manifest import RUN_NAME
 from .output_directory import local_directory
 from .plan import Plan, make_plan
 from .recipe import Recipe
-from .references import resolve_tokenizer
-from .stages.registry import wanted_stages
+from .resolve import resolve_tokenizer
 
 SAMPLE_DOCUMENTS = 1_000
 SAMPLE_FILES = 64
@@ -67,9 +66,8 @@ def preview(
             print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
     if counts.characters:
         _print_expectations(plan, files, counts, seconds, workers or os.cpu_count() or 1)
-    alone = [stage.name for stage in wanted_stages(recipe) if stage.compares_documents(recipe)]
-    if alone:
-        print(f"not foreseen: how much more {' and '.join(alone)} remove, which the whole input tells, not a sample")
+    if recipe.dedup or recipe.passage_kinds:
+        print("not foreseen: how many more duplicates there are, which the whole input tells, not a sample")
     print("nothing was written")
 
 
@@ -135,6 +133,7 @@ def _print_expectations(
         read, number, tokens = (value * quota / tokens for value in (read, number, tokens))
     result = tokens * width + number * BYTES_PER_DOCUMENT * sample.kept / max(1, sample.read)
     work = read * sample.kept_characters / sample.characters * WORK_BYTES_PER_CHARACTER
+    work *= 2 if recipe.passage_kinds else 1  # the texts before and after lines are cut
     spent = START_SECONDS + OTHER_STAGES * seconds * read / sample.characters / workers
     about = f" (at {CHARACTERS_PER_TOKEN} characters a token: it is not trained yet)" if trained else ""
     print("expected of the whole input, from this sample:")

@@ -54,15 +54,6 @@ class Input:
         return InputFile(self.path, self.name, self.source, stored, credentials, format)
 
 
-def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
-    """Return every input file of ``specs``, in their order, sorted within each.
-
-    A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
-    that two specs reach is an error: its documents would be read twice.
-    """
-    return hash_ends(find_and_describe(specs, output)[0])
-
-
 def find_and_describe(
     specs: Sequence[str | InputFile],
     output: str | Path | None,
@@ -70,7 +61,11 @@ def find_and_describe(
     format: str = "",
     commits: dict[str, str] | None = None,
 ) -> tuple[tuple[Input, ...], Credentials]:
-    """Return what `list_inputs` does without the hashes of ends, and what opens the remote ones among them."""
+    """Return every input file of ``specs``, in their order, sorted within each, and what opens the remote ones among them.
+
+    A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
+    that two specs reach is an error: its documents would be read twice.
+    """
     from ..text.discovery import find_inputs, refuse_twice, warn_of_long_texts
 
     files: list[InputFile] = []

@@ -11,8 +11,7 @@ class Limits:
 
     They are no part of the recipe, because equal inputs and recipes give equal bytes under any limits. The plan keeps
     them: a build that is continued, and its workers on any machine, use the limits with which it was started. With token
-    quotas, the sizes of units and partitions decide how much of a source is read until its quota is filled, and
-    ``tokenizer_characters`` decides on how much of that text a tokenizer is trained.
+    quotas, the sizes of units and partitions decide how much of a source is read until its quota is filled.
     """
 
     unit_bytes: int = 32 << 20  # of input; bounds the memory of a worker and what a killed build loses
@@ -29,7 +28,6 @@ class Limits:
     bucket_bytes: int = 16 << 20  # of memory for the sorted keys of one bucket of dedup
     group_rows: int = 1 << 15  # documents whose keys are sorted together
     named_documents: int = 1 << 21  # duplicates whose originals' names are in memory at once
-    tokenizer_characters: int = 16 << 20  # a tokenizer trained on so many is kept where more is read for a token quota
     lock_seconds: float = 5.0  # to wait for another build: the last processes of a killed one may still be ending
 
 

@@ -30,7 +30,7 @@ from .report.rejected import REJECTED_NAME, take_margins, take_samples, write_re
 from .signature_store import FILES, save_signatures
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits
-from .workspace.workspace import Workspace
+from .work.workspace import Workspace
 
 RUN_NAME = "run.json"
 _BESIDE = (CONFIG_NAME, TOKENIZER_NAME, *(f"{SIGNATURES_NAME}/{name}" for name in FILES), REJECTED_NAME, REPORT_NAME)

@@ -14,9 +14,11 @@ from .manifest import result_files
 from .partitions.partition import DONE, FILTER
 from .plan import Plan
 from .plan_changes import check_unchanged
-from .references import References
-from .workspace.atomic_directory import discard
-from .workspace.workspace import SPOOL_NAME, Workspace
+from .resolve import References
+from .work.atomic_directory import discard
+from .work.workspace import SPOOL_NAME, Workspace
+
+_CLEARING = "clearing"  # in the work directory while an earlier result is removed
 
 
 def local_directory(output: str | Path) -> Path:
@@ -39,10 +41,20 @@ def local_directory(output: str | Path) -> Path:
 
 
 def clear(workspace: Workspace) -> None:
-    """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
+    """Remove an earlier result: the manifest first, so that nothing half removed looks complete.
+
+    If it is killed, the next build goes on with it (`is_cleared_in_part`), whether it was asked to overwrite or not.
+    """
+    (workspace.root / _CLEARING).touch()
     for path in result_files(workspace.output):
         discard(path)
-    workspace.clear()
+    workspace.clear(keep=(SPOOL_NAME, _CLEARING))
+    discard(workspace.root / _CLEARING)
+
+
+def is_cleared_in_part(workspace: Workspace) -> bool:
+    """Whether a build was killed while it removed an earlier result: what is left of that is of no use."""
+    return (workspace.root / _CLEARING).exists()
 
 
 def finished(output: Path, plan: Plan) -> Manifest | None:

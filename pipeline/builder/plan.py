@@ -164,8 +164,9 @@ def cut_units(
 ) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
-    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Where there are
-    quotas, no unit holds files of two sources, nor a piece of a file and another file: files are read in a drawn order.
+    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. No unit holds
+    files of two sources. Where there are quotas, none holds a piece of a file and another file: files are read in a drawn
+    order.
     """
     recipe = recipe or Recipe()
     wanted = sum(item.size for item in inputs) // limits.units_wanted
@@ -183,7 +184,7 @@ def cut_units(
     for number, (item, spans) in enumerate(zip(inputs, cut, strict=True)):
         lanes = _lanes(item, recipe.format, len(inputs), limits) if len(spans) == 1 else 1
         alone = bool(recipe.max_tokens) and (len(spans) > 1 or item.size >= target)
-        other = recipe.max_tokens and pending and item.source != inputs[pending[-1].input].source
+        other = pending and item.source != inputs[pending[-1].input].source
         if alone or other or lanes > 1:
             end_unit()
         if lanes > 1:

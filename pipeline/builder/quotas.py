@@ -3,8 +3,7 @@
 The files of a source with a quota follow each other in an order drawn from their names and the seed. The first of them are
 read, filtered, deduplicated and tokenized, the last one as many partitions as hold the bytes that are wanted. Where survivors
 hold too few tokens, more is read, and the stages after filtering start over with all that was read. How much that is depends
-on the counted tokens and the sizes of files alone: neither workers nor interruptions change it. A tokenizer that a build
-trains is trained again, until one has read ``Limits.tokenizer_characters``: that one stays. With ``limit``, all that it
+on the counted tokens and the sizes of files alone: neither workers nor interruptions change it. With ``limit``, all that it
 allows is read.
 
     quotas.json     how many bytes of input are read of each source with a quota, written once that is more than at first
@@ -19,13 +18,12 @@ import math
 from collections import Counter
 
 from ..atomic import read_json, write_json
-from .build_tokenizer import TRAINED, is_kept
 from .counts.progress import Progress
 from .draws import draw_file
 from .partitions.partition import DEDUPING, DONE, FILTER, PARTITIONS, partitions, unit_folder
 from .plan import Plan
-from .workspace.atomic_directory import discard_whole
-from .workspace.workspace import Workspace
+from .work.atomic_directory import discard_whole
+from .work.workspace import Workspace
 
 QUOTAS = "quotas.json"
 FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
@@ -87,12 +85,6 @@ def units_read(workspace: Workspace) -> dict[int, int | None]:
     return read
 
 
-def is_all_read(workspace: Workspace) -> bool:
-    """Whether all of every unit is read, so that no more can be read to fill a quota."""
-    read = units_read(workspace)
-    return len(read) == len(workspace.plan.units) and not any(read.values())
-
-
 def _bytes_wanted(workspace: Workspace) -> dict[str, int]:
     """Return how many bytes of input are read of each source with a quota."""
     path, plan = workspace.root / QUOTAS, workspace.plan
@@ -130,31 +122,18 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
     if more == wanted:
         return False
     # After a kill before the last line, the same is read again, and the same follows from it.
-    kept = {FILTER, TRAINED} if is_kept(workspace) else {FILTER}
     for name in (*plan.stages, DEDUPING, PARTITIONS):
-        if name not in kept:
+        if name != FILTER:
             discard_whole(workspace.folder(name))
     write_json(workspace.root / QUOTAS, more)
     return True
-
-
-def say_what_is_read(workspace: Workspace, progress: Progress) -> None:
-    """Say how many files filled the quotas, where there are more."""
-    plan, read = workspace.plan, units_read(workspace)
-    for source, units in drawn_units(plan).items():
-        files = [{span.input for number in some for span in plan.units[number]} for some in (read, units)]
-        opened, every = len(files[0] & files[1]), len(files[1])
-        if any(number not in read or read[number] is not None for number in units):
-            progress.say(
-                f"max_tokens: {opened} of {every} files of {source or 'the input'} fill its quota; no more is read"
-            )
 
 
 def _tokens(workspace: Workspace) -> Counter[str]:
     """Return the tokens of the survivors of each source with a quota."""
     sums = Counter[str]()
     for partition in partitions(workspace) if workspace.plan.recipe.reads_by_quota else ():
-        sums[partition.inputs[0].source] += int(partition.token_lengths.sum())
+        sums[partition.source] += int(partition.token_lengths.sum())
     return sums
 
 
@@ -166,13 +145,13 @@ def tokens_allowed(workspace: Workspace) -> list[int | None]:
     left = {source: int(plan.recipe.quota(source)) for source in drawn}
     ranked = []
     for partition in every:
-        unit, number = partition.place
+        unit, number = partition.unit_and_number
         first_lane = unit - plan.units[unit][0].lane  # the lanes of a file take turns at its partitions
         if first_lane in place:
             ranked.append((place[first_lane], number, partition.number))
     allowed: list[int | None] = [None] * len(every)
     for *_, number in sorted(ranked):
-        source, tokens = every[number].inputs[0].source, int(every[number].token_lengths.sum())
+        source, tokens = every[number].source, int(every[number].token_lengths.sum())
         allowed[number] = left[source]
         left[source] = left[source] - tokens if tokens <= left[source] else NOTHING
     return allowed

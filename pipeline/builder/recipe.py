@@ -49,17 +49,11 @@ class Recipe:
 
     # reading
     format: str = setting("", READING, FORMAT_HELP)
-    text_key: str = setting(
-        "text", READING, "field or column of the text; dots lead into nested fields", example=" that names a field"
-    )
-    id_key: str = setting("id", READING, "field or column of the document's id", example=" that names a field")
+    text_key: str = setting("text", READING, "field or column of the text; dots lead into nested fields")
+    id_key: str = setting("id", READING, "field or column of the document's id")
     normalize: bool = setting(True, READING, "keep texts byte for byte, as for code", flag="--no-normalize")
     keep_fields: tuple[str, ...] = setting(
-        (),
-        READING,
-        "fields to keep in the tables of shards, as in url:str,score:float",
-        example=", as in url:str,score:float",
-        optional=True,
+        (), READING, "fields to keep in the tables of shards, as in url:str,score:float", optional=True
     )
     scores: str | None = setting(
         None,
@@ -72,7 +66,6 @@ class Recipe:
         None,
         READING,
         "read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'",
-        example=", as in 'int_score >= 3'",
         optional=True,
     )
     limit: int | None = setting(
@@ -91,27 +84,19 @@ class Recipe:
         "give up when more records than this are bad (default: 1000), or a larger share of them, as 0.01 or 1%%: of the first "
         "10,000 in input order, and of any more",
         least=0,
-        example=" or a share between 0 and 1",
     )
     transforms: tuple[str, ...] = setting(
         (),
         READING,
         "functions of your own that edit, drop or multiply documents, as in my_module:drop_blocked, joined by commas; with "
         "names of built-in ones (normalize, clean, language, rules, decontaminate) the whole order",
-        example=", as in my_module:function",
         optional=True,
     )
     # measuring and judging
     rules: tuple[str, ...] = setting(
-        ("gopher",),
-        FILTERS,
-        "rule sets and rule files, joined by commas; none for none",
-        example=", as in gopher,own.toml",
-        named=True,
+        ("gopher",), FILTERS, "rule sets and rule files, joined by commas; none for none", named=True
     )
-    language: tuple[str, ...] = setting(
-        (), FILTERS, "languages to keep, as in en,de=0.7 (default: all)", example=", as in en,de=0.7"
-    )
+    language: tuple[str, ...] = setting((), FILTERS, "languages to keep, as in en,de=0.7 (default: all)")
     language_threshold: float = setting(0.65, FILTERS, "lowest score that keeps a document", share="<=")
     lid_model: str | None = setting(
         None, FILTERS, "fastText model for language identification (default: lid.176.ftz, bundled)", named=True
@@ -121,7 +106,6 @@ class Recipe:
         None,
         FILTERS,
         "file of ids, one a line: after dedup, documents that have one of them are dropped",
-        file=True,
         named=True,
         optional=True,
     )
@@ -152,39 +136,21 @@ class Recipe:
         flag="--no-signatures",
     )
     against: tuple[str, ...] = setting(
-        (),
-        DUPLICATES,
-        "earlier datasets, joined by commas: documents that are in one of them are dropped",
-        example=" that name datasets",
-        named=True,
+        (), DUPLICATES, "earlier datasets, joined by commas: documents that are in one of them are dropped", named=True
     )
     decontaminate: tuple[str, ...] = setting(
-        (),
-        FILTERS,
-        "evaluation sets, joined by commas: documents that share 13 words with one are dropped",
-        example=" that name evaluation sets",
-        named=True,
+        (), FILTERS, "evaluation sets, joined by commas: documents that share 13 words with one are dropped", named=True
     )
     decontaminate_key: str | None = setting(
-        None,
-        FILTERS,
-        "field or column of the evaluation sets' texts, such as question (default: that of --text-key)",
-        example=" that names a field",
+        None, FILTERS, "field or column of the evaluation sets' texts, such as question (default: that of --text-key)"
     )
     # tokens and shards
     tokenizer: str = setting(
-        "train:32000",
-        SHARDS,
-        "Hugging Face name, tokenizer.json, directory, bytes, or train:N",
-        example=", as in bytes, train:32000 or the name of one",
-        named=True,
+        "train:32000", SHARDS, "Hugging Face name, tokenizer.json, directory, bytes, or train:N", named=True
     )
     bos: Bos = setting("never", SHARDS, "begin documents with the begin-of-text id", choices=BOS)
     eos: str = setting(
-        "always",
-        SHARDS,
-        "end documents with the end-of-text id: always (default), never, or TOKEN to name another",
-        example=": never, always or a token of the vocabulary",
+        "always", SHARDS, "end documents with the end-of-text id: always (default), never, or TOKEN to name another"
     )
     val_fraction: float = setting(0.005, SHARDS, "share of documents for validation", share="<")
     tokens_per_shard: int | None = setting(
@@ -198,7 +164,6 @@ class Recipe:
         SHARDS,
         "most tokens of a source, as in web=5e9,wiki=1e9, or of each: its files are read in an order drawn by --seed, until "
         "what dedup leaves fills the quota; with --limit, a sample of what that reads",
-        example=", as in web=5e9,wiki=1e9",
     )
     seed: int = setting(
         0,
@@ -260,12 +225,6 @@ class Recipe:
     def permutations(self) -> int:
         """The values of a signature."""
         return signature_values(self.dedup_bands, self.dedup_rows, self.dedup_num_perm)
-
-    @property
-    def kept_files(self) -> dict[str, str]:
-        """The files whose contents a build keeps, by the settings that name them."""
-        named = {item.name: getattr(self, item.name) for item in fields(self) if setting_of(item.metadata).file}
-        return {name: path for name, path in named.items() if path is not None}
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""

@@ -23,13 +23,11 @@ class Setting:
     group: str
     help: str
     flag: str = ""  # by default, the name with dashes; of one that is true by default, the flag that turns it off
-    example: str = ""  # what messages say of values of the right type
     choices: tuple[str, ...] = ()
     least: int | None = None  # a whole number of at least this
     share: str = ""  # "<" or "<=": a number from 0 to 1, which is or is not allowed itself
     named: bool = False  # names files or datasets: the manifest has them without folders
     optional: bool = False  # the manifest leaves it out where it is not given
-    file: bool = False  # names a file of UTF-8 text, whose contents a build keeps (`references.kept_file_path`)
 
     def fit(self, name: str, value: Any, kind: str) -> Any:
         """Return a value as the annotation ``kind`` says: a path as text, the entries of a list as a tuple of texts.
@@ -55,9 +53,9 @@ class Setting:
             return float(value)  # 0 and 0.0 are one recipe
         elif kind.startswith("int"):
             if not (kind == "int | float" and isinstance(value, float) and 0 < value < 1):
-                check_whole(name, value, self.least, self.example)
+                check_whole(name, value, self.least, " or a share between 0 and 1" if kind == "int | float" else "")
         elif not (isinstance(value, str) and (value or name == "format")):
-            raise ConfigError(f"{name} must be text{self.example}, got {value!r}")
+            raise ConfigError(f"{name} must be text, got {value!r} ({self.help})")
         return value
 
     def _entries(self, name: str, value: Any) -> tuple[str, ...]:
@@ -71,12 +69,12 @@ class Setting:
             value = [value]
         if not isinstance(value, list | tuple):
             raise ConfigError(
-                f"{name} must be a list, or text that joins its entries by commas{self.example}, got {value!r}"
+                f"{name} must be a list, or text that joins its entries by commas, got {value!r} ({self.help})"
             )
         for each in value:
             if isinstance(each, bool) or not isinstance(each, (str, os.PathLike, *whole)):
                 quoted = "; YAML reads some words as other values: quote them" if isinstance(each, bool) else ""
-                raise ConfigError(f"{name} must be a list of texts{self.example}, got {each!r} among them{quoted}")
+                raise ConfigError(f"{name} must be a list of texts, got {each!r} among them ({self.help}){quoted}")
         return tuple(text for text in (str(each).strip() for each in value) if text)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,30 +10,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..atomic import write_json
 from ..errors import BuildError, ConfigError, ManifestError, MissingObjectError
-from ..objects.remote_object import describe, download, read_whole
+from ..objects.remote_object import describe, download
 from ..objects.urls import is_remote, local_name
-from ..paths import named_twice, special_kind
+from ..paths import named_twice
 from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
 from .dedup.row_files import write_npy
 from .partitions.partition import partition_rows
 from .recipe import Recipe
-from .workspace.atomic_directory import discard_whole, result_directory
-from .workspace.workspace import Workspace
+from .work.atomic_directory import discard_whole, result_directory
+from .work.workspace import Workspace
 
-SCHEME_NAME = "scheme.json"
-FILES = ("hashes.npy", SCHEME_NAME, "signatures.npy")  # of the folder of signatures
+FILES = ("hashes.npy", "signatures.npy")  # of the folder of signatures
 
 
 def scheme_of(recipe: Recipe) -> dict[str, int]:
-    """Return the settings that two builds must share for their signatures to be compared."""
+    """Return the settings, as the manifest has them, that two builds must share for their signatures to be compared."""
     return {
-        "ngram": recipe.dedup_ngram,
-        "bands": recipe.dedup_bands,
-        "rows": recipe.dedup_rows,
-        "num_perm": recipe.permutations,
-        "version": 2,
+        "dedup_ngram": recipe.dedup_ngram,
+        "dedup_bands": recipe.dedup_bands,
+        "dedup_rows": recipe.dedup_rows,
+        "dedup_num_perm": recipe.permutations,
     }
 
 
@@ -58,7 +53,6 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
             chosen = (rows.read(number)[stays[first:last]] for number, (first, last) in enumerate(bounds))
             with open(directory / f"{name}.npy", "wb") as file:
                 write_npy(file, (count, width), dtype, chosen)
-        write_json(directory / SCHEME_NAME, scheme_of(recipe))
 
 
 def dataset_names(specs: Sequence[str]) -> list[str]:
@@ -86,12 +80,11 @@ def fetch_earlier(workspace: Workspace) -> list[Path]:
             continue
         folders.append(workspace.folder("against") / f"{number:03d}")
         if not folders[-1].exists():
-            bound = _bound(spec)
             with result_directory(folders[-1]) as directory:
-                for name in ("hashes.npy", "signatures.npy"):
-                    url = f"{spec.rstrip('/')}/{SIGNATURES_NAME}/{name}"
-                    download(url, directory / name, describe(url).size, sha256=bound[name].sha256)
-                    _check_file(url, FileInfo.of(directory / name, bound[name].name), bound[name])
+                for info in _signature_files(spec, _read_manifest(spec)):
+                    url, path = f"{spec.rstrip('/')}/{info.name}", directory / Path(info.name).name
+                    download(url, path, describe(url).size, sha256=info.sha256)
+                    _check_file(url, path, info)
     return folders
 
 
@@ -106,74 +99,62 @@ def earlier_name(workspace: Workspace, number: int) -> str:
     raise BuildError(f"no earlier document {number}: a fault of the builder")
 
 
-def _bound(spec: str) -> dict[str, FileInfo]:
-    """Return the files of signatures that an earlier dataset's manifest names; `ConfigError` unless it names all."""
-    try:
-        files = {info.name: info for info in Manifest.read(spec).files}
-    except (ManifestError, MissingObjectError) as error:
-        raise ConfigError(f"{error}; --against: give the directory of a dataset") from None
-    if any(f"{SIGNATURES_NAME}/{name}" not in files for name in FILES):
-        raise _no_signatures(spec)
-    return {name: files[f"{SIGNATURES_NAME}/{name}"] for name in FILES}
+def check_against(recipe: Recipe) -> dict[str, str]:
+    """Return the fingerprints of the datasets of ``--against``, by their names.
 
-
-def _no_signatures(spec: str) -> ConfigError:
-    return ConfigError(
-        f"{spec}: keeps no signatures to dedup against; give the directory of a dataset, built with dedup and without "
-        "--no-signatures"
-    )
-
-
-def _check_file(path: str, actual: FileInfo, bound: FileInfo) -> None:
-    if actual != bound:
-        raise ConfigError(
-            f"{path}: {actual.bytes} bytes of sha256 {actual.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
-            "signatures of another build, or damaged ones; copy the dataset again, or build it again"
-        )
-
-
-def _read_scheme(spec: str, bound: FileInfo) -> dict[str, object]:
-    """Return the scheme that an earlier dataset keeps with its signatures."""
-    path = f"{spec.rstrip('/') if is_remote(spec) else local_name(spec)}/{SIGNATURES_NAME}/{SCHEME_NAME}"
-    if kind := special_kind(path):
-        raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
-    try:
-        raw = (
-            bytes(read_whole(path, describe(path).size, sha256=bound.sha256))
-            if is_remote(spec)
-            else Path(path).read_bytes()
-        )
-    except (MissingObjectError, FileNotFoundError):
-        raise _no_signatures(spec) from None
-    _check_file(path, FileInfo(bound.name, len(raw), hashlib.sha256(raw).hexdigest()), bound)
-    scheme: dict[str, object] = json.loads(raw)
-    return scheme
-
-
-def check_against(recipe: Recipe) -> None:
-    """Raise ``ConfigError`` unless the datasets of ``--against`` keep signatures that can be compared with this build's.
-
-    Each is named once. Signatures are those of the documents of all splits. The error names both values where the scheme
-    differs. Files on this machine must be those that the manifest of the dataset names; those of urls are compared when they
-    are fetched.
+    Raises ``ConfigError`` unless each is named once and keeps signatures that can be compared with this build's: those of the
+    documents of all splits. Files on this machine must be those that the manifest of the dataset names; those of urls are
+    compared when they are fetched.
     """
-    wanted = scheme_of(recipe)
     identities = [
         path.rstrip("/") if is_remote(path) else os.path.realpath(local_name(path)) for path in recipe.against
     ]
     if (message := named_twice(recipe.against, identities)) is not None:
         raise ConfigError(message)
-    for path in recipe.against:
-        bound = _bound(path)
-        scheme = _read_scheme(path, bound[SCHEME_NAME])
-        for field, value in wanted.items():
-            if scheme.get(field) != value:
+    fingerprints = {}
+    for name, path in zip(dataset_names(recipe.against), recipe.against, strict=True):
+        manifest = _read_manifest(path)
+        files = _signature_files(path, manifest)
+        settings = manifest.recipe.get("settings", {})
+        for setting, value in scheme_of(recipe).items():
+            if settings.get(setting) != value:
                 raise ConfigError(
-                    f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}; give this build "
-                    f"the same dedup_{field}, or build that one again"
+                    f"{path}: its signatures have {setting} {settings.get(setting)}, this build has {value}; give this build "
+                    "the same, or build that one again"
                 )
-        for name, info in bound.items() if not is_remote(path) else ():
-            file = Path(local_name(path), SIGNATURES_NAME, name)
-            if not file.is_file():
-                raise _no_signatures(path)
-            _check_file(str(file), FileInfo.of(file, info.name), info)
+        for info in files if not is_remote(path) else ():
+            file = Path(local_name(path), info.name)
+            _check_file(str(file), file, info)
+        fingerprints[name] = manifest.fingerprint
+    return fingerprints
+
+
+def _read_manifest(spec: str) -> Manifest:
+    try:
+        return Manifest.read(spec)
+    except (ManifestError, MissingObjectError) as error:
+        raise ConfigError(f"{error}; --against: give the directory of a dataset") from None
+
+
+def _signature_files(spec: str, manifest: Manifest) -> list[FileInfo]:
+    """Return the files of signatures that an earlier dataset's manifest names; `ConfigError` unless it names all."""
+    files = {info.name: info for info in manifest.files}
+    names = [f"{SIGNATURES_NAME}/{name}" for name in FILES]
+    if any(name not in files for name in names):
+        raise ConfigError(
+            f"{spec}: keeps no signatures to dedup against; give the directory of a dataset, built with dedup and without "
+            "--no-signatures"
+        )
+    return [files[name] for name in names]
+
+
+def _check_file(given: str, path: Path, bound: FileInfo) -> None:
+    """Raise ``ConfigError``, which names ``given``, unless the file at ``path`` is the one that the manifest names."""
+    if not path.is_file():
+        raise ConfigError(f"{given}: the manifest names this file, but it is not there; copy the dataset again")
+    actual = FileInfo.of(path, bound.name)
+    if actual != bound:
+        raise ConfigError(
+            f"{given}: {actual.bytes} bytes of sha256 {actual.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
+            "signatures of another build, or damaged ones; copy the dataset again, or build it again"
+        )

@@ -8,34 +8,28 @@ from typing import Any
 from ..text.storage.holders import can_be_read_again, is_holder, split_holders, write_holder, written_holder
 from ..text.storage.input_file import InputFile
 from .counts.progress import Progress
-from .output_directory import clear
-from .workspace.workspace import SPOOL_NAME, Workspace
+from .work.atomic_directory import discard
+from .work.workspace import SPOOL_NAME, Workspace
 
 Spec = str | InputFile
 
 
-def spool_holders(
-    inputs: Any, workspace: Workspace, progress: Progress, overwrite: bool, *, patience: float, lock: bool
-) -> tuple[list[Spec], bool]:
-    """Return the inputs as specs and files, those that hold their records written out; and what is left of ``overwrite``.
+def spool_holders(inputs: Any, workspace: Workspace, progress: Progress, *, anew: bool) -> list[Spec]:
+    """Return the inputs as specs and files, those that hold their records written out.
 
-    What can be read again is written again, so that a change of it is noticed. A generator is written once: a build that
-    is continued reads what it gave when the build began.
+    What can be read again is written again, so that a change of it is noticed. A generator is written once, unless the
+    build starts ``anew``: one that is continued reads what the generator gave when the build began.
     """
-    given = split_holders(inputs)
-    if not any(is_holder(each) for _, each in given):
-        return [each for _, each in given], overwrite
+    if anew:
+        discard(workspace.folder(SPOOL_NAME))
     specs: list[Spec] = []
-    with workspace.locked(patience, lock):
-        if overwrite:
-            clear(workspace)
-        for number, (source, each) in enumerate(given):
-            if is_holder(each):
-                path = _spool(each, workspace.folder(SPOOL_NAME) / f"{number:03d}", progress)
-                specs.append(InputFile(path, path.name, source))
-            else:
-                specs.append(each)
-    return specs, False
+    for number, (source, given) in enumerate(split_holders(inputs)):
+        if is_holder(given):
+            path = _spool(given, workspace.folder(SPOOL_NAME) / f"{number:03d}", progress)
+            specs.append(InputFile(path, path.name, source))
+        else:
+            specs.append(given)
+    return specs
 
 
 def _spool(holder: Any, folder: Path, progress: Progress) -> Path:

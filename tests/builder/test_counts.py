@@ -1,25 +1,37 @@
+"""What is counted adds up however the work is cut: numbers, histograms and the samples of every outcome."""
+
 from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from filters.rules.ruleset import load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.counts.histograms import BINS, Bins
+from pipeline.builder.counts.samples import SAMPLES, Samples
 from pipeline.builder.counts.stats import BuildStats
 from pipeline.builder.counts.types import Histogram
+from pipeline.builder.limits import Limits
+from pipeline.shards.manifest import Manifest
+from tests.builds import rejected, run_plain
+from tests.corpus import english
 
 
 def counted(values: Sequence[float], holds: Sequence[bool] | None = None) -> Histogram:
     """Return the histogram of the words of documents, which may be 50 to 100,000."""
     rules = load_rules("gopher_quality").rules[:1]
     assert (rules[0].name, rules[0].min, rules[0].max) == ("words", 50, 100_000)
-    kept = np.ones(len(values), bool) if holds is None else np.array(holds)
-    return Bins(rules).count(np.array([values], float).T, kept[:, None])["words"]
+    held = np.ones(len(values), bool) if holds is None else np.array(holds)
+    return Bins(rules).count(np.array([values], float).T, held[:, None])["words"]
 
 
 def test_sums_do_not_depend_on_the_order_of_parts() -> None:
@@ -36,19 +48,14 @@ def test_sums_do_not_depend_on_the_order_of_parts() -> None:
     assert sum(whole.histograms["words"]["counts"]) == 4
 
 
-def test_histograms_pass_over_nan_and_count_what_lies_beyond_in_the_outer_bins() -> None:
+def test_histograms_have_bins_of_equal_ratios_where_limits_lie_far_apart_and_pass_over_nan() -> None:
     counts = counted([math.nan, -1.0, 0.0, 1e9, math.inf, 3.0], [True] * 5 + [False])["counts"]
     assert (len(counts), sum(counts), counts[0], counts[-1]) == (BINS, 4, 2, 2)
-
-
-def test_limits_far_apart_have_bins_of_equal_ratios() -> None:
-    values = [-5.0, 0.0, 1.0, 49.0, 50.0, 3_000.0, 199_999.0, 1e9, float("inf")]
+    values = [-5.0, 0.0, 1.0, 49.0, 50.0, 3_000.0, 199_999.0]
     histogram = counted(values)
-    assert histogram["log"]
     bins = [k for k, count in enumerate(histogram["counts"]) for _ in range(count)]
-    wanted = [int(BINS * np.log1p(max(0.0, value)) / np.log1p(200_000)) for value in values[:7]]
-    assert bins == [*wanted, BINS - 1, BINS - 1]
-    assert bins[3] > 8  # where bins of equal width would hold all but the longest in the first
+    assert bins == [int(BINS * np.log1p(max(0.0, value)) / np.log1p(200_000)) for value in values]
+    assert histogram["log"]
 
 
 def test_a_histogram_ends_where_its_measure_says_whatever_the_rule_is_called(tmp_path: Path) -> None:
@@ -84,3 +91,79 @@ def test_every_source_and_language_adds_up_whatever_rules_are_called() -> None:
         "added": 1,
     }
     assert (stats.read, stats.kept, stats.tokens, stats.dropped) == (6, 2, 9, {"kept": 1, "max_tokens": 2})
+
+
+@given(st.lists(st.tuples(st.sampled_from(["kept", "words"]), st.integers(0, 30)), max_size=60), st.integers(0, 60))
+def test_the_samples_with_the_smallest_keys_stay_however_the_work_is_cut(
+    added: list[tuple[str, int]], cut: int
+) -> None:
+    samples, parts = Samples(), [Samples(), Samples()]
+    for number, (outcome, key) in enumerate(added):
+        samples.add(outcome, key, {"id": "", "text": str(key)})
+        parts[number >= cut].add(outcome, key, {"id": "", "text": str(key)})
+    joined = Samples()
+    for part in reversed(parts):
+        joined.update(json.loads(json.dumps(part.to_json())))
+    wanted = {outcome: sorted({key for name, key in added if name == outcome})[:SAMPLES] for outcome, _ in added}
+    assert {name: [int(each["text"]) for each in shown] for name, shown in samples.shown().items()} == wanted
+    assert joined.shown() == samples.shown()
+    samples.add("long", 0, {"id": "i" * 1_000_000, "text": "t" * 1_000_000})
+    assert len(json.dumps(samples.to_json())) < 3_000
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """400 documents: a fifth too short, as many exact copies, and near ones."""
+    found = []
+    for k in range(400):
+        first = english(k - k % 5, 30)
+        text = [first, f"{english(k, 1)} Too short.", first, first + " And one more.", english(k, 30)][k % 5]
+        found.append(json.dumps({"id": f"d{k}", "text": text}) + "\n")
+    return found
+
+
+def run(inputs: Any, output: Path, **options: Any) -> Manifest:
+    return run_plain(inputs, output, **{"rules": "gopher_quality", "val_fraction": 0.1, **options})
+
+
+def test_samples_of_every_outcome_come_from_all_over_the_corpus(tmp_path: Path, lines: list[str]) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    samples = run(tmp_path / "in.jsonl", tmp_path / "out").counts["samples"]
+    assert set(samples) == {"kept", "words", "exact duplicates", "near duplicates"}
+    for name, shown in samples.items():
+        assert len(shown) == SAMPLES, name
+        assert max(sample["line"] for sample in shown) > 100, name  # all of the first few would be below 40
+        for sample in shown:
+            record = json.loads(lines[sample["line"] - 1])
+            assert (sample["id"], sample["text"]) == (record["id"], record["text"][:600])
+    assert all(sample["reason"] is None for sample in samples["kept"])
+    for sample in samples["exact duplicates"]:
+        first = sample["line"] - 2
+        assert sample["reason"] == f"exact duplicate of d{first - 1} (in.jsonl, line {first})"
+    assert {int(sample["id"][1:]) % 5 for sample in samples["near duplicates"]} == {3}
+
+
+def test_neither_order_nor_files_nor_units_decide_which_samples_are_shown(tmp_path: Path, lines: list[str]) -> None:
+    singles = [line for k, line in enumerate(lines) if k % 5 in (1, 4)]
+    mixed, shown = random.Random(0).sample(singles, len(singles)), []
+    cut = Limits(smallest_unit_bytes=20_000, units_wanted=4)
+    for name, files, limits in (("one", [singles], Limits()), ("two", [mixed[::2], mixed[1::2]], cut)):
+        (tmp_path / name).mkdir()
+        for number, some in enumerate(files):
+            (tmp_path / name / f"{number}.jsonl").write_text("".join(some))
+        samples = run(tmp_path / name, tmp_path / f"{name}.out", limits=limits).counts["samples"]
+        shown.append({outcome: [sample["text"] for sample in some] for outcome, some in samples.items()})
+    assert shown[0] == shown[1]
+
+
+def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path) -> None:
+    found = [json.dumps({"text": f"{english(k, 3)} Short." if k % 2 else english(k, 30)}) + "\n" for k in range(60)]
+    (tmp_path / "in.jsonl").write_text("".join(found))
+    small = Limits(smallest_unit_bytes=2_000)
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", keep_rejected=True, limits=small)
+    shown = [sample for held in manifest.counts["samples"].values() for sample in held]
+    lost = rejected(tmp_path / "out")
+    assert len(lost) == 30
+    for each in [*shown, *lost]:
+        assert each["id"] == f"in.jsonl:{each['line']}"
+        assert json.loads(found[each["line"] - 1])["text"].startswith(each["text"][:600])

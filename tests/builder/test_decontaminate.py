@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
+from tests import builds
+from tests.builds import run_plain, write_jsonl
 
 QUESTION = "which of these thirteen words in a row will be found again here"
 
@@ -25,30 +24,21 @@ def test_a_quoted_question_is_counted_and_named_whatever_its_case_and_punctuatio
     assert found.overlaps([page, "Nobody asked."]) == [(1, "quiz"), (0, None)]
 
 
-def test_twelve_words_of_a_longer_question_are_no_overlap() -> None:
-    found = Decontaminator({"quiz": [QUESTION]})
-    assert found.overlaps([QUESTION.rsplit(" ", 1)[0], QUESTION.split(" ", 1)[1]]) == [(0, None)] * 2
-
-
-def test_an_n_gram_does_not_reach_over_two_texts() -> None:
+def test_what_is_and_what_is_no_overlap() -> None:
     words = QUESTION.split()
-    found = Decontaminator({"quiz": [QUESTION]})
-    assert found.overlaps([" ".join(words[:6]), " ".join(words[6:])]) == [(0, None)] * 2
-
-
-@pytest.mark.parametrize(("words", "overlap"), [(SHORTEST - 1, (0, None)), (SHORTEST, (1, "short"))])
-def test_a_short_evaluation_text_counts_whole_unless_it_means_nothing(words: int, overlap: tuple[int, str]) -> None:
-    short = " ".join(QUESTION.split()[:words])
-    assert Decontaminator({"short": [short]}).overlaps([f"and so {short} it went"]) == [overlap]
-
-
-def test_the_first_set_that_holds_an_n_gram_is_named() -> None:
-    assert Decontaminator({"a": [QUESTION], "b": [QUESTION]}).overlaps([QUESTION]) == [(1, "a")]
-
-
-def test_texts_without_words_overlap_with_nothing() -> None:
-    assert Decontaminator({"empty": ["", "..."]}).overlaps(["", "...", QUESTION]) == [(0, None)] * 3
+    found = Decontaminator({"quiz": [QUESTION], "again": [QUESTION], "empty": ["", "..."]})
+    cases = {
+        QUESTION: (1, "quiz"),  # the first set that holds it is named
+        " ".join(words[:12]): (0, None),  # twelve words of a longer question
+        " ".join(words[1:]): (0, None),
+        "...": (0, None),
+    }
+    assert found.overlaps(list(cases)) == list(cases.values())
+    assert found.overlaps([" ".join(words[:6]), " ".join(words[6:])]) == [(0, None)] * 2  # none reaches over two texts
     assert Decontaminator({}).overlaps([QUESTION]) == [(0, None)]
+    for count, overlap in ((SHORTEST - 1, (0, None)), (SHORTEST, (1, "short"))):  # whole, unless it means nothing
+        short = " ".join(words[:count])
+        assert Decontaminator({"short": [short]}).overlaps([f"and so {short} it went"]) == [overlap]
 
 
 @settings(max_examples=60, deadline=None)
@@ -69,20 +59,13 @@ def test_counts_equal_the_definition_in_which_a_letter_of_an_unspaced_script_is_
     assert Decontaminator({"set": evaluation}, ngram=n).overlaps([text]) == [(expected, "set" if expected else None)]
 
 
-def write_records(path: Path, records: Iterable[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
 def decontaminated(folder: Path, texts: Sequence[str], *sets: Path, **settings: Any) -> Manifest:
-    source = write_records(folder / "in.jsonl", [{"text": text} for text in texts])
-    plain = {"tokenizer": "bytes", "rules": (), "progress": Progress(quiet=True)}
-    return build(source, folder / "out", decontaminate=list(map(str, sets)), **{**plain, **settings})
+    source = write_jsonl(folder / "in.jsonl", texts)
+    return run_plain(source, folder / "out", decontaminate=list(map(str, sets)), **settings)
 
 
 def test_a_set_without_the_field_is_refused_naming_the_fields_it_has(tmp_path: Path) -> None:
-    quiz = write_records(tmp_path / "quiz.jsonl", [{"question": QUESTION, "answer": "here"}])
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"question": QUESTION, "answer": "here"}])
     with pytest.raises(ConfigError, match=r"quiz\.jsonl: .*'question', 'answer'.*--decontaminate-key"):
         decontaminated(tmp_path, [QUESTION], quiz)
     (tmp_path / "quiz.csv").write_text(f"question,answer\n{QUESTION},here\n")
@@ -93,27 +76,27 @@ def test_a_set_without_the_field_is_refused_naming_the_fields_it_has(tmp_path: P
 @pytest.mark.parametrize("records", [[], [{"text": "too short"}]])
 def test_a_set_that_yields_no_n_gram_is_refused(tmp_path: Path, records: list[dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match=r"quiz\.jsonl: evaluation set without"):
-        decontaminated(tmp_path, [QUESTION], write_records(tmp_path / "quiz.jsonl", records))
+        decontaminated(tmp_path, [QUESTION], write_jsonl(tmp_path / "quiz.jsonl", records))
 
 
 def test_evaluation_sets_have_a_key_of_their_own(tmp_path: Path) -> None:
-    quiz = write_records(tmp_path / "quiz.jsonl", [{"question": QUESTION, "text": "of another kind"}])
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"question": QUESTION, "text": "of another kind"}])
     manifest = decontaminated(tmp_path, [f"So: {QUESTION}!", "nothing of it"], quiz, decontaminate_key="question")
     assert manifest.counts["dropped"] == {"contaminated": 1}
 
 
 def test_records_of_a_set_that_yield_no_text_are_counted_in_a_warning(tmp_path: Path) -> None:
-    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": QUESTION}, {"text": None}, {}])
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": QUESTION}, {"text": None}, {}])
     with pytest.warns(UserWarning, match=r"quiz\.jsonl: .* 2 of 3 records yield no text, the first, line 2") as caught:
         manifest = decontaminated(tmp_path, [QUESTION], quiz)
-    assert caught[0].filename == __file__
+    assert caught[0].filename == builds.__file__  # the nearest line outside of the package
     assert manifest.counts["dropped"] == {"contaminated": 1}
 
 
 @pytest.mark.parametrize(("normalized", "dropped"), [(True, ["composed", "decomposed"]), (False, ["decomposed"])])
 def test_evaluation_texts_are_normalized_as_documents_are(tmp_path: Path, normalized: bool, dropped: list[str]) -> None:
     texts = {"composed": QUESTION.replace("a", "\u00e9"), "decomposed": QUESTION.replace("a", "e\u0301")}
-    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": texts["decomposed"]}])
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": texts["decomposed"]}])
     for name, text in texts.items():
         manifest = decontaminated(tmp_path / name, [text], quiz, normalize=normalized)
         assert manifest.counts["dropped"] == ({"contaminated": 1} if name in dropped else {})
@@ -121,8 +104,8 @@ def test_evaluation_texts_are_normalized_as_documents_are(tmp_path: Path, normal
 
 def test_two_sets_of_one_file_name_are_both_used_and_told_apart(tmp_path: Path) -> None:
     others = "of the many other questions there are this one stands in the second of two files"
-    first = write_records(tmp_path / "one" / "test.jsonl", [{"text": QUESTION}])
-    second = write_records(tmp_path / "two" / "test.jsonl", [{"text": others}])
+    first = write_jsonl(tmp_path / "one" / "test.jsonl", [{"text": QUESTION}])
+    second = write_jsonl(tmp_path / "two" / "test.jsonl", [{"text": others}])
     manifest = decontaminated(tmp_path, [QUESTION, others], first, second)
     assert manifest.counts["dropped"] == {"contaminated": 2}
     assert set(manifest.recipe["definitions"]["decontaminate"]) == {"one/test.jsonl", "two/test.jsonl"}
@@ -141,14 +124,14 @@ THAI = "ข้อใดต่อไปนี้กล่าวถึงการ
 
 @pytest.mark.parametrize("question", [CHINESE, THAI])
 def test_a_question_in_a_script_without_spaces_is_found(tmp_path: Path, question: str) -> None:
-    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": question}])
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": question}])
     others = [question[:8] + "今天天气很好" + question[-8:], "今天天气很好。" * 4]
     manifest = decontaminated(tmp_path, [f"题目如下：{question}（完）", *others], quiz)
     assert (manifest.counts["read"], manifest.counts["dropped"]) == (3, {"contaminated": 1})
 
 
 def test_evaluation_texts_that_are_too_short_are_counted_in_terminal_and_report(tmp_path: Path) -> None:
-    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": "What is it?"}] * 500 + [{"text": QUESTION}])
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": "What is it?"}] * 500 + [{"text": QUESTION}])
     said = "quiz.jsonl: 500 of 501 evaluation texts are too short (under 8 words) and were not compared"
     with pytest.warns(UserWarning, match=re.escape(said)):
         manifest = decontaminated(tmp_path, [QUESTION, "What is it? It is this."], quiz)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipeline.builder.dedup.bands import ENTRY_BYTES, MOST_GROUPS, KeyFiles, buckets_for, group_rows_for, write_keys
 from pipeline.builder.dedup.lsh import REPRESENTATIVES, similar_rows, star_edges
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
-from pipeline.builder.dedup.row_files import Piece, Rows, npy_pieces
+from pipeline.builder.dedup.row_files import Piece, Rows
 from pipeline.builder.dedup.union_find import longest_of, write_clusters
 from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
@@ -87,28 +87,22 @@ def edited(text: str, words: int, seed: int = 0) -> str:
 
 
 def test_cat_dog_cat_gives_two(dedup: Find) -> None:
+    assert dedup(["...", "!!!", "...", "?"]).keeper.tolist() == [0, 1, 0, 3]  # texts without words do not match
     found = dedup(["cat", "dog", "cat"])
     assert found.keeper.tolist() == [0, 1, 0]
     assert found.kind.tolist() == [KEPT, KEPT, EXACT]
     assert found.cluster_size.tolist() == [2, 1, 2]
 
 
-def test_texts_without_words_never_match_by_emptiness(dedup: Find) -> None:
-    assert dedup(["...", "!!!", "", "?"]).keeper.tolist() == [0, 1, 2, 3]
-    assert dedup(["...", "..."]).keeper.tolist() == [0, 0]
-
-
 def test_an_edited_copy_is_near_and_the_first_in_input_order_stays(dedup: Find) -> None:
     text = english(1, 40)
-    found = dedup(["something else entirely, and not short", edited(text, 2), text, english(2, 40)])
+    half = " ".join(text.split()[: len(text.split()) // 2])  # below the threshold
+    found = dedup([half, edited(text, 2), text, english(2, 40)])
     assert found.keeper.tolist() == [0, 1, 1, 3]
     assert found.kind.tolist() == [KEPT, KEPT, NEAR, KEPT]
-
-
-def test_a_copy_below_the_threshold_stays(dedup: Find) -> None:
-    text = english(1, 20)
-    half = " ".join(text.split()[: len(text.split()) // 2])
-    assert dedup([text, half]).keeper.tolist() == [0, 1]
+    found = dedup([text, text, edited(text, 2), "new text here"], before=2)  # those of earlier builds win
+    assert found.keeper.tolist() == [0, 3]
+    assert found.kind.tolist() == [NEAR, KEPT]
 
 
 def test_a_chain_is_one_cluster_and_its_first_document_stays(dedup: Find) -> None:
@@ -124,21 +118,6 @@ def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -
     assert dedup(texts, lengths=lengths).keeper.tolist() == [1, 1, 1, 3]
     assert dedup(texts, lengths=lengths).kind.tolist() == [NEAR, KEPT, EXACT, KEPT]
     assert dedup(texts, lengths=lengths, before=1).keeper.tolist() == [0, 0, 3]
-
-
-def test_documents_of_earlier_builds_stay_and_win(dedup: Find) -> None:
-    text = english(1, 40)
-    found = dedup([text, text, edited(text, 2), "new text here"], before=2)
-    assert found.keeper.tolist() == [0, 3]
-    assert found.kind.tolist() == [NEAR, KEPT]
-
-
-def test_a_hundred_thousand_copies_are_one_cluster(find: Find) -> None:
-    count = 100_000  # pairs would be five thousand million
-    signatures = np.repeat(MinHasher().signatures([english(1, 40)]), count, axis=0)
-    found = find(numbered(count), signatures)
-    assert (found.keeper == 0).all()
-    assert (found.cluster_size == count).all()
 
 
 @settings(max_examples=8, deadline=None)
@@ -260,11 +239,6 @@ def bytes_read() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
-def test_there_are_few_groups_of_documents_however_many_there_are() -> None:
-    for documents in (0, 1, 40_000, 10**9):
-        assert documents <= MOST_GROUPS * group_rows_for(documents)
-
-
 def test_what_a_killed_run_left_is_not_done_again(tmp_path: Path) -> None:
     signatures = np.repeat(np.arange(10, dtype=np.uint32)[:, None], 112, axis=1)[[0, 1, 0, 2, 1, 5]]
     files = [written(tmp_path / name, rows, 2) for name, rows in (("h", numbered(6)), ("s", signatures))]
@@ -289,19 +263,6 @@ def test_what_a_killed_run_left_is_not_done_again(tmp_path: Path) -> None:
     assert len(done) == len(set(done)) == 1 + 2 + 14 * 2
 
 
-@given(places=st.sets(st.integers(0, 199)), pieces=st.integers(1, 9))
-def test_rows_are_taken_from_wherever_they_lie(
-    tmp_path_factory: pytest.TempPathFactory, places: set[int], pieces: int
-) -> None:
-    every = np.arange(400, dtype=np.uint32).reshape(200, 2)
-    folder = tmp_path_factory.mktemp("rows")
-    np.save(folder / "r.npy", every[:70])  # with a header before its rows
-    rows = Rows([*npy_pieces(folder / "r.npy"), *written(folder / "s", every[70:], pieces)], 2, np.uint32)
-    wanted = np.array(sorted(places), np.uint32)
-    np.testing.assert_array_equal(rows.take(wanted), every[wanted])
-    np.testing.assert_array_equal(np.concatenate([rows.read(k) for k in range(1 + pieces)]), every)
-
-
 def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:
     pieces = written(tmp_path / "h", numbered(6), 1)
     os.truncate(pieces[0].path, 90)
@@ -310,7 +271,8 @@ def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("documents", [0, 1_000, 1_400_000, 20_000_000, 3_000_000_000])
-def test_a_bucket_fits_its_memory_and_there_are_no_more_than_needed(documents: int) -> None:
+def test_a_bucket_fits_its_memory_and_there_are_few_buckets_and_groups(documents: int) -> None:
+    assert documents <= MOST_GROUPS * group_rows_for(documents)
     buckets = buckets_for(documents)
     assert documents * ENTRY_BYTES <= buckets * Limits().bucket_bytes
     assert buckets == 1 or documents * ENTRY_BYTES > buckets // 2 * Limits().bucket_bytes
@@ -323,6 +285,9 @@ def test_cost_grows_linearly_where_no_candidate_is_verified(find: Find) -> None:
         assert (find(numbered(count), signatures).keeper == np.arange(count)).all()
 
     assert is_linear(run, 10_000, 80_000)
+    found = find(numbered(20_000), np.repeat(MinHasher().signatures([english(1, 40)]), 20_000, axis=0))
+    assert (found.keeper == 0).all()  # pairs would be two hundred million
+    assert (found.cluster_size == 20_000).all()
 
 
 def test_real_duplicates_are_found_as_often_as_theory_says(dedup: Find, shared_data: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.draws import draws
+from pipeline.builder.stages.split import beyond_quota, in_validation
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
+from tests.builds import run_plain, table, write_jsonl
 from tests.corpus import english
 from tests.order_oracle import mix64
 
@@ -26,40 +25,30 @@ MASK = (1 << 64) - 1
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """400 documents: a quarter too short, and of every tenth a near duplicate."""
-    path = tmp_path_factory.mktemp("draws") / "in.jsonl"
     texts = [
         english(k - k % 10 if k % 10 == 1 else k, 3 if k % 4 == 2 else 20) + " End." * (k % 10) for k in range(400)
     ]
-    path.write_text("".join(json.dumps({"id": f"d{k}", "text": text}) + "\n" for k, text in enumerate(texts)))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("draws") / "in.jsonl", texts)
 
 
 def run(source: Path, output: Path, **options: Any) -> Manifest:
-    settings = {"tokenizer": "bytes", "rules": "gopher_quality", "val_fraction": 0.2}
-    return build(source, output, progress=Progress(quiet=True), **{**settings, **options})
+    return run_plain(source, output, **{"rules": "gopher_quality", "val_fraction": 0.2, **options})
 
 
-def ids(output: Path, split: str) -> set[str]:
-    return {name for path in output.glob(f"{split}-*.tar") for name in Shard(path).table()["id"]}
-
-
-def reference(digest: bytes, key: bytes) -> int:
-    """The docstring of draws.py in integers of Python."""
-    h0, h1, k0, k1 = (int.from_bytes(part[at : at + 8], "little") for part in (digest, key) for at in (0, 8))
-    return mix64(mix64(h0 ^ k0) + (h1 ^ k1) & MASK)
+def ids(output: Path, *splits: str) -> set[str]:
+    return {name for split in splits for name in table(output, split)["id"]}
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(), st.sampled_from(PURPOSES))
 def test_what_is_drawn_is_what_the_definition_says(digest: bytes, seed: int, purpose: str) -> None:
-    from hashlib import blake2b
-
     key = blake2b(f"{purpose}\0{seed}".encode(), digest_size=16).digest()
+    h0, h1, k0, k1 = (int.from_bytes(part[at : at + 8], "little") for part in (digest, key) for at in (0, 8))
     hashes = np.frombuffer(digest, np.uint8).reshape(1, 16)
-    assert draws(hashes, seed, purpose).tolist() == [reference(digest, key)]
+    assert draws(hashes, seed, purpose).tolist() == [mix64(mix64(h0 ^ k0) + (h1 ^ k1) & MASK)]
 
 
 def test_draws_are_uniform_and_those_of_seeds_and_purposes_independent() -> None:
-    hashes = np.arange(40_000 * 16, dtype=np.uint32).astype(np.uint8).reshape(-1, 16).copy()
+    hashes = np.zeros((40_000, 16), np.uint8)
     hashes[:, :4] = np.arange(40_000, dtype="<u4").view(np.uint8).reshape(-1, 4)
     drawn = {(seed, name): draws(hashes, seed, name) < np.uint64(1 << 62) for seed in (0, 1, -1) for name in PURPOSES}
     for one, chosen in drawn.items():
@@ -68,40 +57,56 @@ def test_draws_are_uniform_and_those_of_seeds_and_purposes_independent() -> None
             assert one == other or 0.055 < (chosen & held).mean() < 0.07, (one, other)  # a sixteenth
 
 
-def test_another_seed_draws_another_validation_set_quota_and_samples(source: Path, tmp_path: Path) -> None:
-    first, second = (run(source, tmp_path / str(seed), seed=seed) for seed in (0, 1))
-    held = [ids(tmp_path / name, "val") for name in "01"]
-    assert held[0] != held[1]
-    assert 20 < len(held[0]) < 90
-    assert first.counts["samples"]["kept"] != second.counts["samples"]["kept"]
-    assert first.counts["samples"]["words"] != second.counts["samples"]["words"]
-    quota = first.counts["tokens"] // 2
-    for seed in (0, 1):
-        run(source, tmp_path / f"cut {seed}", seed=seed, max_tokens=str(quota), val_fraction=0)
-    kept = [ids(tmp_path / f"cut {seed}", "train") for seed in (0, 1)]
-    assert kept[0] != kept[1]
-    assert all(kept)
+@pytest.mark.parametrize(("fraction", "share"), [(0.0, 0.0), (1 - 1e-16, 1.0)])
+def test_the_ends_of_the_range_take_nothing_and_everything(fraction: float, share: float) -> None:
+    drawn = np.array([0, 1, 1 << 63, (1 << 64) - 4096], dtype=np.uint64)
+    assert in_validation(drawn, fraction).mean() == share
 
 
-def test_no_seed_changes_what_is_a_duplicate(source: Path, tmp_path: Path) -> None:
+@given(
+    documents=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=40),
+    quota=st.integers(0, 200),
+)
+def test_documents_fill_a_quota_in_the_order_of_their_draws_until_one_does_not_fit(
+    documents: list[tuple[int, int]], quota: int
+) -> None:
+    kinds, lengths = np.array(documents, np.int64).T
+    drawn = np.array([5, 6, 1 << 48, 3 << 62], np.uint64)[kinds]  # many alike
+    beyond = beyond_quota(drawn, lengths, quota)
+    left = quota
+    for at in sorted(range(len(documents)), key=lambda k: (int(drawn[k]), k)):
+        left -= int(lengths[at])
+        assert beyond[at] == (left < 0)
+
+
+def test_another_seed_draws_another_validation_set_quota_and_samples_but_the_same_duplicates(
+    source: Path, tmp_path: Path
+) -> None:
     first, second = (run(source, tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    validation = [ids(tmp_path / name, "val") for name in "01"]
+    assert validation[0] != validation[1]
+    assert 20 < len(validation[0]) < 90
+    for outcome in ("kept", "words"):
+        assert first.counts["samples"][outcome] != second.counts["samples"][outcome]
     assert first.counts["duplicates"] == second.counts["duplicates"] != {"exact": 0, "near": 0}
-    names = [ids(tmp_path / name, "train") | ids(tmp_path / name, "val") for name in "01"]
-    assert names[0] == names[1]
-    signatures = {}
-    for seed in "01":
-        hashes = np.load(tmp_path / seed / "signatures" / "hashes.npy")
-        signatures[seed] = (hashes, np.load(tmp_path / seed / "signatures" / "signatures.npy"))
-    np.testing.assert_array_equal(signatures["0"][0], signatures["1"][0])
-    np.testing.assert_array_equal(signatures["0"][1], signatures["1"][1])
+    assert ids(tmp_path / "0", "train", "val") == ids(tmp_path / "1", "train", "val")
+    for name in ("hashes", "signatures"):
+        files = [tmp_path / seed / "signatures" / f"{name}.npy" for seed in "01"]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    for seed in (0, 1):
+        quota = str(first.counts["tokens"] // 2)
+        run(source, tmp_path / f"cut {seed}", seed=seed, max_tokens=quota, val_fraction=0)
+    chosen = [ids(tmp_path / f"cut {seed}", "train") for seed in (0, 1)]
+    assert chosen[0] != chosen[1]
+    assert all(chosen)
 
 
-def test_validation_depends_on_neither_shards_nor_what_else_is_read(source: Path, tmp_path: Path) -> None:
+def test_validation_depends_on_neither_shards_nor_what_else_is_read_and_grows_with_its_share(
+    source: Path, tmp_path: Path
+) -> None:
     run(source, tmp_path / "whole", seed=5)
-    run(source, tmp_path / "shards", seed=5, tokens_per_shard=3_000)
-    lines = source.read_text().splitlines(keepends=True)
-    (tmp_path / "half.jsonl").write_text("".join(lines[200:]))
+    run(source, tmp_path / "shards", seed=5, tokens_per_shard=3_000, val_fraction=0.4)
+    (tmp_path / "half.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[200:]))
     run(tmp_path / "half.jsonl", tmp_path / "half", seed=5)
-    assert ids(tmp_path / "shards", "val") == ids(tmp_path / "whole", "val")
-    kept = ids(tmp_path / "half", "train") | ids(tmp_path / "half", "val")
-    assert ids(tmp_path / "half", "val") == ids(tmp_path / "whole", "val") & kept
+    assert ids(tmp_path / "shards", "val") > ids(tmp_path / "whole", "val")
+    assert ids(tmp_path / "half", "val") == ids(tmp_path / "whole", "val") & ids(tmp_path / "half", "train", "val")

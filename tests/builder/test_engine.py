@@ -1,14 +1,23 @@
+"""Units run in this process, in worker processes or on Ray: each to its end, whatever dies, and with errors as they are."""
+
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import socket
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from pipeline.builder.engine.base import report_progress
+from pipeline.builder.engine.ray import check_address
 from pipeline.builder.engine.registry import open_engine
+from pipeline.builder.engine.signals import reraise_swallowed_signals
 from pipeline.errors import BuildError, ConfigError
 from tests import interpreters
 
@@ -51,22 +60,12 @@ def test_the_first_exception_of_a_unit_ends_the_map_as_itself(workers: int) -> N
         list(engine.map(fail_on_three, range(9)))
 
 
-def test_a_worker_killed_in_mid_unit_is_replaced_and_its_unit_run_again(tmp_path: Path) -> None:
+def test_a_worker_killed_in_mid_unit_is_replaced_and_a_unit_that_kills_all_ends_the_build(tmp_path: Path) -> None:
     units = [str(tmp_path / str(k)) for k in range(4)]
     with open_engine(workers=2, start_method="fork") as engine:
         assert sorted(engine.map(die_once, units)) == list(enumerate(units))
-
-
-def test_a_unit_that_kills_every_worker_ends_the_build_naming_the_signal() -> None:
-    with open_engine(workers=2, start_method="fork") as engine, pytest.raises(BuildError, match="SIGKILL"):
-        list(engine.map(die_always, ["unit"]))
-
-
-def test_leaving_the_engine_ends_its_workers_at_once() -> None:
-    with open_engine(workers=2, start_method="fork") as engine:
-        started = time.monotonic()
-        next(iter(engine.map(square, range(4))))
-    assert time.monotonic() - started < 30
+        with pytest.raises(BuildError, match="SIGKILL"):
+            list(engine.map(die_always, ["unit"]))
 
 
 def test_no_more_workers_are_started_than_there_are_units() -> None:
@@ -77,10 +76,22 @@ def test_no_more_workers_are_started_than_there_are_units() -> None:
             assert len(set(multiprocessing.active_children()) - others) == started
 
 
-@pytest.mark.parametrize(("name", "workers"), [("rey", 1), ("local", 0)])
-def test_settings_that_cannot_work_are_refused(name: str, workers: int) -> None:
-    with pytest.raises(ConfigError, match=r"rey.*ray|workers must be .*at least 1"):
-        open_engine(name, workers=workers)
+def report(unit: int) -> int:
+    for _ in range(4):
+        time.sleep(0.15)
+        report_progress(10)
+    return unit
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> None:
+    told: list[tuple[int, int]] = []
+    with open_engine(workers=workers, start_method="fork") as engine:
+        engine.on_progress = lambda index, amount: told.append((index, amount))
+        before_results = [len(told) for _ in engine.map(report, [0, 1])]
+    assert before_results[0] > 0
+    assert {index for index, _ in told} == {0, 1}
+    assert sum(amount for _, amount in told) <= 80
 
 
 def test_a_process_that_is_forked_after_a_tokenizer_was_trained_trains_the_same() -> None:
@@ -96,3 +107,47 @@ def test_a_process_that_is_forked_after_a_tokenizer_was_trained_trains_the_same(
         "print(os.waitpid(child, 0)[1])\n"
     )
     assert interpreters.run("-c", code).stdout == "0\n"
+
+
+def test_a_ray_address_where_nothing_answers_is_refused_at_once_with_the_cure() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            with pytest.raises(ConfigError, match=f"--ray-address {address}: nothing answers there.*`ray start --head"):
+                check_address(address)
+        unused.listen()
+        check_address(f"127.0.0.1:{port}")
+    check_address("auto")
+
+
+def swallow() -> None:
+    with suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+
+
+def replace() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ImportError("a compiled module could not be loaded") from None
+
+
+def nest() -> None:
+    with reraise_swallowed_signals():
+        signal.raise_signal(signal.SIGINT)
+    pytest.fail("it went on")
+
+
+@pytest.mark.parametrize("block", [swallow, replace, nest])
+def test_an_interrupt_that_a_library_swallows_or_replaces_is_raised(block: Callable[[], None]) -> None:
+    def work() -> None:
+        with reraise_swallowed_signals():
+            block()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    thread = threading.Thread(target=reraise_swallowed_signals().__enter__)  # where no handler may be set
+    thread.start()
+    thread.join()

@@ -1,36 +1,34 @@
-"""A build checks its settings, inputs and output directory before any work is done; a refused one needs no cleanup."""
+"""A build checks its settings, inputs and output before any work, is found complete, goes on, or refuses another's output."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
+from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.corpus import english
-from tests.interruptions import interrupt_after
-
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
-
-
-def run(inputs: Any, output: str | Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
+from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from tests.builds import digests, run, run_plain, write_jsonl
+from tests.corpus import documents, english
+from tests.interruptions import Units, interrupt_after
+from tests.text_samples import jsonl, sentences
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"id": f"d{k}", "content": english(k)}) + "\n" for k in range(20)))
-    return path
+    return write_jsonl(tmp_path / "in.jsonl", [{"id": f"d{k}", "content": english(k)} for k in range(20)])
+
+
+def build(inputs: Any, output: str | Path, **options: Any) -> Manifest:
+    return run_plain(inputs, output, **{"text_key": "content", **options})  # type: ignore[arg-type]
 
 
 def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
@@ -38,14 +36,22 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"s3://bucket/out: .* copy it to the url when it is complete"):
-        run(source, "s3://bucket/out")
+        build(source, "s3://bucket/out")
     with pytest.raises(ConfigError, match=r"in\.jsonl: a file, where --output names a directory"):
-        run(source, source)
+        build(source, source)
     with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
-        run(source, source / "below")
+        build(source, source / "below")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-    run(source, f"file://{tmp_path}/out", text_key="content")
+    build(source, f"file://{tmp_path}/out")
     assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a vocabulary of 10 is too small"):
+        build(source, tmp_path / "out", tokenizer="train:10")
+    with pytest.raises(InputError, match="a source's name before = holds letters, digits, - and _ only"):
+        build(f"my/web={source}", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_one_is_taken_at_once(
@@ -53,71 +59,114 @@ def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_o
 ) -> None:
     message = r"none of the 20 records .* in\.jsonl, line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
     with pytest.raises(InputError, match=message):
-        run(source, tmp_path / "out")
-    assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
+        build(source, tmp_path / "out", text_key="text")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".build"]
+    assert not (tmp_path / "out" / ".build" / "lock").exists()
+    assert build(source, tmp_path / "out").counts["kept"] == 20
+    skipped = build(
+        source, tmp_path / "skip", text_key="text", on_error="skip"
+    )  # an empty dataset is what was asked for
+    assert skipped.counts["bad"] == {"no field 'text'": 20}
 
 
-def test_an_empty_dataset_is_what_skip_asks_for(source: Path, tmp_path: Path) -> None:
-    assert run(source, tmp_path / "out", on_error="skip").counts["bad"] == {"no field 'text'": 20}
+@pytest.mark.parametrize(
+    "change", [{"val_fraction": 0.2}, {"language": "de"}, {"rules": "gopher"}, {"tokenizer": "bytes"}]
+)
+def test_another_recipe_is_refused_with_the_difference(inputs: list[str], built: Path, change: dict[str, Any]) -> None:
+    before = digests(built)
+    with pytest.raises(PlanChangedError, match=next(iter(change))):
+        run(inputs, built, **change)
+    assert run(inputs, built).fingerprint == Manifest.read(built).fingerprint  # the same command finds it done
+    assert digests(built) == before
 
 
-def test_a_refused_rebuild_leaves_a_sound_dataset_as_it_was(source: Path, tmp_path: Path) -> None:
-    run(source, tmp_path / "out", text_key="content")
-    before = sorted(path.name for path in (tmp_path / "out").iterdir())
-    with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
-        run(source, tmp_path / "out", text_key="content", seed=1)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
+def test_files_that_settings_name_are_held_to_what_they_held(tmp_path: Path, built: Path) -> None:
+    rules, tokenizer, questions = tmp_path / "mine.toml", tmp_path / "tokenizer.json", tmp_path / "questions.txt"
+    rules.write_text("words = { min = 5 }\n")
+    tokenizer.write_bytes((built / "tokenizer.json").read_bytes())
+    questions.write_text(english(900))
+    write_jsonl(tmp_path / "in.jsonl", documents(30))
+
+    def again(**options: Any) -> Manifest:
+        settings = {"rules": str(rules), "tokenizer": str(tokenizer), "decontaminate": str(questions)}
+        return run_plain(tmp_path / "in.jsonl", tmp_path / "out", **settings, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        again(after_stage=interrupt_after("tokenize"))
+    (tmp_path / "out" / ".signatures.0123456789abcdef.tmp").mkdir()  # as a kill in that moment leaves it
+    for path, text, said in (
+        (rules, rules.read_text().replace("5", "6"), "words"),
+        (tokenizer, train_tokenizer([english(1)], 300).definition, "tokenizer"),
+        (questions, english(901), r"decontaminate: questions\.txt"),
+    ):
+        before = path.read_text()
+        path.write_text(text)
+        with pytest.raises(PlanChangedError, match=said):
+            again()
+        path.write_text(before)
+    assert again().counts["kept"] > 0
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
+
+
+def test_changed_input_is_refused_and_overwrite_begins_anew(source: Path, tmp_path: Path) -> None:
+    first = build(source, tmp_path / "out")
+    write_jsonl(source, [{"content": english(k)} for k in range(40)])
+    with pytest.raises(PlanChangedError, match=r"in\.jsonl"):
+        build(source, tmp_path / "out")
+    second = build(source, tmp_path / "out", overwrite=True)
+    assert second.counts["read"] == 40 > first.counts["read"]
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
-def test_a_dataset_without_rules_is_found_complete_however_that_is_written(source: Path, tmp_path: Path) -> None:
-    manifest = run(source, tmp_path / "out", text_key="content", rules=())
-    assert run(source, tmp_path / "out", text_key="content", rules="none") == manifest
+def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "notes").mkdir(parents=True)
+    (tmp_path / "out" / "train-000007.tar").write_bytes(b"")
+    with pytest.raises(BuildError, match=r"train-000007\.tar is there, but neither .*--overwrite"):
+        build(source, tmp_path / "out")
+    build(source, tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "train-000007.tar").exists()
+    assert (tmp_path / "out" / "notes").is_dir()
 
 
-def test_a_build_that_stops_before_its_first_result_keeps_its_plan_and_no_lock(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="none of the 20 records"):
-        run(source, tmp_path / "out")
-    assert (tmp_path / "out" / ".build" / "plan.json").exists()
-    assert not (tmp_path / "out" / ".build" / "lock").exists()
-
-
-def test_a_build_into_the_folder_of_its_input_reads_no_shard_and_is_found_complete(
+def test_a_build_that_was_killed_while_it_discarded_an_earlier_result_goes_on_with_that(
     source: Path, tmp_path: Path
 ) -> None:
-    manifest = run(source.parent, tmp_path / "out", text_key="content")
-    with pytest.warns(UserWarning, match=r"the output, .*/out, is never read"):
-        assert run(source.parent, tmp_path / "out", text_key="content") == manifest
-    with pytest.warns(UserWarning, match=r"1 dataset of shards left out: .*/out"):
-        assert run(source.parent, tmp_path / "two", text_key="content").fingerprint == manifest.fingerprint
-    with pytest.raises(InputError, match="belongs to a dataset of shards"):
-        run(tmp_path / "out", tmp_path / "three", text_key="content")
+    build(source, tmp_path / "out", seed=1)
+    (tmp_path / "out" / "manifest.json").unlink()  # as a kill leaves it: the manifest goes first
+    with pytest.raises(BuildError, match="neither a manifest nor an unfinished build"):
+        build(source, tmp_path / "out")
+    (tmp_path / "out" / ".build").mkdir()
+    (tmp_path / "out" / ".build" / "clearing").touch()
+    assert build(source, tmp_path / "out", tokens_per_shard=4_000).split("train").documents == 20
+    assert list(verify_dataset(tmp_path / "out")) == []
+    assert not (tmp_path / "out" / ".build").exists()
 
 
-def test_a_build_into_the_folder_of_its_input_goes_on_though_its_shards_are_there(source: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:.*the output, .* is never read")
+def test_a_build_into_the_folder_of_its_input_reads_no_shard_and_goes_on(source: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, tmp_path / "out", text_key="content", after_stage=interrupt_after("write"))
+        build(tmp_path, tmp_path / "out", after_stage=interrupt_after("write"))
     assert list(tmp_path.glob("out/*.tar"))
+    manifest = build(tmp_path, tmp_path / "out")
+    assert manifest.counts["read"] == 20
     with pytest.warns(UserWarning, match=r"the output, .*/out, is never read"):
-        assert run(tmp_path, tmp_path / "out", text_key="content").counts["read"] == 20
-
-
-def test_a_vocabulary_that_cannot_be_trained_is_refused_before_any_work(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a vocabulary of 10 is too small"):
-        run(source, tmp_path / "out", text_key="content", tokenizer="train:10")
-    assert not (tmp_path / "out").exists()
+        assert build(tmp_path, tmp_path / "out") == manifest
+    with pytest.warns(UserWarning, match=r"1 dataset of shards left out: .*/out"):
+        assert build(tmp_path, tmp_path / "two").fingerprint == manifest.fingerprint
+    with pytest.raises(InputError, match="belongs to a dataset of shards"):
+        build(tmp_path / "out", tmp_path / "three")
 
 
 @pytest.mark.parametrize("stage", ["plan", "filter"])
 def test_another_recipe_takes_over_only_where_nothing_was_done(source: Path, tmp_path: Path, stage: str) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(source, tmp_path / "out", text_key="content", after_stage=interrupt_after(stage))
+        build(source, tmp_path / "out", after_stage=interrupt_after(stage))
     if stage == "filter":
         with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
-            run(source, tmp_path / "out", text_key="content", seed=1)
+            build(source, tmp_path / "out", seed=1)
     else:
-        manifest = run(source, tmp_path / "out", text_key="content", seed=1)
-        assert manifest.fingerprint == run(source, tmp_path / "anew", text_key="content", seed=1).fingerprint
+        manifest = build(source, tmp_path / "out", seed=1)
+        assert manifest.fingerprint == build(source, tmp_path / "anew", seed=1).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -133,13 +182,8 @@ def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
     source: Path, tmp_path: Path, error: OSError
 ) -> None:
     with pytest.raises(BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it continues"):
-        run(source, tmp_path / "out", text_key="content", after_stage=interrupt_after("tokenize", error))
-    assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
-
-
-def test_a_source_with_a_name_that_is_none_is_told_what_names_hold(source: Path) -> None:
-    with pytest.raises(InputError, match="a source's name before = holds letters, digits, - and _ only"):
-        run(f"my/web={source}", source.parent / "out")
+        build(source, tmp_path / "out", after_stage=interrupt_after("tokenize", error))
+    assert build(source, tmp_path / "out").counts["kept"] == 20
 
 
 def test_a_build_that_cannot_write_what_is_beside_the_shards_leaves_no_manifest_and_goes_on(
@@ -152,27 +196,71 @@ def test_a_build_that_cannot_write_what_is_beside_the_shards_leaves_no_manifest_
             report.mkdir()
 
     with pytest.raises(ConfigError, match=r"report\.html: a directory"):
-        run(source, tmp_path / "out", text_key="content", after_stage=stand_in_its_way)
+        build(source, tmp_path / "out", after_stage=stand_in_its_way)
     assert len(list((tmp_path / "out").glob("train-*.tar"))) > 0
     assert not (tmp_path / "out" / "manifest.json").exists()
     report.rmdir()
-    assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
+    assert build(source, tmp_path / "out").counts["kept"] == 20
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
 def test_what_a_plan_counted_that_came_to_nothing_is_not_used_by_the_next(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"text": "{name} {k}"}}\n' for k in range(6_000)))
-    settings: dict[str, Any] = {"dedup": False}
-    settings["limits"] = Limits(unit_bytes=200_000, smallest_unit_bytes=1_000, units_wanted=1)
-    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    files = [write_jsonl(tmp_path / f"{name}.jsonl", [f"{name} {k}" for k in range(6_000)]) for name in "ab"]
+    settings: dict[str, Any] = {"dedup": False, "limits": Limits(unit_bytes=200_000, units_wanted=1)}
 
-    class Stop(Progress):
+    class Stop(Units):
         def bar(self, name: str, total: int, *, bytes: bool = False) -> Any:
             if name == "filter":  # records are counted by now
                 raise KeyboardInterrupt
             return super().bar(name, total, bytes=bytes)
 
     with pytest.raises(KeyboardInterrupt):
-        run(files, tmp_path / "out", limit=11_000, progress=Stop(quiet=True), **settings)
-    assert run(files, tmp_path / "out", limit=10_500, **settings).counts["read"] == 10_500
+        run_plain(files, tmp_path / "out", limit=11_000, progress=Stop(), **settings)
+    assert run_plain(files, tmp_path / "out", limit=10_500, **settings).counts["read"] == 10_500
+
+
+@pytest.mark.parametrize("given", ["in.jsonl", ".", "link.jsonl"])
+@pytest.mark.parametrize("output", ["in.jsonl", "link.jsonl"])
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_texts_replaces_none_of_its_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = jsonl(tmp_path / "in.jsonl", sentences(3)).read_bytes()
+    os.symlink("in.jsonl", "link.jsonl")
+    assert run_command("texts", [given, "--output", output]) == 2
+    assert "it is an input, which would be replaced; choose another name" in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["in.jsonl", "link.jsonl"]
+    assert Path("in.jsonl").read_bytes() == before
+
+
+def test_texts_writes_through_a_link_and_to_regular_files_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = str(jsonl(tmp_path / "in.jsonl", sentences(3)))
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "texts.parquet"
+    link.symlink_to(tmp_path / "folder" / "real.parquet")
+    for _ in range(2):  # the file is not there yet, then it is
+        assert run_command("texts", [texts, "--output", str(link)]) == 0
+        assert link.is_symlink()
+        assert pq.read_table(tmp_path / "folder" / "real.parquet").num_rows == 3
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("pipe", "a FIFO"), ("folder", "a directory"), ("none/x", "no directory")):
+        assert run_command("texts", [texts, "--output", str(tmp_path / name)]) == 2
+        assert kind in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_a_build_does_not_discard_the_earlier_dataset_that_it_compares_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    source, output = jsonl(tmp_path / "in.jsonl", sentences(9)), tmp_path / "out"
+    command = [str(source), "--output", str(output), "--tokenizer", "bytes", "--rules", "none", "--workers", "1"]
+    assert run_command("build", command) == 0
+    before = digests(output)
+    (tmp_path / "link").symlink_to(output)
+    assert run_command("build", [*command, "--against", str(tmp_path / "link"), *flags]) == 2
+    assert "link': it is the output too; choose another output" in capsys.readouterr().err
+    assert digests(output) == before

@@ -7,30 +7,16 @@ import random
 import re
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 import pytest
 
-import pipeline
 from pipeline.builder.counts.progress import Progress
-from pipeline.builder.engine.base import report_progress
-from pipeline.builder.engine.registry import open_engine
 from pipeline.cli.main import run_command
+from tests.builds import run_plain
 from tests.interruptions import Units
 from tests.text_samples import jsonl, sentences
-
-
-class Recorder(Units):
-    """Notes what is said, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
 
 
 def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -> None:
@@ -38,43 +24,10 @@ def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -
     texts = ["".join(draw.choices("abcdefghij klmnopqrst", k=4000)) for _ in range(1500)]
     path = jsonl(tmp_path / "one.jsonl.zst", texts)
     assert path.stat().st_size > 3 << 20
-    progress = Recorder()
-    pipeline.build(path, tmp_path / "out", tokenizer="bytes", rules=(), dedup=False, progress=progress)
+    progress = Units()
+    run_plain(path, tmp_path / "out", dedup=False, progress=progress)
     assert progress.amounts["filter"] == progress.totals["filter"] == path.stat().st_size
     assert progress.counts["filter"] >= 3
-
-
-def _work(unit: int) -> int:
-    for _ in range(4):
-        time.sleep(0.15)
-        report_progress(10)
-    return unit
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> None:
-    told: list[tuple[int, int]] = []
-    with open_engine(workers=workers, start_method="fork") as engine:
-        engine.on_progress = lambda index, amount: told.append((index, amount))
-        before_results = [len(told) for _ in engine.map(_work, [0, 1])]
-    assert before_results[0] > 0
-    assert {index for index, _ in told} == {0, 1}
-    assert sum(amount for _, amount in told) <= 80
-
-
-def test_training_a_tokenizer_tells_the_characters_it_reads_and_when_it_computes(tmp_path: Path) -> None:
-    texts = sentences(400)
-    progress = Recorder()
-    pipeline.build(
-        jsonl(tmp_path / "in.jsonl", texts),
-        tmp_path / "out",
-        tokenizer="train:300",
-        rules=(),
-        dedup=False,
-        progress=progress,
-    )
-    assert progress.amounts["train tokenizer"] == progress.totals["train tokenizer"] == sum(map(len, texts))
-    assert "train tokenizer: all text is read; computing 300 tokens" in progress.said
 
 
 def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
@@ -94,11 +47,11 @@ def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_
                 shown += part
     assert running.returncode == 0, shown.decode(errors="replace")
     lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")))
-    assert "train tokenizer: 300 tokens" in lines
+    said = next(number for number, line in enumerate(lines) if line.startswith("train tokenizer: 300 tokens, on "))
     merges = [number for number, line in enumerate(lines) if "Compute merges" in line]
     assert merges
     bars = [number for number, line in enumerate(lines) if re.search(r"[━╸]", line)]
-    assert not [number for number in bars if lines.index("train tokenizer: 300 tokens") < number < merges[-1]]
+    assert not [number for number in bars if said < number < merges[-1]]
 
 
 def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +63,7 @@ def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsy
     disk = float(re.search(r"disk     about ([\d.]+) MB for the dataset", out)[1]) * 1e6  # type: ignore[index]
     assert re.search(r"time     about \d+ (s|min) with 2 workers", out)
     assert not (tmp_path / "out").exists()
-    manifest = pipeline.build(
-        path, tmp_path / "out", tokenizer="bytes", rules="gopher_quality", progress=Progress(quiet=True)
-    )
+    manifest = run_plain(path, tmp_path / "out", rules="gopher_quality")
     made = sum(split.tokens for split in manifest.splits.values())
     written = sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert tokens == pytest.approx(made, rel=0.1)

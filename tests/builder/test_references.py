@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 from filters.language.language import bundled_model
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 from tests import interpreters
-from tests.builds import digests
+from tests.builds import ROOT, digests, run_plain, write_jsonl
 from tests.corpus import english
 
-ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "which of these thirteen words in a row will be found again here"
 MEASURE = """\
 import os
@@ -111,24 +108,22 @@ def f(page, *, word_list: Path = None):
 
 
 def build_while_it_is_edited(folder: Path, edits: dict[str, str]) -> Manifest:
-    (folder / "in.jsonl").write_text("".join(json.dumps({"text": english(k)}) + "\n" for k in range(50)))
+    source = write_jsonl(folder / "in.jsonl", [english(k) for k in range(50)])
     (folder / "own_editing.py").write_text(
         EDITING.format(flag=str(folder / "flag"), edits={str(folder / name): text for name, text in edits.items()})
     )
     (folder / "words.txt").write_text("rutabaga\n")
     (folder / "own.toml").write_text('own = { measure = "own_editing:f", max = 0, word_list = "words.txt" }\n')
-    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": str(folder / "own.toml"), "dedup": False}
-    settings |= {"workers": 2, "start_method": "forkserver"}
-    return build(folder / "in.jsonl", folder / "out", progress=Progress(quiet=True), **settings)
+    workers: dict[str, Any] = {"workers": 2, "start_method": "forkserver"}
+    return run_plain(source, folder / "out", rules=str(folder / "own.toml"), dedup=False, **workers)
 
 
 def test_what_a_build_began_with_runs_to_its_end_though_it_is_edited(tmp_path: Path) -> None:
     edits = {"own_editing.py": "def f(page, *, word_list):\n    return 1\n", "own.toml": "words = { min = 10_000 }\n"}
     manifest = build_while_it_is_edited(tmp_path, edits)
     assert (manifest.counts["kept"], manifest.counts["dropped"]) == (50, {})
-    again = {"tokenizer": "bytes", "rules": str(tmp_path / "own.toml"), "dedup": False}
     with pytest.raises(PlanChangedError, match="definitions: rules"):
-        build(tmp_path / "in.jsonl", tmp_path / "out", progress=Progress(quiet=True), **again)
+        run_plain(tmp_path / "in.jsonl", tmp_path / "out", rules=str(tmp_path / "own.toml"), dedup=False)
 
 
 def test_a_file_that_is_edited_in_mid_build_is_refused_with_both_hashes(tmp_path: Path) -> None:
@@ -139,21 +134,12 @@ def test_a_file_that_is_edited_in_mid_build_is_refused_with_both_hashes(tmp_path
 
 
 def test_an_error_of_a_measure_in_a_worker_process_keeps_its_cause(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "a", "text": english(1)}) + "\n")
+    source = write_jsonl(tmp_path / "in.jsonl", [english(1)])
     (tmp_path / "own_failing.py").write_text(
         "class Odd(Exception):\n    pass\n\n\ndef f(page):\n    raise Odd('of its own kind')\n"
     )
     (tmp_path / "own.toml").write_text('"own_failing:f" = { max = 0 }\n')
-    with pytest.raises(
-        BuildError, match=r"in\.jsonl: line 1: document 'a': measure 'own_failing:f' .*Odd: of its"
-    ) as found:
-        build(
-            tmp_path / "in.jsonl",
-            tmp_path / "out",
-            progress=Progress(quiet=True),
-            workers=2,
-            start_method="forkserver",
-            tokenizer="bytes",
-            rules=str(tmp_path / "own.toml"),
-        )
+    said = r"in\.jsonl: line 1: document 'd0': measure 'own_failing:f' .*Odd: of its"
+    with pytest.raises(BuildError, match=said) as found:
+        run_plain(source, tmp_path / "out", rules=str(tmp_path / "own.toml"), workers=2, start_method="forkserver")
     assert type(found.value.__cause__).__name__ == "Odd"

@@ -194,7 +194,7 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
     assert first.result()["input_ids"].shape == (2, 64)
 
 
-@pytest.mark.parametrize("kind", ["2000.parquet", "100000.parquet", "stream.arrow", "file.arrow", "a.tar"])
+@pytest.mark.parametrize("kind", ["2000.parquet", "stream.arrow", "a.tar"])
 def test_a_dry_run_reads_a_part_of_a_remote_file_and_expects_the_tokens_of_the_whole(
     tmp_path: Path, server: InputServer, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -212,9 +212,9 @@ def test_a_dry_run_reads_a_part_of_a_remote_file_and_expects_the_tokens_of_the_w
         members = {"part.jsonl": lines} | {f"{n}.txt": text.encode() for n, text in enumerate(texts[20_000:])}
         file.write(write_tar(tmp_path / "a.tar", members).read_bytes())
     elif kind.endswith(".parquet"):
-        pq.write_table(table, file, row_group_size=int(kind.partition(".")[0]), use_dictionary=False)
+        pq.write_table(table, file, row_group_size=2_000, use_dictionary=False)
     else:
-        with (pa.ipc.new_stream if kind == "stream.arrow" else pa.ipc.new_file)(file, table.schema) as writer:
+        with pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table, 1_000)
     server.files[kind] = file.getvalue()
     flags = ["--dry-run", "--output", "unused", "--tokenizer", "bytes", "--rules", "none"]

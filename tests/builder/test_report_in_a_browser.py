@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import os
 import shutil
@@ -14,9 +12,8 @@ from typing import Any
 
 import pytest
 
-import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.report.html import REPORT_NAME
+from tests.builds import run_plain, write_jsonl
 from tests.corpus import english, write_inputs
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
@@ -90,12 +87,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     long = folder / "in" / "long.jsonl"
     words = english(5, 120).split()
     texts = [" ".join(words), " ".join([*words[:40], "changed", *words[41:]]), "x" * 5_000]
-    long.write_text("".join(json.dumps({"id": "i" * 300, "text": text}) + "\n" for text in texts))
-    specs = [f"{'a-long-name-of-a-source' * 3}={long}", *inputs]
-    quiet = Progress(quiet=True)
-    pipeline.build(
-        specs, folder / "out", tokenizer="bytes", rules="gopher,fineweb", start_method="fork", progress=quiet
-    )
+    write_jsonl(long, ({"id": "i" * 300, "text": text} for text in texts))
+    run_plain([f"{'a-long-name-of-a-source' * 3}={long}", *inputs], folder / "out", rules="gopher,fineweb")
     browser = Browser(folder / "profile")
     browser.ask("Page.navigate", url=f"file://{folder / 'out' / REPORT_NAME}")
     browser.evaluate("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
@@ -111,6 +104,12 @@ def test_the_console_stays_empty_and_only_the_page_itself_is_loaded(browser: Bro
     ]
     assert len(requests) == 1
     assert requests[0].endswith(REPORT_NAME)
+    # What differs between duplicates is marked, and the rows of documents add up to those kept.
+    assert "changed" in browser.evaluate("[...document.querySelectorAll('mark')].map(each => each.textContent)")
+    cells = browser.evaluate(
+        "[...document.querySelector('table').rows].slice(1).map(row => Number(row.cells[1].textContent.replaceAll(',', '')))"
+    )
+    assert sum(cells[:-1]) == cells[-1] > 0
 
 
 @pytest.mark.parametrize("width", [360, 768, 1400])
@@ -151,30 +150,3 @@ def test_every_fold_is_reached_by_tab_and_opens_by_enter(browser: Browser) -> No
             assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
             browser.press("Enter")
     assert browser.evaluate("document.querySelectorAll('details:not([open])').length") == 0
-
-
-def test_what_differs_between_duplicates_is_marked(browser: Browser) -> None:
-    assert "changed" in browser.evaluate("[...document.querySelectorAll('mark')].map(each => each.textContent)")
-
-
-def test_the_rows_of_documents_add_up_to_those_kept(browser: Browser) -> None:
-    cells = browser.evaluate(
-        "[...document.querySelector('table').rows].slice(1).map(row => Number(row.cells[1].textContent.replaceAll(',', '')))"
-    )
-    assert sum(cells[:-1]) == cells[-1] > 0
-
-
-def test_it_prints_its_bars_on_white(browser: Browser) -> None:
-    from PIL import Image
-
-    browser.ask(
-        "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "light"}]
-    )
-    assert base64.b64decode(browser.ask("Page.printToPDF")["data"]).startswith(b"%PDF")
-    browser.evaluate("scrollTo(0, 0)")
-    picture = base64.b64decode(browser.ask("Page.captureScreenshot")["data"])
-    colours = Image.open(io.BytesIO(picture)).convert("RGB").getcolors(1 << 24)
-    assert colours is not None
-    counts = {colour: number for number, colour in colours}
-    assert max(counts, key=lambda colour: counts[colour]) == (255, 255, 255)
-    assert (47, 116, 208) in counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline
+from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, PlanChangedError
-from tests.builder.test_transforms import make, table, write_records
-from tests.builds import digests
+from tests.builder.test_transforms import make, write_records
+from tests.builds import digests, table, write_jsonl
 from tests.corpus import english
 
 TEXTS = ["One text.\r\n", "Another\u00a0text.", "A third.", "Without a score."]
@@ -91,23 +90,17 @@ def test_a_condition_on_a_score_is_refused_with_the_rule_to_use(tmp_path: Path) 
 
 
 def test_any_number_of_workers_gives_the_same_bytes_with_scores(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
     texts = [[english(100 * number + k, 10) for k in range(80)] for number in range(3)]
     for number, some in enumerate(texts):
-        (tmp_path / f"in/{number}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
+        write_jsonl(tmp_path / f"in/{number}.jsonl", some)
     every = [text for some in texts for text in some]
     columns = {"key": [*map(key, every)], "quality": [k % 10 / 10 for k in range(len(every))]}
-    scores = write_scores(tmp_path / "scores.parquet", columns)
-    small = pipeline.builder.limits.Limits(unit_bytes=20_000, smallest_unit_bytes=5_000)
     settings = {
-        "scores": scores,
+        "scores": write_scores(tmp_path / "scores.parquet", columns),
         "rules": quality_rule(tmp_path / "r.toml", 0.5),
-        "limits": small,
-        "start_method": "fork",
+        "limits": Limits(unit_bytes=20_000, smallest_unit_bytes=5_000),
     }
-    found = []
-    for workers in (1, 2, 4):
+    for workers in (1, 2):
         manifest = make(tmp_path / "in", tmp_path / f"out{workers}", workers=workers, **settings)
-        found.append(digests(tmp_path / f"out{workers}"))
     assert manifest.counts["dropped"] == {"column:quality": 120}
-    assert found[0] == found[1] == found[2]
+    assert digests(tmp_path / "out1") == digests(tmp_path / "out2")

@@ -18,7 +18,7 @@ from pipeline.builder.partitions.partition import Partition
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import STAGES, changes
-from pipeline.builder.workspace.workspace import Workspace
+from pipeline.builder.work.workspace import Workspace
 from pipeline.errors import BuildError
 
 
@@ -52,19 +52,13 @@ def test_the_outcome_of_a_document_is_that_of_the_first_stage_that_drops_it(tmp_
 def test_the_stages_stand_where_what_they_do_can_work() -> None:
     names = [stage.name for stage in STAGES]
     keys = [stage.drops.key for stage in STAGES if stage.drops]
-    assert len(set(names)) == len(names)
-    assert len(set(keys)) == len(keys)
+    assert (len(set(names)), len(set(keys))) == (len(names), len(keys))
+    assert names.index("tokenize") < names.index("split")
     for stage in STAGES:
         at = names.index(stage.name)
         assert not stage.edits or at < names.index("dedup"), f"{stage.name} edits texts that dedup has compared"
         if stage.drops and not stage.edits and stage.name != "split":
             assert names.index("dedup") < at < names.index("train_tokenizer"), f"{stage.name} reads or drops too late"
-
-
-def test_only_the_split_stage_applies_quotas_once_tokens_are_counted() -> None:
-    assert [stage.name for stage in STAGES if stage.applies_quotas] == ["split"]
-    names = [stage.name for stage in STAGES]
-    assert names.index("tokenize") < names.index("split")
 
 
 def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -> None:

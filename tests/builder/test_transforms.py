@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,16 +13,17 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
+from pipeline.builder.limits import Limits
+from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
+from tests import interpreters
+from tests.builds import ROOT, kept, rejected, run_plain, table, write_jsonl
 from tests.corpus import english
 
-ROOT = Path(__file__).resolve().parents[2]
-QUIET = Progress(quiet=True)
+TEXTS = ["One.", "Two.", "Three.", "Four.", "Five.", "Six."]
 
 MODULE = """\
 import pipeline
@@ -68,23 +70,12 @@ def write_module(folder: Path, blocked: str = "rutabaga") -> Path:
 
 
 def write_records(path: Path, texts: list[str], **fields: list[Any]) -> Path:
-    rows = [{"id": f"d{k}", "text": text, **{n: v[k] for n, v in fields.items()}} for k, text in enumerate(texts)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    rows = ({"id": f"d{k}", "text": text, **{n: v[k] for n, v in fields.items()}} for k, text in enumerate(texts))
+    return write_jsonl(path, rows)
 
 
-def make(source: Path, output: Path, **settings: Any) -> Manifest:
-    given = {"tokenizer": "bytes", "rules": (), "dedup": False, "val_fraction": 0, "progress": QUIET}
-    return build(source, output, **{**given, **settings})
-
-
-def kept(output: Path) -> list[str]:
-    shard = pipeline.shards.reader.Shard(output / "train-000000.tar")
-    return [bytes((shard.document(k)[:-1] - 3).astype("u1")).decode() for k in range(len(shard))]
-
-
-def table(output: Path) -> dict[str, list[Any]]:
-    return pipeline.shards.reader.Shard(output / "train-000000.tar").table()
+def make(source: Any, output: Path, **settings: Any) -> Manifest:
+    return run_plain(source, output, **{"dedup": False, **settings})
 
 
 def test_a_transform_keeps_edits_drops_and_multiplies_and_the_counts_add_up(tmp_path: Path) -> None:
@@ -101,8 +92,7 @@ def test_a_transform_keeps_edits_drops_and_multiplies_and_the_counts_add_up(tmp_
     assert counts["dropped"] == {"own_transforms:drop_blocked": 1}
     group = counts["by_source"][""]
     assert (group["read"], group["added"], group["kept"]) == (3, 2, 4)
-    rejected = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
-    assert [(each["id"], each["reason"]) for each in rejected] == [("d1", "a blocked word")]
+    assert [(each["id"], each["reason"]) for each in rejected(tmp_path / "out")] == [("d1", "a blocked word")]
     report = (tmp_path / "out/report.html").read_text()
     for said in ("added by own_transforms:halves", "edited by own_transforms:shout", "dropped by own_transforms:drop_"):
         assert said in report
@@ -170,8 +160,6 @@ def test_a_function_of_a_module_is_found_by_other_processes(tmp_path: Path) -> N
 
 
 def test_a_config_file_names_transforms_of_modules_beside_it(tmp_path: Path) -> None:
-    from pipeline.cli.main import run_command
-
     home = write_module(tmp_path / "home")
     source = write_records(tmp_path / "in.jsonl", ["A rutabaga.", "Alpha."])
     settings = {"tokenizer": "bytes", "rules": "none", "transforms": ["own_transforms:drop_blocked"], "workers": 1}
@@ -228,32 +216,136 @@ def test_a_list_that_cannot_work_is_refused_before_any_work(tmp_path: Path, sett
     assert not (tmp_path / "out/.build/filter").exists()
 
 
-def raising(document: Document) -> Document:
-    raise KeyError("its own")
+class Unpicklable(Exception):
+    def __init__(self, first: object, second: object) -> None:
+        super().__init__(f"{first} and {second}")
+        self.held = lambda: None
+
+
+def raises(error: BaseException) -> Any:
+    def function(document: Any) -> Any:
+        raise error
+
+    return function
+
+
+def sets(**fields: Any) -> Any:
+    def function(document: Document) -> Document:
+        for name, value in fields.items():
+            document.__setattr__(name, value)
+        return document
+
+    return function
+
+
+def named(function: Any, **options: Any) -> Any:
+    return pipeline.transform(lambda *found: function(*found), name="f", version="1", **options)
 
 
 @pytest.mark.parametrize(
-    ("function", "options", "said"),
+    ("function", "said"),
     [
-        (raising, {}, "in.jsonl: line 1: document 'd0': transform 'f' raised KeyError: 'its own'"),
-        (lambda document: None, {}, "transform 'f' returned None of type NoneType; it must return the document"),
-        (lambda document: [], {}, "transform 'f' returned \\[\\] of type list; it must return the document"),
-        (lambda documents: documents[:1], {"batch": 4}, "returned 1 results for a batch of 2 documents"),
-        (lambda documents: None, {"batch": 4}, "returned None of type NoneType for a batch of 2 documents"),
-        (lambda document: Document("\ud800", "", "", 0), {}, "lone surrogate at character 0"),
-        (lambda document: Document(3, "", "", 0), {}, "made its text 3 of type int"),  # type: ignore[arg-type]
-        (
-            lambda documents: [each.nothing for each in documents],
-            {"batch": 4},
-            "document 'd0' to .*document 'd1': transform 'f' raised AttributeError",
-        ),
+        (raises(KeyError("its own")), "raised KeyError: 'its own'"),
+        (raises(SystemExit(0)), "raised SystemExit: 0"),
+        (raises(KeyboardInterrupt("mine")), "raised KeyboardInterrupt: mine"),
+        (raises(Unpicklable(1, 2)), "raised Unpicklable: 1 and 2"),
+        (lambda document: None, "returned None of type NoneType; it must return the document"),
+        (lambda document: [], "returned .. of type list; it must return the document"),
+        (lambda document: Document("\ud800", "", "", 0), "put a lone surrogate at character 0"),
+        (lambda document: Document(3, "", "", 0), "made its text 3 of type int"),  # type: ignore[arg-type]
+        (lambda document: pipeline.Drop("\udfff"), "returned a Drop with a lone surrogate at character 0"),
+        (sets(source="web"), "returned a document whose source is 'web' .* name sources where inputs are named"),
+        (sets(id="other"), "returned a document whose id is 'other' .* put it into document.metadata"),
+        (sets(id="\ud800"), "returned a document whose id is "),
+        (sets(language="en"), "returned a document whose language is 'en'"),
+        (sets(metadata=None), "set its metadata to None of type NoneType; it must be a dict"),
+        (lambda document: replace(document, id="other"), "returned a document whose id is 'other'"),
+        (lambda document: [document, replace(document, source="web")], "returned a document whose source is 'web'"),
     ],
 )
-def test_errors_name_the_document_and_the_transform(tmp_path: Path, function: Any, options: Any, said: str) -> None:
-    source = write_records(tmp_path / "in.jsonl", ["One.", "Two."])
-    given = pipeline.transform(lambda *found: function(*found), name="f", version="1", **options)
+def test_each_end_and_each_wrong_value_names_the_function_and_the_document(
+    tmp_path: Path, function: Any, said: str
+) -> None:
+    files = [write_records(tmp_path / f"{name}.jsonl", TEXTS[:1]) for name in ("a", "b")]
+    small = Limits(unit_bytes=10, smallest_unit_bytes=1)
+    workers = 2 if said.startswith("raised") else 1  # an error is pickled on its way from a worker
+    with pytest.raises(BuildError, match=rf"[ab]\.jsonl: line 1: document 'd0': transform 'f' {said}"):
+        make(files, tmp_path / "out", transforms=[named(function)], workers=workers, limits=small)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda documents: documents[:1], "returned 1 results for a batch of 6 documents"),
+        (lambda documents: None, "returned None of type NoneType for a batch of 6 documents"),
+        (lambda documents: [each.nothing for each in documents], "document 'd0' to .*'d5': .* raised AttributeError"),
+        (lambda documents: sorted(documents, key=lambda each: each.text), "whose id is 'd.' .* in the order given"),
+        (lambda documents: [replace(each) for each in reversed(documents)], "whose id is 'd.' .* in the order given"),
+        (lambda documents: [[each, each] for each in reversed(documents)], "whose id is 'd.' .* in the order given"),
+    ],
+)
+def test_a_batch_comes_back_whole_and_in_order(tmp_path: Path, function: Any, said: str) -> None:
+    source = write_records(tmp_path / "in.jsonl", TEXTS)
     with pytest.raises(BuildError, match=said):
-        make(source, tmp_path / "out", transforms=[given])
+        make(source, tmp_path / "out", transforms=[named(function, batch=16)])
+    copied = named(lambda documents: [replace(each, text=each.text.upper()) for each in documents], batch=16)
+    make(source, tmp_path / "out", transforms=[copied], overwrite=True)
+    assert kept(tmp_path / "out") == [text.upper() for text in TEXTS]
+
+
+def test_a_worker_that_a_function_ends_is_not_put_down_to_memory(tmp_path: Path) -> None:
+    source = write_records(tmp_path / "in.jsonl", TEXTS)
+    with pytest.raises(
+        BuildError, match=r"died \(exit status 0\) 3 times .* as os\._exit does in a transform"
+    ) as caught:
+        make(source, tmp_path / "out", transforms=[named(lambda document: os._exit(0))], workers=2)
+    assert "memory" not in str(caught.value)
+
+
+def test_a_class_that_cannot_be_made_and_a_module_that_ends_the_program_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "own_broken.py").write_text("class Model:\n    def __init__(self):\n        raise SystemExit(0)\n")
+    (tmp_path / "own_ending.py").write_text("import sys\nsys.exit(0)\n")
+    source = write_records(tmp_path / "in.jsonl", TEXTS)
+    with pytest.raises(ConfigError, match="transform 'own_broken:Model': its class raised SystemExit: 0"):
+        make(source, tmp_path / "out", transforms=[f"{tmp_path}/own_broken:Model"])
+    with pytest.raises(ConfigError, match=r"module 'own_ending' .*cannot be imported: SystemExit: 0"):
+        make(source, tmp_path / "out", transforms=[f"{tmp_path}/own_ending:f"])
+
+
+def test_the_command_ends_with_an_error_where_a_transform_calls_exit(tmp_path: Path) -> None:
+    (tmp_path / "own_exit.py").write_text("import sys\n\ndef leave(document):\n    sys.exit(0)\n")
+    source = write_records(tmp_path / "in.jsonl", TEXTS)
+    given = ["--transforms", f"{tmp_path}/own_exit:leave", "--rules", "none", "--tokenizer", "bytes", "--output"]
+    done = interpreters.run(ROOT / "scripts/build_shards.py", source, *given, tmp_path / "out", "--workers", "2")
+    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
+    assert "transform 'own_exit:leave' raised SystemExit: 0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def windows(document: Document) -> list[Document]:
+    words = document.text.split()
+    return [Document(" ".join(words[first : first + 20]), "", "", 0) for first in range(0, len(words) - 10, 10)]
+
+
+@pytest.mark.parametrize("options", [{"dedup": False}, {"dedup": True, "dedup_lines": True, "workers": 2}])
+def test_all_parts_of_a_document_go_to_the_same_split(tmp_path: Path, options: dict[str, Any]) -> None:
+    texts = [" ".join(f"w{number}x{k}" for k in range(60)) for number in range(200)]
+    source = write_records(tmp_path / "in.jsonl", [*texts, *(f"whole {k}" for k in range(200)), texts[0]])
+
+    def cut(document: Document) -> Any:
+        return document if document.text.startswith("whole") else windows(document)
+
+    again = pipeline.transform(lambda document: windows(document)[:1] or document, name="again", version="1")
+    small = Limits(partition_characters=3_000, batch_records=20)
+    make(source, tmp_path / "out", transforms=[named(cut), again], val_fraction=0.3, limits=small, **options)
+    sides: dict[str, set[str]] = {}
+    for split in ("train", "val"):
+        for id in table(tmp_path / "out", split)["id"]:
+            sides.setdefault(id.partition("#")[0], set()).add(split)
+    assert len(sides) == 400 + (not options["dedup"])
+    assert all(len(found) == 1 for found in sides.values())
+    assert sides["d0"] == sides.get("d400", sides["d0"])  # documents of equal texts go together
+    assert 80 < sum(found == {"val"} for found in sides.values()) < 160
 
 
 def test_a_load_that_fails_names_the_transform(tmp_path: Path) -> None:
@@ -276,8 +368,6 @@ def test_an_object_is_loaded_once_in_each_process_and_not_before_it_is_forked(tm
         version = "1"
 
         def load(self) -> None:
-            import os
-
             with open(tmp_path / "loads", "a") as file:
                 file.write(f"{os.getpid()}\n")
 
@@ -287,11 +377,9 @@ def test_an_object_is_loaded_once_in_each_process_and_not_before_it_is_forked(tm
     (tmp_path / "in").mkdir()
     for number in range(4):
         write_records(tmp_path / f"in/{number}.jsonl", [english(10 * number + k) for k in range(30)])
-    small = pipeline.builder.limits.Limits(unit_bytes=10_000, smallest_unit_bytes=1_000)
+    small = Limits(unit_bytes=10_000, smallest_unit_bytes=1_000)
     make(tmp_path / "in", tmp_path / "out", transforms=[Model()], workers=2, start_method="fork", limits=small)
     loads = (tmp_path / "loads").read_text().split()
-    import os
-
     assert len(set(loads)) == len(loads) <= 2
     assert str(os.getpid()) not in loads
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import main
+from tests.builds import run_plain
 from tests.corpus import english, write_inputs
 
 
@@ -23,10 +23,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     odd = folder / "odd.jsonl"
     odd.write_text("".join(json.dumps({"text": english(k, 5)}) + "\n" for k in range(4)) + "{broken\n")
     settings: dict[str, Any] = {"rules": "gopher,fineweb", "dedup_threshold": 0.7, "val_fraction": 0.1, "seed": 3}
-    specs = [f"odd={odd}", f"rest={folder / 'in'}"]
-    pipeline.build(
-        specs, folder / "out", tokenizer="bytes", start_method="fork", progress=Progress(quiet=True), **settings
-    )
+    run_plain([f"odd={odd}", f"rest={folder / 'in'}"], folder / "out", **settings)
     return folder / "out"
 
 

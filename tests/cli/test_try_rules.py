@@ -11,7 +11,7 @@ import pytest
 from filters.rules.ruleset import Rule
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
-from pipeline.cli.try_rules import excerpt, histogram
+from pipeline.cli.try_rules import histogram
 from scripts.try_rules import main
 
 GOOD = (
@@ -39,19 +39,20 @@ def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys
     assert "\x1b" not in out
 
 
-def test_another_limit_is_tried_on_the_same_values(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([inputs, "--set", "words.min=3", "--examples", "0"]) == 0
-    assert "kept without --set: 2; with words.min=3: " in capsys.readouterr().out
-
-
-def test_a_measure_without_a_rule_can_be_plotted(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([inputs, "--rules", "none", "--measure", "characters"]) == 0
-    assert "characters of 4 documents" in capsys.readouterr().out
-
-
-def test_the_sample_is_limited_and_kept_to_a_language(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([inputs, "--limit", "1"]) == 0
-    assert "1 documents" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--set", "words.min=3", "--examples", "0"], "kept without --set: 2; with words.min=3: "),
+        (["--rules", "none", "--measure", "characters"], "characters of 4 documents"),
+        (["--limit", "1"], "1 documents"),
+        (["--language", "en=0"], "4 documents: 2 kept"),
+    ],
+)
+def test_limits_measures_and_languages_are_tried(
+    inputs: str, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    assert main([inputs, *flags]) == 0
+    assert said in capsys.readouterr().out
     assert main([inputs, "--language", "fi"]) == 1
     assert "no document was read in fi" in capsys.readouterr().err
 
@@ -82,10 +83,6 @@ def test_histogram_counts_every_value_and_marks_the_limits() -> None:
     assert "5" in histogram("x", [5.0, 5.0])
 
 
-def test_excerpts_of_hostile_text_are_one_printable_line() -> None:
-    assert excerpt("a\x1b]0;title\x07\u202eb\nc").isprintable()
-
-
 def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,9 +109,3 @@ def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
         assert re.search(r"^empty text +before rules +3 ", out, re.MULTILINE)
     assert main([str(source), "--rules", "html_remnants", "--measure", "words"]) == 0
     assert "words of 3 documents" in capsys.readouterr().out
-
-
-def test_a_language_may_be_asked_for_at_any_score(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for threshold in ("0", "0.0"):
-        assert main([inputs, "--language", f"en={threshold}"]) == 0
-        assert "4 documents: 2 kept" in capsys.readouterr().out

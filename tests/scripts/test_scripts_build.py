@@ -120,7 +120,7 @@ def test_two_builds_do_not_work_in_one_directory(
     inputs: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.builder.workspace.lock import locked\n"
+        "import sys, time; from pathlib import Path; from pipeline.builder.work.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('locked', file=open(sys.argv[2], 'w')); time.sleep(60)"
     )
     holder = interpreters.Interpreter("-c", code, tmp_path / "out/.build", tmp_path / "said", stdout=1, stderr=2)

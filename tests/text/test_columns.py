@@ -25,8 +25,8 @@ from pipeline.text.document import BadRecord, Document, Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.reader import Reader
 from pipeline.text.where import Range, Where
-from tests.builder.test_transforms import make, table
-from tests.builds import digests
+from tests.builder.test_transforms import make
+from tests.builds import digests, table
 from tests.input_server import running_inputs
 
 TEXTS = [f"Text number {k}." for k in range(6)]

@@ -132,13 +132,13 @@ class KeyFiles:
         for path, start in zip(self.paths, self.starts, strict=False):
             with open(path, "rb", buffering=0) as file:
                 (entries,) = self._offsets(file.fileno(), self.lists - 1, self.buckets, 1)
-                pairs = np.fromfile(file, np.uint32, offset=self._place(entries))
+                pairs = np.fromfile(file, np.uint32, offset=self._byte_of(entries))
             yield pairs.reshape(-1, 2) + np.uint32(start)
 
     def _entries(self, path: Path, number: int, bucket: int) -> NDArray[np.void]:
         with open(path, "rb", buffering=0) as file:
             begin, end = self._offsets(file.fileno(), number, bucket, 2)
-            read = os.pread(file.fileno(), (end - begin) * ENTRY.itemsize, self._place(begin))
+            read = os.pread(file.fileno(), (end - begin) * ENTRY.itemsize, self._byte_of(begin))
         return np.frombuffer(read, ENTRY)
 
     def _offsets(self, file: int, number: int, bucket: int, count: int) -> list[int]:
@@ -146,5 +146,5 @@ class KeyFiles:
         offsets: list[int] = np.frombuffer(os.pread(file, 8 * count, place), np.int64).tolist()
         return offsets
 
-    def _place(self, entry: int) -> int:
+    def _byte_of(self, entry: int) -> int:
         return 8 * self.lists * (self.buckets + 1) + entry * ENTRY.itemsize

@@ -133,14 +133,13 @@ def _unspaced_letters() -> NDArray[np.bool_]:
 
 
 def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return how many words each text has."""
+    """Return how many words each text has: shingles of one word."""
+    from .kernels import shingle
+
     points, ends = _units([text.lower() for text in texts])
-    inside = word_table()[points]
-    first = inside & ~np.concatenate([[False], inside[:-1]])[: len(inside)]
-    begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
-    begins = begins[begins < len(points)]
-    first[begins] = inside[begins]
-    return np.diff(np.concatenate([[0], np.cumsum(first)])[ends], prepend=0)
+    words, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
+    shingle(points, ends, word_table(), 1, words, stops)
+    return np.diff(stops, prepend=0)
 
 
 def read_evaluation_sets(

@@ -178,13 +178,15 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
                 answer = (None, None, function(unit))
             pickle.dumps(answer)
         except BaseException as raised:
-            error = _sent(raised) or BuildError(f"code that the build calls raised {type(raised).__name__}: {raised}")
+            error = _picklable(raised) or BuildError(
+                f"code that the build calls raised {type(raised).__name__}: {raised}"
+            )
             error.add_note("in a worker process:\n" + traceback.format_exc())
-            answer = (error, _sent(raised.__cause__), None)
+            answer = (error, _picklable(raised.__cause__), None)
         pipe.send(answer)
 
 
-def _sent(error: BaseException | None) -> Exception | None:
+def _picklable(error: BaseException | None) -> Exception | None:
     """Return an exception as another process reads it; None where it cannot, or would take it for the end of a program."""
     try:
         copied: object = pickle.loads(pickle.dumps(error))

@@ -15,7 +15,7 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
     partitions.json         all units are: every partition in input order
 
 Line dedup writes each partition again as ``line_dedup/partitions/000034``, with the same files. All later stages then read
-that one, and the documents.arrow that it was made of is removed. A stage that drops documents after dedup writes
+that one. A stage that drops documents after dedup writes
 ``STAGE/000034.npy``: `Partition.drop`.
 
 A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
@@ -45,7 +45,7 @@ from ..dedup.row_files import Piece, Rows, Scalar
 from ..inputs import Input
 from ..outcome import KEPT
 from ..plan import Plan
-from ..workspace.workspace import Workspace
+from ..work.workspace import Workspace
 
 FILTER, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "filter", "line_dedup", "dedup", "tokenize", "split"
 DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
@@ -67,10 +67,10 @@ class Partition:
     @property
     def unit(self) -> int:
         """The number of the filter unit that wrote it."""
-        return self.place[0]
+        return self.unit_and_number[0]
 
     @property
-    def place(self) -> tuple[int, int]:
+    def unit_and_number(self) -> tuple[int, int]:
         """The number of its unit, and its own among the partitions of the unit's files, which lanes share."""
         unit, number = partition_table(self.workspace)["partitions"][self.number]
         return unit, number
@@ -82,6 +82,11 @@ class Partition:
         return [plan.inputs[span.input] for span in plan.units[self.unit]]
 
     @property
+    def source(self) -> str:
+        """The source of its documents: a unit reads files of one source."""
+        return self.inputs[0].source
+
+    @property
     def folder(self) -> Path:
         """Its files as dedup and all later stages read them."""
         return self.cut_folder if LINE_DEDUP in self.workspace.plan.stages else self.read_folder
@@ -89,7 +94,7 @@ class Partition:
     @property
     def read_folder(self) -> Path:
         """Its files as the filter stage wrote them."""
-        unit, number = self.place
+        unit, number = self.unit_and_number
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     @property

@@ -97,7 +97,7 @@ class PartitionWriter:
         self._find = find
         self._passages: list[NDArray[np.uint64]] = []
         self._rows: list[Row] = []
-        self._held = 0
+        self._characters = 0
 
     def __enter__(self) -> PartitionWriter:
         import pyarrow as pa
@@ -114,8 +114,8 @@ class PartitionWriter:
 
     def add(self, row: Row) -> None:
         self._rows.append(row)
-        self._held += row.characters
-        if len(self._rows) >= _ROWS or self._held >= _CHARACTERS:
+        self._characters += row.characters
+        if len(self._rows) >= _ROWS or self._characters >= _CHARACTERS:
             self._flush()
 
     def _flush(self) -> None:
@@ -132,7 +132,7 @@ class PartitionWriter:
             self._passages.append(np.unique(self._find(texts).hashes))
         arrays = [_column(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
         self._arrow.write_batch(pa.record_batch(arrays, schema=self._schema))
-        self._rows, self._held = [], 0
+        self._rows, self._characters = [], 0
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:

@@ -85,8 +85,8 @@ def damage_said(damaged: Sequence[DamagedFile]) -> str:
     >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
     '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'
     """
-    files, documents = len(damaged), sum(each["unconfirmed"] for each in damaged)
-    said = (
-        f"{files:,} damaged file{' was' if files == 1 else 's were'} not read to {'its' if files == 1 else 'their'} end"
+    documents, plural = sum(each["unconfirmed"] for each in damaged), len(damaged) != 1
+    files = "damaged files were not read to their end" if plural else "damaged file was not read to its end"
+    return (
+        f"{len(damaged):,} {files}, and {documents:,} document{'s' * (documents != 1)} read before that may be altered"
     )
-    return f"{said}, and {documents:,} document{'s' * (documents != 1)} read before that may be altered"

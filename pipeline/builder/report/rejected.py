@@ -17,7 +17,7 @@ from ..outcome import EXACT, KEPT, NEAR
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
-from ..workspace.workspace import Workspace
+from ..work.workspace import Workspace
 
 REJECTED_NAME = "rejected.jsonl"
 

@@ -11,8 +11,8 @@ from ...errors import BuildError, InputError
 from ..partitions.partition import DONE, partition_name, unit_folder
 from ..plan import Plan
 from ..recipe import Recipe
-from ..workspace.atomic_directory import discard
-from ..workspace.workspace import Workspace
+from ..work.atomic_directory import discard
+from ..work.workspace import Workspace
 
 LEAST_RECORDS = 10_000  # from which on a share is checked before all records are read
 

@@ -44,10 +44,9 @@ from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions
-from ..recipe import Recipe
-from ..signature_store import check_against, fetch_earlier
-from ..workspace.atomic_directory import result_directory
-from ..workspace.workspace import Workspace
+from ..signature_store import fetch_earlier
+from ..work.atomic_directory import result_directory
+from ..work.workspace import Workspace
 from .stage import Run, Stage, Unit
 
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
@@ -90,7 +89,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class _Open:
+class _OpenJob:
     """A job with its files at hand. ``groups``: the pieces that each key file covers, ``[first, last)``."""
 
     folder: Path
@@ -102,7 +101,7 @@ class _Open:
 
 
 @functools.lru_cache(maxsize=1)
-def _open(folder: Path, mtime_ns: int) -> _Open:
+def _read_job(folder: Path, mtime_ns: int) -> _OpenJob:
     job = Job.read(folder)
     hashes, signatures = Rows(job.hashes, 16, np.uint8), Rows(job.signatures, job.num_perm, np.uint32)
     groups, first = [], 0
@@ -112,16 +111,16 @@ def _open(folder: Path, mtime_ns: int) -> _Open:
             first = last
     paths = [folder / "keys" / f"{group:06d}.bin" for group in range(len(groups))]
     starts = [int(hashes.starts[first]) for first, _ in groups] + [len(hashes)]
-    return _Open(folder, job, hashes, signatures, tuple(groups), KeyFiles(paths, starts, job.bands + 1, job.buckets))
+    return _OpenJob(folder, job, hashes, signatures, tuple(groups), KeyFiles(paths, starts, job.bands + 1, job.buckets))
 
 
-def _opened(folder: Path) -> _Open:
-    return _open(folder, (folder / "job.json").stat().st_mtime_ns)
+def _open_job(folder: Path) -> _OpenJob:
+    return _read_job(folder, (folder / "job.json").stat().st_mtime_ns)
 
 
 def keys_unit(folder: Path, group: int) -> None:
     """Write the sorted keys of a group of documents."""
-    opened = _opened(folder)
+    opened = _open_job(folder)
     job, pieces = opened.job, range(*opened.groups[group])
     hashes = np.concatenate([opened.hashes.read(piece) for piece in pieces])
     write_keys(opened.keys.paths[group], hashes, map(opened.signatures.read, pieces), job.bands, job.rows, job.buckets)
@@ -129,7 +128,7 @@ def keys_unit(folder: Path, group: int) -> None:
 
 def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
     """Write the verified edges within one bucket of a list."""
-    opened = _opened(folder)
+    opened = _open_job(folder)
     job, (number, bucket) = opened.job, unit
     if number == 0:
         keys, similar = opened.keys.read(number, bucket), equal_rows(opened.hashes)
@@ -150,7 +149,7 @@ def find_duplicates(folder: Path, run: RunUnits) -> tuple[NDArray[np.uint32], ND
 
     A cluster is called by its first document. Both arrays are uint32 ``[n]``, the second a memory map.
     """
-    opened = _opened(folder)
+    opened = _open_job(folder)
     lists, paths = range(opened.keys.lists), opened.keys.paths
     todo = [group for group, path in enumerate(paths) if not path.exists()]
     _finish(run("band keys", functools.partial(keys_unit, folder), todo))
@@ -167,7 +166,7 @@ def find_duplicates(folder: Path, run: RunUnits) -> tuple[NDArray[np.uint32], ND
     return roots_of(np.load(exact_path), near), np.load(exact_path, mmap_mode="r")
 
 
-def _edges(opened: _Open, lists: Iterable[int], name: str, run: RunUnits) -> Iterator[NDArray[np.uint32]]:
+def _edges(opened: _OpenJob, lists: Iterable[int], name: str, run: RunUnits) -> Iterator[NDArray[np.uint32]]:
     """Find the edges of every bucket of some lists that are not there yet; return them all, a bucket at a time."""
     units = [(number, bucket) for number in lists for bucket in range(opened.job.buckets)]
     todo = [unit for unit in units if not _edges_path(opened.folder, unit).exists()]
@@ -184,9 +183,6 @@ class DedupStage(Stage):
     """Finds exact and near duplicates over the whole input."""
 
     name = DEDUP
-
-    def compares_documents(self, recipe: Recipe) -> bool:
-        return recipe.dedup
 
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():
@@ -231,7 +227,6 @@ def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
     """Return the job of a build, with the earlier builds it is compared with."""
     recipe, limits = workspace.plan.recipe, workspace.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
-    check_against(recipe)
     earlier = fetch_earlier(workspace)
     first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
     before = sum(piece.rows for piece in first[0])

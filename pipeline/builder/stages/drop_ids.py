@@ -18,8 +18,8 @@ from ..counts.stats import BuildStats
 from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..references import kept_file_path
-from ..workspace.workspace import Workspace
+from ..resolve import listed_ids_path
+from ..work.workspace import Workspace
 from .stage import Run, Stage
 
 _WHOLE_FLOAT = re.compile(r"-?(\d+\.0|\d(\.\d+)?e\+\d\d)", re.ASCII)  # as Python spells them
@@ -81,7 +81,7 @@ def _compared(id: str) -> str:
 
 def _listed(workspace: Workspace) -> frozenset[str]:
     """Return the ids of the list, read once in each process."""
-    return _read_ids(kept_file_path(workspace, "drop_ids"), workspace.plan.definitions["drop_ids"])
+    return _read_ids(listed_ids_path(workspace), workspace.plan.definitions["drop_ids"])
 
 
 @functools.lru_cache(maxsize=1)

@@ -38,16 +38,15 @@ from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..quotas import units_read
 from ..recipe import Recipe
-from ..references import References
+from ..resolve import References
 from ..transforms.chain import Chain, Judged
-from ..workspace.atomic_directory import result_directory
-from ..workspace.workspace import Workspace
+from ..work.atomic_directory import result_directory
+from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_all, check_number
 from .stage import Run, Stage
 
 WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
-_FEW_RECORDS = 10_000  # that one worker filters in a second or two
 
 _Rejected = tuple[int, Mapping[str, object]]  # the number of a record in its batch, and what is written of it
 _Task = tuple[str, int, int | None, int | None]  # "filter" or "hash", a number, and the most records and bytes to read
@@ -122,8 +121,7 @@ def _record_limits(run: Run) -> list[int | None]:
     """Return the most records that each unit reads: what those before it leave of ``limit``.
 
     Records are counted first, which takes a fraction of the time of filtering them, a few units at a time. So any
-    number of workers filters the same ones. Where few are wanted, the first unit is filtered instead: it may hold all. What
-    the last one holds decides nothing.
+    number of workers filters the same ones. What the last unit holds decides nothing.
     """
     left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
     if left is None:
@@ -136,9 +134,7 @@ def _record_limits(run: Run) -> list[int | None]:
     with run.open_workers() as engine, run.progress.bar("count", left) as bar:
         while left and at < len(first) - 1:
             some = first[at : min(at + width, len(first) - 1)]
-            at_once = width == 1 and left <= _FEW_RECORDS and units[some[0]][0].lanes == 1
-            count = filter_and_count_unit if at_once else count_unit
-            counts = dict(engine.map(functools.partial(count, run.workspace, run.plan.credentials, left), some))
+            counts = dict(engine.map(functools.partial(count_unit, run.workspace, run.plan.credentials, left), some))
             for number, unit in enumerate(some):
                 limits += [left] * units[unit][0].lanes
                 read = min(left, counts[number])
@@ -215,7 +211,7 @@ def filter_unit(
         if most_bytes is not None and read.bytes_read >= most_bytes:
             break
     done = {"partitions": written, "most_bytes": most_bytes, "bytes": read.bytes_read, "spans": read.spans}
-    write_json(folder / DONE, {**done, "records": records, "bad": bad, "selected": read.selected})
+    write_json(folder / DONE, {**done, "records": records, "bad": bad})
     return records, bad
 
 
@@ -227,14 +223,6 @@ def count_unit(workspace: Workspace, credentials: Credentials, most: int, number
         for _ in records:
             pass
     return records.selected
-
-
-def filter_and_count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
-    """Filter a unit at once, where few records are wanted: it is then read once. Return what `count_unit` does."""
-    done = unit_folder(workspace, number) / DONE
-    if not done.exists():
-        filter_unit(workspace, number, most, None, credentials)
-    return int(read_json(done)["selected"])
 
 
 def _filter_partition(

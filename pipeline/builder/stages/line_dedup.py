@@ -35,10 +35,9 @@ from ..inputs import Input
 from ..outcome import Outcome
 from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
-from ..quotas import is_all_read
 from ..recipe import Recipe
-from ..workspace.atomic_directory import result_directory
-from ..workspace.workspace import Workspace
+from ..work.atomic_directory import result_directory
+from ..work.workspace import Workspace
 from .stage import Run, Stage
 
 WORDS_LEFT = "words_left"
@@ -61,13 +60,9 @@ class LineDedupStage(Stage):
         todo = [bucket for bucket in range(buckets) if not bucket_folder(workspace, bucket).exists()]
         run.do("find repeats", functools.partial(sort_bucket, workspace, buckets), todo)
         left = [each for each in partitions(workspace) if not each.cut_folder.exists()]
-        uncut = {each: documents_path(each.read_folder) for each in left}
-        sizes = {each: path.stat().st_size for each, path in uncut.items()}
+        sizes = {each: documents_path(each.read_folder).stat().st_size for each in left}
         function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
-        again = not is_all_read(workspace)  # all that was read is cut again, where more is read
-        for index, _ in run.map("cut repeats", function, left, prepare, sizes.__getitem__):
-            if not again:
-                uncut[left[index]].unlink()  # not by the worker: one that outlives a killed build must remove nothing
+        run.do("cut repeats", function, left, prepare, sizes.__getitem__)
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         if not stats.repeats:
@@ -257,8 +252,6 @@ def prepare_cut(workspace: Workspace) -> None:
 
 def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
-    if partition.cut_folder.exists():  # its source may be removed already
-        return
     recipe, source = partition.workspace.plan.recipe, partition.read_folder
     hasher = make_hasher(recipe) if recipe.dedup else None
     with result_directory(partition.cut_folder) as directory:

@@ -14,7 +14,7 @@ from ..engine.base import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
-from ..workspace.workspace import Workspace
+from ..work.workspace import Workspace
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -94,14 +94,7 @@ class Stage(ABC):
 
     name: ClassVar[str]
     edits: ClassVar[bool] = False  # whether it writes partitions again, which all later stages then read
-    # Whether it applies the token quotas: stages before it run again with more of the input until the quotas are filled. Its
-    # folder appears when it is done (`result_directory`), and then no more is read.
-    applies_quotas: ClassVar[bool] = False
     drops: ClassVar[Outcome | None] = None  # the outcome of the documents that it drops, duplicates aside
-
-    def compares_documents(self, recipe: Recipe) -> bool:
-        """Whether it removes what other documents hold too: then a sample does not tell how much it removes of the whole."""
-        return self.edits
 
     def wanted(self, recipe: Recipe) -> bool:
         """Whether a recipe asks for this stage."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..build_tokenizer import document_marks, load_build_tokenizer
 from ..partitions.partition import TOKENIZE, Partition, partitions
-from ..workspace.atomic_directory import result_directory
+from ..work.atomic_directory import result_directory
 from .stage import Run, Stage
 
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from ..build_tokenizer import TRAINED, save_trained
+from ..build_tokenizer import TRAINED
 from ..counts.counts import PASSED
 from ..counts.progress import Progress
 from ..draws import draws, threshold
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..workspace.atomic_directory import result_directory
-from ..workspace.workspace import Workspace
+from ..work.atomic_directory import result_directory
+from ..work.workspace import Workspace
 from .stage import Run, Stage
 
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
 
 
 class TrainTokenizerStage(Stage):
-    """Trains a tokenizer on survivors.
-
-    If token quotas make the build read its input in rounds, it is trained on the documents of the first round that has
-    ``Limits.tokenizer_characters`` of them, or else on those of the last round.
-    """
+    """Trains a tokenizer on survivors; again in each round, if token quotas make the build read its input in rounds."""
 
     name = TRAINED
 
@@ -36,37 +32,19 @@ class TrainTokenizerStage(Stage):
         directory = run.workspace.folder(self.name)
         if directory.exists():
             return
-        trained, characters = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]), run.progress)
+        trained = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]), run.progress)
         with result_directory(directory) as path:
-            save_trained(trained, path, characters)
+            trained.save(path)
 
 
-def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress) -> tuple[Tokenizer, int]:
-    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter.
-
-    Returns it, and how many characters it was trained on.
-    """
+def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress) -> Tokenizer:
+    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
     every, seed = partitions(workspace), workspace.plan.recipe.seed
     passed = (partition.counts.by("characters of filtered", 2) for partition in every)
     characters = sum(outcomes.get(PASSED, 0) for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
-    read = 0
-
-    def texts(advance: Callable[[int], None], done: str = "") -> Iterator[str]:
-        nonlocal read
-        for text in _drawn(every, seed, share):
-            read += len(text)
-            advance(len(text))
-            yield text
-        if done:
-            progress.say(done)
-
-    if progress.on_terminal:  # the trainer's own bars also count merges, and would overwrite ours
-        progress.say(f"train tokenizer: {vocab_size:,} tokens")
-        return train_tokenizer(texts(lambda amount: None), vocab_size, show_progress=True), read
-    with progress.bar("train tokenizer", round(share * characters), bytes=True) as advance:
-        done = f"train tokenizer: all text is read; computing {vocab_size:,} tokens"
-        return train_tokenizer(texts(advance, done), vocab_size), read
+    progress.say(f"train tokenizer: {vocab_size:,} tokens, on {round(share * characters):,} characters")
+    return train_tokenizer(_drawn(every, seed, share), vocab_size, show_progress=progress.on_terminal)
 
 
 def _drawn(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:

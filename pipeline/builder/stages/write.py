@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...shards.writer import write_shard as write_tar
 from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
-from ..workspace.workspace import Workspace
+from ..work.workspace import Workspace
 from .split import NEITHER, SPLITS, TRAIN
 from .stage import Run, Stage
 
@@ -56,9 +57,8 @@ class WriteStage(Stage):
         workspace.folder(self.name).mkdir(exist_ok=True)
         layout: list[ShardPlan] = []
         for split in SPLITS:
-            layout += lay_out(
-                SplitLengths(workspace, split), split, run.plan.recipe.tokens_per_shard, source_runs(workspace, split)
-            )
+            lengths, runs = split_lengths(workspace, split), source_runs(workspace, split)
+            layout += lay_out(lengths, split, run.plan.recipe.tokens_per_shard, runs)
         done = {shard.name: info for shard in layout if (info := _read_entry(workspace, shard))}
         todo = [shard for shard in layout if shard.name not in done]
         function = functools.partial(write_shard, workspace)
@@ -77,65 +77,48 @@ def read_splits(workspace: Workspace) -> dict[str, Split]:
     return {name: split for name, split in splits.items() if split.shards or name == SPLITS[TRAIN]}
 
 
-class SplitLengths:
-    """The tokens of each document of a split, int64, partition by partition; it can be iterated over again."""
-
-    def __init__(self, workspace: Workspace, split: str) -> None:
-        self._workspace = workspace
-        self._number = SPLITS.index(split)
-
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        split = np.load(self._workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
-        for partition in partitions(self._workspace):
-            yield partition.token_lengths[split[partition.rows] == self._number]
+def split_lengths(workspace: Workspace, split: str) -> NDArray[np.int64]:
+    """Return the tokens of each document of a split."""
+    places = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
+    number = SPLITS.index(split)
+    lengths = [partition.token_lengths[places[partition.rows] == number] for partition in partitions(workspace)]
+    return np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
 def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
     """Return the sources of a split's documents as they follow each other, and how many documents each time."""
-    return [(name, number) for name, number in read_json(workspace.folder(SPLIT) / "runs.json")[split]]
+    counts = np.load(workspace.folder(SPLIT) / "partitions.npy")[:, SPLITS.index(split)].tolist()
+    runs = [(partition.source, n) for partition, n in zip(partitions(workspace), counts, strict=True) if n]
+    return [(name, sum(n for _, n in some)) for name, some in itertools.groupby(runs, itemgetter(0))]
 
 
 def lay_out(
-    batches: Iterable[NDArray[np.int64]],
-    split: str,
-    tokens_per_shard: int | None,
-    runs: Sequence[tuple[str, int]] = (),
+    lengths: NDArray[np.int64], split: str, tokens_per_shard: int | None, runs: Sequence[tuple[str, int]] = ()
 ) -> list[ShardPlan]:
     """Cut the documents of a split into shards of balanced token counts, so that none is much smaller than the others.
 
-    ``batches`` are the tokens of the documents in order, some at a time; they are iterated over twice. ``runs`` are the
-    sources of the documents in order and how many follow each other: a shard holds documents of one source alone, so that
-    a stream can mix the sources with other weights, and the shards of each are balanced.
+    ``lengths`` are the tokens of the documents in order. ``runs`` are their sources in order and how many documents follow
+    each other: a shard holds documents of one source alone, so that a stream can mix the sources with other weights, and
+    the shards of each are balanced.
 
-    >>> [(s.first, s.last) for s in lay_out([np.full(4, 100), np.full(6, 100)], "train", 300)]
+    >>> [(s.first, s.last) for s in lay_out(np.full(10, 100), "train", 300)]
     [(0, 3), (3, 6), (6, 10)]
-    >>> [(s.first, s.last, s.source) for s in lay_out([np.full(10, 100)], "train", 300, [("a", 4), ("b", 6)])]
+    >>> [(s.first, s.last, s.source) for s in lay_out(np.full(10, 100), "train", 300, [("a", 4), ("b", 6)])]
     [(0, 4, 'a'), (4, 7, 'b'), (7, 10, 'b')]
     """
-    starts = np.cumsum([0, *(number for _, number in runs)])
-    documents, tokens, tokens_before = 0, 0, np.zeros(len(starts), np.int64)  # tokens before each run
-    for lengths in batches:
-        before = np.concatenate([[0], np.cumsum(lengths)])
-        inside = (starts > documents) & (starts <= documents + len(lengths))
-        tokens_before[inside] = tokens + before[starts[inside] - documents]
-        documents, tokens = documents + len(lengths), tokens + int(before[-1])
-    if documents == 0:
+    if not len(lengths):
         return []
-    if not runs:
-        runs, starts, tokens_before = [("", documents)], np.array([0, documents]), np.array([0, tokens])
+    runs, ends = runs or [("", len(lengths))], np.cumsum(lengths)
+    starts = np.cumsum([0, *(number for _, number in runs)])
+    tokens, tokens_before = int(ends[-1]), [0, *ends[starts[1:] - 1].tolist()]  # before each run
     wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
     if tokens_per_shard is None:
-        wanted = max(wanted, min(SHARDS_WANTED, documents // DOCUMENTS_PER_SHARD))
-    inner: list[int] = []
-    for begin, end in itertools.pairwise(tokens_before.tolist()):
+        wanted = max(wanted, min(SHARDS_WANTED, len(lengths) // DOCUMENTS_PER_SHARD))
+    targets: list[int] = []
+    for begin, end in itertools.pairwise(tokens_before):
         shards = max(1, round((end - begin) * wanted / max(1, tokens)))
-        inner += [begin + (end - begin) * k // shards for k in range(1, shards)]
-    targets, at = np.array(inner, np.int64), 0
-    cuts = np.zeros(len(targets), np.int64)
-    for lengths in batches:
-        ends = at + np.cumsum(lengths)
-        cuts += np.searchsorted(ends, targets, side="right")
-        at = int(ends[-1]) if len(ends) else at
+        targets += [begin + (end - begin) * k // shards for k in range(1, shards)]
+    cuts = np.searchsorted(ends, targets, side="right")
     bounds = sorted({*starts.tolist(), *cuts.tolist()})  # documents longer than a shard leave none between two cuts
     source = [runs[int(np.searchsorted(starts, first, side="right")) - 1][0] for first in bounds[:-1]]
     return [ShardPlan(split, k, a, b, source[k]) for k, (a, b) in enumerate(itertools.pairwise(bounds))]

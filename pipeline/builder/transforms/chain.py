@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from filters.language.language import UNDETERMINED, Language
@@ -30,6 +31,15 @@ class Judged(NamedTuple):
     reason: str | None
 
 
+@dataclass(slots=True)
+class _Item:
+    """A document between transforms: which record it came from, and why it is dropped, if it is."""
+
+    document: Document
+    record: int
+    drop: tuple[str, str] | None = None
+
+
 class Chain:
     """The transforms of a build, loaded once in each process."""
 
@@ -47,53 +57,28 @@ class Chain:
         Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
         drops is not given to those after it.
         """
-        batch = _Batch(documents)
+        items = [_Item(document, record) for record, document in enumerate(documents)]
         for transform in self.transforms:
-            batch.apply(transform, counts)
-        return batch.judged()
+            items = _apply(transform, items, counts)
+        for item in items:
+            if item.drop is None and is_empty(item.document):
+                item.drop = EMPTY.rule, EMPTY.reason
+        return [
+            Judged(item.document, item.record, item.document.language or _UNKNOWN, *(item.drop or (PASSED, None)))
+            for item in items
+        ]
 
 
-class _Batch:
-    """The documents of a batch between transforms: which record each came from, and why it is dropped, if it is."""
-
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self._documents = list(documents)
-        self._records = list(range(len(documents)))
-        self._drops: list[tuple[str, str] | None] = [None] * len(documents)
-        self._left = list(self._records)  # numbers of those not dropped
-
-    def apply(self, transform: Transform, counts: Counts) -> None:
-        left = self._left
-        if not left:
-            return
-        decisions = transform([self._documents[k] for k in left], counts)
-        several: dict[int, list[Document]] = {}
-        for k, decision in zip(left, decisions, strict=True):
-            if type(decision) is Drop:
-                self._drops[k] = decision.rule or transform.name, decision.reason
-            elif type(decision) is list:
-                several[k] = decision
-                counts.add("added", transform.name, number=len(decision) - 1)
-        if several:
-            self._insert(several)
-        self._left = [k for k in (range(len(self._drops)) if several else left) if self._drops[k] is None]
-
-    def _insert(self, several: Mapping[int, list[Document]]) -> None:
-        """Put several documents in the place of one."""
-        documents, records, drops = self._documents, self._records, self._drops
-        self._documents, self._records, self._drops = [], [], []
-        for k, document in enumerate(documents):
-            parts = several.get(k, [document])
-            self._documents += parts
-            self._records += [records[k]] * len(parts)
-            self._drops += [drops[k]] * len(parts)
-
-    def judged(self) -> list[Judged]:
-        empty = EMPTY.rule, EMPTY.reason
-        passed = PASSED, None
-        results = []
-        for document, record, drop in zip(self._documents, self._records, self._drops, strict=True):
-            if drop is None and is_empty(document):
-                drop = empty
-            results.append(Judged(document, record, document.language or _UNKNOWN, *(drop or passed)))
-        return results
+def _apply(transform: Transform, items: list[_Item], counts: Counts) -> list[_Item]:
+    """Apply a transform to the documents that are left; return all, with several in the place of one that became several."""
+    left = [item for item in items if item.drop is None]
+    if not left:
+        return items
+    parts: dict[int, list[_Item]] = {}
+    for item, decision in zip(left, transform([item.document for item in left], counts), strict=True):
+        if type(decision) is Drop:
+            item.drop = decision.rule or transform.name, decision.reason
+        elif type(decision) is list:
+            parts[id(item)] = [_Item(document, item.record) for document in decision]
+            counts.add("added", transform.name, number=len(decision) - 1)
+    return [part for item in items for part in parts.get(id(item), [item])] if parts else items

@@ -24,16 +24,16 @@ from .transform import Decision, Transform
 
 KEY = "key"
 _KEY_BYTES = 16
+_KEY = np.dtype(f"S{_KEY_BYTES}")
 _NAMES, _KEYS, _VALUES = "names.json", "keys.npy", "values.npy"
 
 
 class Scores:
-    """The numbers of each key: ``keys`` are uint64 ``[n, 2]``, ascending, ``values`` float64 ``[n, names]``."""
+    """The numbers of each key: ``keys`` are 16 bytes each, ascending, ``values`` float64 ``[n, names]``."""
 
-    def __init__(self, names: Sequence[str], keys: NDArray[np.uint64], values: NDArray[np.float64]) -> None:
+    def __init__(self, names: Sequence[str], keys: NDArray[np.bytes_], values: NDArray[np.float64]) -> None:
         self.names = tuple(names)
         self._keys = keys
-        self._first = keys[:, 0]
         self._values = values
 
     @classmethod
@@ -64,15 +64,15 @@ class Scores:
         keys = _keys(path, table.column(KEY))
         columns = [np.array(table.column(name).to_pylist(), np.float64) for name in names]
         values = np.stack(columns, axis=1) if len(keys) else np.zeros((0, len(names)))
-        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        order = np.argsort(keys, kind="stable")
         keys, values = keys[order], values[order]
-        same = (keys[1:] == keys[:-1]).all(axis=1)
+        same = keys[1:] == keys[:-1]
         differs = same & ~((values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))).all(axis=1)
         if differs.any():
-            row = int(np.flatnonzero(differs)[0])
-            key = keys[row].astype(">u8").tobytes().hex()
+            key = keys[np.argmax(differs)].ljust(_KEY_BYTES, b"\0").hex()
             raise ConfigError(f"scores {path}: key {key} has several rows with different numbers; keep one of them")
-        first = np.concatenate([[True], ~same]) if len(keys) else np.zeros(0, bool)
+        first = np.ones(len(keys), bool)
+        first[1:] = ~same
         return cls(names, keys[first], values[first]), named.sha256
 
     def save(self, directory: Path) -> None:
@@ -90,24 +90,17 @@ class Scores:
 
     def look_up(self, texts: Sequence[str]) -> list[dict[str, float | None] | None]:
         """Return the numbers of each text by name, None for one without."""
-        wanted = text_hashes(texts).view(">u8").astype(np.uint64)
-        low = np.searchsorted(self._first, wanted[:, 0], side="left").tolist()
-        results: list[dict[str, float | None] | None] = []
-        for (first, second), place in zip(wanted.tolist(), low, strict=True):
-            while place < len(self._keys) and self._keys[place, 0] == first and self._keys[place, 1] != second:
-                place += 1
-            there = place < len(self._keys) and self._keys[place, 0] == first
-            numbers = self._values[place].tolist() if there else None
-            results.append(
-                None
-                if numbers is None
-                else {n: None if v != v else v for n, v in zip(self.names, numbers, strict=True)}
-            )
+        wanted = text_hashes(texts).view(_KEY).ravel()
+        places = np.searchsorted(self._keys, wanted)
+        known = places < len(self._keys)
+        known[known] = self._keys[places[known]] == wanted[known]
+        results: list[dict[str, float | None] | None] = [None] * len(texts)
+        for at, numbers in zip(np.flatnonzero(known).tolist(), self._values[places[known]].tolist(), strict=True):
+            results[at] = {n: None if v != v else v for n, v in zip(self.names, numbers, strict=True)}
         return results
 
 
-def _keys(path: str, column: Any) -> NDArray[np.uint64]:
-    """Return keys as uint64 ``[n, 2]``, high half first, so that they sort as their bytes."""
+def _keys(path: str, column: Any) -> NDArray[np.bytes_]:
     data = []
     for row, value in enumerate(column.to_pylist()):
         try:
@@ -119,7 +112,7 @@ def _keys(path: str, column: Any) -> NDArray[np.uint64]:
                 f"scores {path}, row {row}: key {value!r} is not 32 hexadecimal digits or {_KEY_BYTES} bytes"
             )
         data.append(key)
-    return np.frombuffer(b"".join(data), ">u8").astype(np.uint64).reshape(-1, 2)
+    return np.array(data, _KEY)
 
 
 class JoinScores(Transform):

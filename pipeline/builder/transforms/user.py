@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -20,14 +20,6 @@ _FIXED = ("id", "file", "line", "source", "start", "part", "language", "byte")  
 _CURES = {"source": "name sources where inputs are named (NAME=PATH)"}
 _CURE = "put it into document.metadata, and keep it with keep_fields"
 _fixed = attrgetter(*_FIXED)
-_forks = threading.local()  # how often each thread has forked
-
-
-def _note_fork() -> None:
-    _forks.count = getattr(_forks, "count", 0) + 1
-
-
-os.register_at_fork(after_in_parent=_note_fork)
 
 
 class UserTransform(Transform):
@@ -46,7 +38,7 @@ class UserTransform(Transform):
         texts = [document.text for document in documents]
         fixed = [_fixed(document) for document in documents]
         if self._batch is None:
-            returned = [self._call(document) for document in documents]
+            returned = [self._called(document, document.where) for document in documents]
         else:
             returned = []
             for first in range(0, len(documents), self._batch):
@@ -54,16 +46,12 @@ class UserTransform(Transform):
         decisions: list[Decision] = []
         edited = 0
         for document, text, was, value in zip(documents, texts, fixed, returned, strict=True):
-            if _fixed(document) != was:
-                self._refuse_changes(document, was)
+            self._check_place(document, was, document)
             if value is not document:
-                value = self._decision(document, text, value)
-            if value is document:
-                if document.text is not text and document.text != text:
-                    self._check_text(document, document.text)
-                    edited += 1
-                if not isinstance(document.metadata, dict):
-                    self._fail(document, f"set its metadata to {_shown(document.metadata)}; it must be a dict")
+                value = self._decision(document, was, text, value)
+            if value is document and document.text is not text and document.text != text:
+                self._check_text(document, document.text)
+                edited += 1
             decisions.append(value)
         if edited:
             counts.add("edited", self.name, number=edited)
@@ -72,32 +60,17 @@ class UserTransform(Transform):
     def _fail(self, document: Document, what: str, error: BaseException | None = None) -> NoReturn:
         raise BuildError(f"{document.where()}: transform {self.name!r} {what}") from error
 
-    def _refuse_changes(self, document: Document, was: Sequence[Any]) -> None:
-        """Raise ``BuildError`` naming the first field of a document that the function must not set."""
-        set_to = _fixed(document)
-        for name, value in zip(_FIXED, was, strict=True):
-            setattr(document, name, value)  # the error names the document as it was read
-        name, value = next((n, now) for n, now, then in zip(_FIXED, set_to, was, strict=True) if now != then)
-        self._fail(
-            document, f"set its {name} to {_shown(value)}, which stays as it was read; {_CURES.get(name, _CURE)}"
-        )
-
     def _load(self) -> None:
         """Call the user's ``load`` in each process once, after it was forked."""
         if self._loaded_in == os.getpid():
             return
-        load, process = getattr(self._function, "load", None), os.getpid()
+        load = getattr(self._function, "load", None)
         if callable(load):
             try:
                 load()
             except BaseException as error:
-                raise BuildError(f"transform {self.name!r}: load() raised {_said(error)}") from error
-        if os.getpid() != process:
-            os._exit(1)
-        self._loaded_in = process
-
-    def _call(self, document: Document) -> object:
-        return self._called(document, document.where)
+                raise BuildError(f"transform {self.name!r}: load() raised {_description(error)}") from error
+        self._loaded_in = os.getpid()
 
     def _call_batch(self, documents: list[Document]) -> list[object]:
         def where() -> str:
@@ -118,51 +91,33 @@ class UserTransform(Transform):
 
         A signal also raises inside the function: `reraise_swallowed_signals` raises it again.
         """
-        process, forks = os.getpid(), getattr(_forks, "count", 0)
         try:
-            returned: object = self._function(given)
+            return self._function(given)
         except BaseException as error:
-            if os.getpid() != process:
-                os._exit(1)
-            raise BuildError(f"{where()}: transform {self.name!r} raised {_said(error)}") from error
-        if os.getpid() != process:  # a copy of this process, which must not go on with the build
-            os._exit(1)
-        if getattr(_forks, "count", 0) != forks:
-            raise BuildError(
-                f"{where()}: transform {self.name!r} forked this process; start other processes with subprocess, or in load()"
-            )
-        return returned
+            raise BuildError(f"{where()}: transform {self.name!r} raised {_description(error)}") from error
 
-    def _decision(self, document: Document, text: str, value: object) -> Decision:
-        """Return the decision that a user's result makes on a document of this text.
-
-        A document that the function made itself may name where it comes from, but no other place than that of this one.
-        """
+    def _decision(self, document: Document, was: Sequence[Any], text: str, value: object) -> Decision:
+        """Return the decision that a user's result makes on a document of this text."""
         if isinstance(value, Drop):
-            reason = value.reason if isinstance(value.reason, str) else _text_of(str, value.reason)
+            reason = str(value.reason)
             if (at := surrogate_in(reason)) is not None:
                 self._fail(document, f"returned a Drop with a lone surrogate at character {at} of its reason")
             return Drop(reason, self.name)
         if isinstance(value, Document):
-            self._check_place(document, value)
+            self._check_place(document, was, value)
             document.text, document.metadata = value.text, dict(value.metadata)
             return document
         if isinstance(value, list | tuple) and value and all(isinstance(each, Document) for each in value):
             for each in value:
-                self._check_place(document, each)
+                self._check_place(document, was, each)
+            origin = text if document.origin is None else document.origin
             parts = [
-                Document(
-                    each.text,
-                    document.id,
-                    document.file,
-                    document.line,
-                    document.source,
-                    document.start,
-                    dict(each.metadata),
-                    f"{document.part}#{number}",
-                    document.language,
-                    document.byte,
-                    text if document.origin is None else document.origin,
+                replace(
+                    document,
+                    text=each.text,
+                    metadata=dict(each.metadata),
+                    part=f"{document.part}#{number}",
+                    origin=origin,
                 )
                 for number, each in enumerate(value, 1)
             ]
@@ -171,18 +126,20 @@ class UserTransform(Transform):
             return parts
         self._fail(document, f"returned {_shown(value)}; {_RETURNS}")
 
-    def _check_place(self, document: Document, made: Document) -> None:
-        """Refuse a document that names another place than that of ``document``; '', 0 and None name none."""
-        for name in ("id", "file", "line", "byte", "source"):
-            got, own = getattr(made, name), getattr(document, name)
-            if got != own and got not in ("", 0, None):
+    def _check_place(self, document: Document, was: Sequence[Any], made: Document) -> None:
+        """Refuse a document that names another place than ``was``; '', 0 and None of one that the function made name none."""
+        for name, own in zip(_FIXED, was, strict=True):
+            got = getattr(made, name)
+            if got != own and (made is document or got not in ("", 0, None)):
+                for field, value in zip(_FIXED, was, strict=True):
+                    setattr(document, field, value)  # the error names the document as it was read
                 self._fail(
                     document,
-                    f"returned a document of {name} {_shown(got)} in its place; it must return each document's own, in "
-                    f"the order given. The {name} stays as it was read; {_CURES.get(name, _CURE)}",
+                    f"returned a document whose {name} is {_shown(got)}: it stays as it was read, and each document comes "
+                    f"back in the order given; {_CURES.get(name, _CURE)}",
                 )
         if not isinstance(made.metadata, dict):
-            self._fail(document, f"returned a document with metadata {_shown(made.metadata)}; it must be a dict")
+            self._fail(document, f"set its metadata to {_shown(made.metadata)}; it must be a dict")
 
     def _check_text(self, document: Document, text: object) -> None:
         if not isinstance(text, str):
@@ -193,18 +150,10 @@ class UserTransform(Transform):
             )
 
 
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_text_of(str, error)}"
+def _description(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _shown(value: object) -> str:
-    text = _text_of(repr, value)
+    text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
-
-
-def _text_of(convert: Callable[[object], str], value: object) -> str:
-    """Return an object as text, whatever its own class does then."""
-    try:
-        return convert(value)
-    except Exception as error:
-        return f"(unprintable: {type(error).__name__})"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from filters.rules.resolve import find_function
 from filters.rules.user_modules import UserModule, find_module, folder_of
@@ -22,31 +22,23 @@ from ...errors import BuildError, ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
-_here: dict[str, Callable[..., Any]] = {}  # the functions of this process, by name@version
+_local_functions: dict[str, Callable[..., Any]] = {}  # the functions of this process, by name@version
+
+
+class _Details(TypedDict, total=False):
+    name: str | None
+    version: str | None
+    batch: int | None
+    fields: Sequence[str]
+    adds: Sequence[str]
 
 
 @overload
-def transform(
-    function: Function,
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    batch: int | None = None,
-    fields: Sequence[str] = (),
-    adds: Sequence[str] = (),
-) -> Function: ...
+def transform(function: Function, **details: Unpack[_Details]) -> Function: ...
 
 
 @overload
-def transform(
-    function: None = None,
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    batch: int | None = None,
-    fields: Sequence[str] = (),
-    adds: Sequence[str] = (),
-) -> Callable[[Function], Function]: ...
+def transform(function: None = None, **details: Unpack[_Details]) -> Callable[[Function], Function]: ...
 
 
 def transform(
@@ -104,7 +96,7 @@ class UserFunction:
     def load(self) -> Callable[..., Any]:
         """Return the function, or one object of the class."""
         if self.module is None:
-            target = _here.get(f"{self.name}@{self.version}")
+            target = _local_functions.get(f"{self.name}@{self.version}")
             if target is None:
                 raise BuildError(
                     f"transform {self.name!r} is a function of the process that began this build; run the same program "
@@ -112,7 +104,7 @@ class UserFunction:
                 )
             return target
         loaded: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
-        return _made(loaded, self.name)
+        return _instantiated(loaded, self.name)
 
     def describe(self) -> dict[str, str]:
         """Return what identifies it in the recipe."""
@@ -125,7 +117,7 @@ def find_user_function(spec: str) -> UserFunction:
     """Find the transform that a recipe names, and load it. Raises ``ConfigError`` where that cannot be done."""
     if "@" in spec:
         name, _, version = spec.partition("@")
-        if spec not in _here:
+        if spec not in _local_functions:
             raise ConfigError(
                 f"transform {spec!r} is a function that was given to pipeline.build in Python; give it again, or put it into "
                 "a module and name it module:function"
@@ -160,11 +152,11 @@ def spec_of(given: object) -> str:
     if not _NAME.fullmatch(name) or "@" in version:
         raise ConfigError(f"transform {name!r}, version {version!r}: write both in letters, digits, dots and dashes")
     spec = f"{name}@{version}"
-    _here[spec] = _made(given, name)
+    _local_functions[spec] = _instantiated(given, name)
     return spec
 
 
-def _made(given: Any, name: str) -> Callable[..., Any]:
+def _instantiated(given: Any, name: str) -> Callable[..., Any]:
     """Return a function as it is, and of a class one object."""
     target: Callable[..., Any] = given
     if isinstance(given, type):
@@ -196,7 +188,7 @@ def _version(given: object) -> str:
     return str(version)
 
 
-def only_here(specs: Sequence[str]) -> list[str]:
+def local_functions(specs: Sequence[str]) -> list[str]:
     """Return the transforms that only this process and processes forked from it know."""
     return [spec for spec in specs if "@" in spec]
 

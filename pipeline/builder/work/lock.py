@@ -1,7 +1,6 @@
 """One build at a time in a work directory, by a lock of the kernel on ``.build/lock``.
 
-The lock ends with its process, however that ends. It is a record lock: a forked worker that outlives its parent by a moment
-would inherit a ``flock``.
+The lock ends with its process, however that ends, and with the workers that were forked from it, which end at once then.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import errno
 import fcntl
 import os
 import platform
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,25 +20,21 @@ from ..limits import DEFAULT_LIMITS
 
 LOCK_NAME = "lock"
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
-_guard = threading.Lock()
-_locked: set[tuple[int, str]] = (
-    set()
-)  # process and directory: a record lock does not exclude threads of its own process
 
 
 @contextmanager
 def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
-    """Lock the work directory, which is made where it is missing, for this thread alone until the block ends.
+    """Lock the work directory, which is made where it is missing, for this caller alone until the block ends.
 
     The file of the lock is removed then, and so are the work directory and its parent if they are empty and were made here.
-    Without ``lock``, only builds of this process exclude each other. Raises ``BuildError`` where another build works there
-    for longer than ``patience`` seconds, where the file system has no locks, or where it cannot be written.
+    Without ``lock``, nothing excludes other builds. Raises ``BuildError`` where another build works there for longer than
+    ``patience`` seconds, where the file system has no locks, or where it cannot be written.
     """
-    made, mine = not work.parent.exists(), (os.getpid(), os.path.realpath(work))
+    made = not work.parent.exists()
     deadline = time.monotonic() + patience
     while True:
         try:
-            file = _lock(work, mine, lock)
+            file = _open_locked(work, lock)
             break
         except BlockingIOError as error:
             if time.monotonic() > deadline:
@@ -65,36 +59,29 @@ def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lo
             work.rmdir()
             if made:
                 work.parent.rmdir()
-        _locked.discard(mine)
 
 
-def _lock(work: Path, mine: tuple[int, str], lock: bool) -> IO[str]:
+def _open_locked(work: Path, lock: bool) -> IO[str]:
     """Try once, and return the locked file. ``BlockingIOError`` says which process holds the lock."""
-    with _guard:
-        if mine in _locked:  # first: to open and close the file of a lock ends this process's lock
-            raise BlockingIOError(f"process {mine[0]}")
-        work.mkdir(parents=True, exist_ok=True)
-        file = open(work / LOCK_NAME, "a+")  # noqa: SIM115 - it stays open as long as the lock
-        try:
-            if lock:
-                _lock_file(file)
-                if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
-                    raise FileNotFoundError(
-                        file.name
-                    )  # its holder removed it, and a third process may have made another
-            file.truncate(0)
-            file.write(f"process {mine[0]} on {platform.node()}\n")
-            file.flush()
-        except BaseException:
-            file.close()
-            raise
-        _locked.add(mine)
-        return file
+    work.mkdir(parents=True, exist_ok=True)
+    file = open(work / LOCK_NAME, "a+")  # noqa: SIM115 - it stays open as long as the lock
+    try:
+        if lock:
+            _lock_file(file)
+            if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                raise FileNotFoundError(file.name)  # its holder removed it, and a third process may have made another
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _lock_file(file: IO[str]) -> None:
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             file.seek(0)

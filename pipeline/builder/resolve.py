@@ -20,32 +20,30 @@ from filters.rules.ruleset import RuleSet, load_rules
 
 from ..atomic import read_json, write_json
 from ..errors import ConfigError
-from ..shards.manifest import Manifest
 from ..text.fields import Field, merge_fields, parse_fields
 from ..text.tokenizer.loading import END_OF_TEXT
 from ..text.tokenizer.tokenizer import Tokenizer, check_size
 from .build_tokenizer import TOKENIZER, document_marks, load_spec
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
 from .recipe import Recipe
-from .signature_store import check_against, dataset_names
+from .signature_store import check_against
 from .transforms.registry import Parts, check_order, find_user_functions
 from .transforms.scores import Scores
 from .transforms.user_functions import UserFunction
-from .workspace.atomic_directory import discard, result_directory
-from .workspace.workspace import Workspace
+from .work.atomic_directory import discard, result_directory
+from .work.workspace import Workspace
 
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"
 _SCORES = "scores"
-_FILES = "files"
+_DROP_IDS = "drop_ids.txt"
 
 
 @dataclass(frozen=True)
 class References(Parts):
     """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
-    language_model_is_bundled: bool
-    files: Mapping[str, NamedFile]  # text files by the settings that name them: `kept_file_path`
+    drop_ids: NamedFile | None
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
@@ -57,7 +55,6 @@ class References(Parts):
                 "rules": self.rules.to_json(),
                 "user_functions": {spec: each.to_json() for spec, each in self.user_functions.items()},
                 "language_model": self.language_model.to_json(),
-                "language_model_is_bundled": self.language_model_is_bundled,
                 "definitions": self.definitions,
             }
             write_json(directory / _INDEX, index)
@@ -67,9 +64,8 @@ class References(Parts):
             if self.scores is not None:
                 (directory / _SCORES).mkdir()
                 self.scores.save(directory / _SCORES)
-            (directory / _FILES).mkdir()
-            for name, file in self.files.items():
-                shutil.copyfile(file.checked(), directory / _FILES / name)
+            if self.drop_ids is not None:
+                shutil.copyfile(self.drop_ids.checked(), directory / _DROP_IDS)
             if self.tokenizer is not None:
                 self.tokenizer.save(directory / TOKENIZER)
 
@@ -93,24 +89,23 @@ class References(Parts):
 
     @classmethod
     def read(cls, workspace: Workspace) -> References:
-        """Read what `write` wrote, without text files, and without the tokenizer, which `build_tokenizer` loads.
+        """Read what `write` wrote, without the listed ids and the tokenizer, which their stages load.
 
         Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
         """
         directory = workspace.references
         index = read_json(directory / _INDEX)
         model = NamedFile(**index["language_model"])
-        if index["language_model_is_bundled"]:
+        if workspace.plan.recipe.lid_model is None:
             model = replace(model, path=str(bundled_model()))
         model.checked()
         return cls(
             rules=RuleSet.from_json(index["rules"]),
             user_functions={spec: UserFunction.from_json(each) for spec, each in index["user_functions"].items()},
             language_model=model,
-            language_model_is_bundled=index["language_model_is_bundled"],
             evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
             scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
-            files={},
+            drop_ids=None,
             tokenizer=None,
             definitions=index["definitions"],
         )
@@ -121,7 +116,7 @@ def resolve(recipe: Recipe) -> References:
 
     What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
     """
-    check_against(recipe)
+    earlier = check_against(recipe)
     rules = load_rules(recipe.rules)
     user_functions = find_user_functions(recipe)
     check_order(recipe, rules)
@@ -131,11 +126,10 @@ def resolve(recipe: Recipe) -> References:
     key = recipe.decontaminate_key or recipe.text_key
     evaluation, hashes, too_short = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
     tokenizer = resolve_tokenizer(recipe)
-    earlier = zip(dataset_names(recipe.against), recipe.against, strict=True)
     definitions: dict[str, Any] = {
         "rules": rules.describe(),
         "language_model": {"name": identifier.path.name, "sha256": model.sha256},
-        "against": {name: Manifest.read(path).fingerprint for name, path in earlier},
+        "against": earlier,
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }
@@ -146,16 +140,17 @@ def resolve(recipe: Recipe) -> References:
         scores, definitions["scores"] = Scores.read(recipe.scores)
     if user_functions:
         definitions["transforms"] = [each.describe() for each in user_functions.values()]
-    files = {name: _text_file(name, path) for name, path in recipe.kept_files.items()}
-    definitions |= {name: file.sha256 for name, file in files.items()}
+    drop_ids = None
+    if recipe.drop_ids is not None:
+        drop_ids = _text_file("drop_ids", recipe.drop_ids)
+        definitions["drop_ids"] = drop_ids.sha256
     references = References(
         rules=rules,
         user_functions=user_functions,
         language_model=model,
-        language_model_is_bundled=recipe.lid_model is None,
         evaluation=evaluation if hashes else None,
         scores=scores,
-        files=files,
+        drop_ids=drop_ids,
         tokenizer=tokenizer,
         definitions=definitions,
     )
@@ -163,12 +158,9 @@ def resolve(recipe: Recipe) -> References:
     return references
 
 
-def kept_file_path(workspace: Workspace, setting: str) -> Path:
-    """Return where the work directory holds the text file that a setting names.
-
-    A process may build several datasets: what it keeps of the file, it keeps by ``plan.definitions[setting]``, the sha256.
-    """
-    return workspace.references / _FILES / setting
+def listed_ids_path(workspace: Workspace) -> Path:
+    """Return where the work directory holds the list of ids that are dropped."""
+    return workspace.references / _DROP_IDS
 
 
 def _text_file(setting: str, path: str) -> NamedFile:
