@@ -104,7 +104,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
     add("--checkpoint", type=Path, metavar="DIRECTORY", help="where to go on from, and to save to")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--log-file", type=Path, metavar="FILE", help="where a line of JSON for each step goes (default: stdout)")
+    add("--log-file", type=Path, metavar="FILE", help="of JSON, a line a step (default: stdout, if no terminal)")
     options = parser.parse_args(arguments)
     changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
     options.sizes = replace(PRESETS[options.preset], **changed)
@@ -182,8 +182,11 @@ class Run:
 
         self.stream = batches(data.train)
         self.val = batches(data.val).take(options.val_batches) if data.val is not None else None
-        self.vocab_size, self.step = data.vocab_size, 0
-        self.steps = options.steps or (len(self.stream) if options.epochs else 200)
+        self.vocab_size, self.step, self.stopped = data.vocab_size, 0, False
+        try:
+            self.steps = options.steps or (len(self.stream) if options.epochs else 200)
+        except TypeError:
+            raise SystemExit("error: an epoch of text has as many steps as reading it shows; give --steps") from None
         torch.manual_seed(options.seed)
         self.plain = GPT(-(-data.vocab_size // 64) * 64, self.sizes).to(self.device)
         matrices = [parameter for parameter in self.plain.parameters() if parameter.dim() > 1]
@@ -196,7 +199,6 @@ class Run:
         self.model = nn.parallel.DistributedDataParallel(model) if self.ranks > 1 else model
         bf16 = options.dtype == "bf16" or (options.dtype is None and self.device != "cpu")
         self.autocast = torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=bf16)
-        self.stopped = False
 
     def train(self) -> Iterator[dict[str, Any]]:
         """Take steps until the last one, or a signal; yield what each was."""
@@ -272,13 +274,9 @@ class Run:
         if self.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
             with atomic_file(directory / f"step-{self.step:09d}.pt") as file:
-                state = {
-                    "step": self.step,
-                    "sizes": asdict(self.sizes),
-                    "data": json.dumps(pipeline.merge_states(data)),
-                }
-                state |= {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict()}
-                torch.save(state, file)
+                state = {"step": self.step, "sizes": asdict(self.sizes), "model": self.plain.state_dict()}
+                state |= {"optimizer": self.optimizer.state_dict(), "rng": torch.get_rng_state()}
+                torch.save({**state, "data": json.dumps(pipeline.merge_states(data))}, file)
             for old in sorted(directory.glob("step-*.pt"))[:-2]:
                 old.unlink()
 
@@ -294,6 +292,7 @@ class Run:
         self.stream.load_state_dict(json.loads(state["data"]))
         self.plain.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"])
         self.step = state["step"]
 
 
@@ -325,13 +324,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    shown = 0.0
-    with options.log_file.open("a") if options.log_file else nullcontext(sys.stdout) as log:
+    shown, lines = 0.0, options.log_file or sys.stdout.isatty()  # for the eyes, one a second
+    with options.log_file.open("a") if options.log_file else nullcontext(None if lines else sys.stdout) as log:
         for record in run.train():
             if run.rank:
                 continue
-            print(json.dumps(record), file=log, flush=True)
-            if options.log_file and (time.monotonic() - shown >= 1 or record["step"] == run.steps):
+            if log is not None:
+                print(json.dumps(record), file=log, flush=True)
+            if lines and (time.monotonic() - shown >= 1 or record["step"] == run.steps):
                 shown = time.monotonic()
                 print("  ".join(f"{name} {value}" for name, value in record.items()), flush=True)
     if run.stopped and run.rank == 0 and run.step < run.steps:

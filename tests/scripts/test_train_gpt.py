@@ -223,6 +223,17 @@ def test_what_cannot_be_trained_on_is_an_error_in_one_line(folder: Path, argumen
     assert "\n" not in str(caught.value)
 
 
+def test_epochs_of_shards_say_the_steps_and_those_of_text_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["--epochs", "1", "--eval-every", "0", *SIZES[:-4]]
+    assert train_gpt.main([str(folder / "data"), *sizes]) == 0
+    tokens = Manifest.read(folder / "data").split("train").tokens
+    assert len(records_of(capsys.readouterr().out)) == -(-tokens // (16 * 8))
+    with pytest.raises(SystemExit, match="give --steps"):
+        train_gpt.main([str(folder / "up.jsonl"), *sizes])
+
+
 def test_a_checkpoint_of_other_data_or_sizes_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
