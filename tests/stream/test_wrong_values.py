@@ -47,7 +47,7 @@ def mixed(**options: Any) -> pipeline.Stream:
 
 def text(tmp_path: Path, **options: Any) -> pipeline.Stream:
     (tmp_path / "x.jsonl").write_text('{"text": "to be"}\n')
-    return pipeline.TextDataset(**{"files": tmp_path / "x.jsonl", "tokenizer": "bytes", **options})
+    return pipeline.TextDataset(**{"source": tmp_path / "x.jsonl", "tokenizer": "bytes", **options})
 
 
 Case = tuple[str, Callable[[Any], Any], tuple[Any, ...], str]
@@ -128,7 +128,7 @@ CASES: list[Case] = [
     ("mix(temperature)", lambda v: mixed(temperature=v), (0, -1, True, "1", NAN, math.inf, []), "temperature must be a number"),
 ]  # fmt: skip
 TEXT_CASES: list[tuple[str, tuple[Any, ...], str]] = [
-    ("files", (None, 3, True, 1.5, NAN, b"x", object(), torch.tensor(3), [3], [None]), "type"),
+    ("source", (None, 3, True, 1.5, NAN, b"x", object(), torch.tensor(3), [3], [None]), "type"),
     ("tokenizer", (None, 3, True, NAN, b"x", [], {}, "no/where"), "tokenizer|no/where"),
     ("text_key", (None, 3, True, b"text", ["text"]), "text_key must be the name of a field"),
     ("id_key", (None, 3, True, b"id", ["id"]), "id_key must be the name of a field"),
