@@ -46,6 +46,28 @@ def test_a_document_longer_than_a_window_is_streamed_whole(tmp_path: Path) -> No
     assert sorted(lengths)[-61:] == sorted(min(100, len(document)) for document in documents)
 
 
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="reads /proc")
+def test_a_batch_with_rows_of_two_epochs_loads_no_other_windows(tmp_path: Path) -> None:
+    def bytes_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    write_dataset(tmp_path, [make_documents(1500, seed=k, longest=1000) for k in range(8)])
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.tar"))
+
+    def stream(**options: Any) -> pipeline.Stream:  # four rows of each lane
+        return pipeline.ShardDataset(tmp_path, **options).shuffle(seed=0, lanes=16, window=2).pack(64).batch(64)
+
+    passed = stream()
+    batches = iter(passed)
+    list(islice(batches, len(stream(epochs=1)) // 2))
+    read = [bytes_read()]
+    for _ in range(2):
+        list(islice(batches, len(stream(epochs=1))))
+        read.append(bytes_read())
+    assert passed.stats()["epoch"] == 2
+    assert np.diff(read).max() < 1.4 * size, (read, size)
+
+
 @pytest.mark.parametrize("verify", [True, False])
 def test_verified_streams_compare_checksums_each_time_that_they_read(folder: Path, verify: bool) -> None:
     an_epoch, batches = len(shuffled(folder, epochs=1)), iter(shuffled(folder, verify=verify))

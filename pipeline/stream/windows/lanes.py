@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -95,10 +96,10 @@ class LaneWindows:
             by_lane.setdefault(lane, []).append(position)
         later: list[Key] = []
         for lane, positions in by_lane.items():
-            low, high = min(positions), max(positions)
+            high = max(positions)
             last = high + self.width - 1
             ahead = max(last, min(high + self._ahead, self._last_of_lane(lane, high)))
-            needed = self.keys(low, last)
+            needed = self._keys_of_rows(positions)
             keys = needed + [key for key in self.keys(last + 1, ahead) if key not in needed]
             self.windows.ask(needed)
             later += keys[len(needed) :]
@@ -121,6 +122,14 @@ class LaneWindows:
         order, epoch = self.sequences, position // self.units
         own = (lane - order.first(epoch)) % order.lanes
         return (order.lane_start(epoch, own + 1) - 1) * order.stride + self.width - 1
+
+    def _keys_of_rows(self, positions: list[int]) -> list[Key]:
+        """Return the windows of a lane's rows. Between its rows of two epochs lie those of all other lanes."""
+        by_epoch: dict[int, list[int]] = {}
+        for position in positions:
+            by_epoch.setdefault(position // self.units, []).append(position)
+        keys = [self.keys(min(own), max(own) + self.width - 1) for own in by_epoch.values()]
+        return list(dict.fromkeys(chain.from_iterable(keys)))
 
     def keys(self, first: int, last: int) -> list[Key]:
         """Return the windows that hold the positions ``first`` to ``last``."""
