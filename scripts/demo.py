@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     headline("5  train", f"A small GPT, {STEPS} steps on one process, never stopped.")
     training = [shards, "--steps", STEPS, "--eval-every", SAVE_EVERY, "--global-batch", 8, "--seq-len", 128]
-    training += ["--layers", 2, "--width", 64, "--lr", 4e-3, "--device", "cpu", "--save-every", SAVE_EVERY]
+    training += ["--layers", 2, "--width", 64, "--lr", 1e-3, "--device", "cpu", "--save-every", SAVE_EVERY]
     whole = losses(train(1, *training))
     print(f"loss {whole[1]:.3f} at step 1, {whole[STEPS]:.3f} at step {STEPS}")
 
