@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
+_used_ports: set[int] = set()
+
 
 class LocalServer(ThreadingHTTPServer):
     """``lock`` guards what the handlers of several connections count; ``host`` is an address of this machine."""
@@ -19,6 +21,10 @@ class LocalServer(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._host = f"[{host}]" if ":" in host else host
         super().__init__((host, 0), handler)
+        while self.server_address[1] in _used_ports:  # a process keeps what it knows of a server, by host and port
+            self.server_close()
+            super().__init__((host, 0), handler)
+        _used_ports.add(self.server_address[1])
         self.connections = 0
         self.lock = threading.Lock()
 
