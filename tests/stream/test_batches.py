@@ -252,3 +252,10 @@ def test_tensors_of_any_dtype_are_stacked_as_they_are(dataset: Path) -> None:
 
 def as_bfloat16(sample: dict[str, Any]) -> dict[str, Any]:
     return {"x": torch.as_tensor(sample["input_ids"]).to(torch.bfloat16)}
+
+
+def test_arrays_of_bfloat16_as_jax_makes_them_become_tensors(dataset: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = pipeline.ShardDataset(dataset).pack(8)
+    arrays = source.map(lambda sample: {"x": sample["input_ids"].numpy().astype(ml_dtypes.bfloat16)}).batch(2)
+    assert torch.equal(next(iter(arrays))["x"], next(iter(source.batch(2)))["input_ids"].to(torch.bfloat16))

@@ -39,6 +39,8 @@ def _tensor(key: str, value: np.ndarray[Any, Any]) -> torch.Tensor:
     try:
         return torch.from_numpy(value)
     except TypeError:
+        if value.dtype.name == "bfloat16":  # of ml_dtypes, as JAX gives it
+            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         raise ConfigError(
             f"{key!r} is an array of {value.dtype}, which torch does not have; give numbers or a list, or add .numpy()"
         ) from None
