@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from .data.base import CountedData
 from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.text import TextData
-from .indexed.core import indexed_stats
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.packed import PackedSequences
 from .indexed.sampled import RandomPlaces
@@ -26,7 +24,7 @@ from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
 from .sequential.cursor import Cursor, Place, beginning, part_of_source
 from .sequential.lane import LaneWindow, Windows
-from .sequential.reader import SequentialReader, lane_stats
+from .sequential.reader import SequentialReader
 from .sequential.shards import ShardWindows
 from .windows.lanes import LaneWindows
 from .windows.loaded import LoadedWindows
@@ -36,6 +34,7 @@ from .windows.window import WindowMaker
 
 if TYPE_CHECKING:
     from .config import StreamConfig
+    from .order.mixture import Mixture
     from .position import Position, WorkerContext
     from .reader import Collator, Reader, Share
 
@@ -82,24 +81,11 @@ def make_reader(config: StreamConfig, start: Position, context: WorkerContext, s
     return _indexed_reader(config, config.data, config.epochs if start.start_epoch is None else None)
 
 
-def stats_at(config: StreamConfig, position: Position) -> dict[str, Any]:
-    """Return what a reader would tell at a position before it reads anything."""
-    if config.sequential:
-        cursors = position.lanes or beginning(position.start_epoch or 0, 1, config.cursor_sources)
-        mixture = None
-        if isinstance(config.data, MixedTexts):
-            mixture = config.data.mixture(config, len(cursors))
-        return lane_stats(Counter(), 0, cursors, mixture, position.sequence_index)
-    mixture = None
-    if isinstance(config.data, MixedData):
-        stride, lanes = _layout_of_mix(config).stride, config.lane_count
-        orders = [Sequences(sum(data.tokens), stride, lanes) for data in config.data.sources.values()]
-        mixture = config.data.mixture(config, lanes)
-    else:
-        sequences = config.data.sequences(config)
-        assert sequences is not None
-        orders = [sequences]
-    return {"bytes_read": 0, **indexed_stats(orders, mixture, position.sequence_index)}
+def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
+    """Say which source of a mix serves each row, on so many ranks; None where there is one source."""
+    if isinstance(config.data, MixedData | MixedTexts):
+        return config.data.mixture(config, config.stream_lanes(world_size))
+    return None
 
 
 # Indexed streams.

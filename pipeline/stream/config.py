@@ -155,6 +155,10 @@ class StreamConfig:
         in_order = self.seed is None and not self.data.live
         return LaneLayout(rows, 1) if in_order else self.data.lane_layout(self, rows)
 
+    def stream_lanes(self, world_size: int) -> int:
+        """Return how many lanes the stream has, on so many ranks."""
+        return self.lane_layout(world_size).lanes if self.sequential else self.lane_count
+
     def shape(self, world_size: int) -> dict[str, Any]:
         """Return what the order depends on: a state made under one shape is refused under another.
 
@@ -166,7 +170,7 @@ class StreamConfig:
         if self.data.live:
             shape |= {"ranks": world_size}
         if layout.interleaved:
-            lanes = self.lane_layout(world_size).lanes if self.sequential else self.lane_count
+            lanes = self.stream_lanes(world_size)
             shape |= {"window": self.data.window(self, lanes), "lanes": lanes}
         shape |= layout.fields()
         if self.sequential:

@@ -42,8 +42,8 @@ class Reader(Protocol[R_out]):
     def read(self, step: Step) -> R_out:
         """Return the rows of a step, which are valid until the next call."""
 
-    def stats(self, sequence_index: int) -> dict[str, Any]:
-        """Return ``bytes_read``, the ``epoch`` of a sequence index, and what else this kind of reader counts."""
+    def stats(self) -> dict[str, Any]:
+        """Return ``bytes_read``, and what else this kind of reader counts."""
 
     def close(self) -> None:
         """Stop threads and give back files."""

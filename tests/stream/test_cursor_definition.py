@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.assemble import make_reader
-from pipeline.stream.iteration.items import items_from, share_of
+from pipeline.stream.iteration.items import make_items
 from pipeline.stream.iteration.state import from_state
 from pipeline.stream.position import WorkerContext
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of
@@ -78,8 +77,7 @@ def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], context: Wor
     """Yield what one worker of a loader makes of a stream that goes on from a state."""
     config = stream._config
     start = replace(from_state(state, config, WorkerContext(context.rank, context.world_size)), skip=context.worker)
-    reader = make_reader(config, start, context, share_of(config, start, context))
-    return (item for _, item in items_from(config, reader, start, context))
+    return (item for _, item in make_items(config, start, context)[1])
 
 
 def divisors(number: int) -> list[int]:

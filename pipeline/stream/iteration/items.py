@@ -11,10 +11,10 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
-from ..assemble import make_collator
+from ..assemble import make_collator, make_reader
 from ..batch.collate import row_of, stack
 from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
@@ -28,35 +28,24 @@ from .stream_end import StreamEnd, ranks_agree
 log = logging.getLogger("pipeline")
 
 
-def share_of(config: StreamConfig, position: Position, context: WorkerContext) -> Share:
-    """Return which of its rank's items a loader's worker makes."""
-    return Share(position.skip, context.workers) if _can_divide(config) else Share(0, 1)
-
-
-def _can_divide(config: StreamConfig) -> bool:
-    """Say whether each worker of a loader can make its own items alone.
-
-    Every worker makes all of its rank's items where a stage may drop items, and for a bounded sequential stream, of
-    which it is unknown in advance which lanes end first.
-    """
-    return counts_items(config) and not (config.sequential and config.epochs is not None)
-
-
-def items_from(
-    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
-) -> Iterator[Positioned]:
-    """Yield the items of one worker from ``position`` on."""
-    end = StreamEnd(config, context)
+def make_items(
+    config: StreamConfig, position: Position, context: WorkerContext
+) -> tuple[Reader[Any], Iterator[Positioned]]:
+    """Return the reader of one worker, and the items that are made of its rows, from ``position`` on."""
     passes = Passes(config, context.world_size)
+    end = StreamEnd(config, context)
     stages = UserStages(config, position, context, None if passes.bounded else passes.epoch)
-    if config.batch_size is None or config.steps:
-        items = stages.run(config.steps, 0, _samples(config, reader, end, position, context))
-        if config.batch_size is not None:
-            items = _stacked(items, config)
-    else:
-        items = _batches(config, reader, end, position, context)
+    divides = counts_items(config) and not (config.sequential and config.epochs is not None)
+    # Else each worker makes all items of its rank and gives every n-th: a stage may drop items, or it is unknown in advance
+    # which lanes of a bounded sequential stream end first.
+    share = Share(position.skip, context.workers) if divides else Share(0, 1)
+    reader = make_reader(config, position, context, share)
+    items = _made(config, reader, end, position, _steps(config, reader, share, position, context))
+    items = stages.run(config.steps, 0, items)
+    if config.steps and config.batch_size is not None:
+        items = _stacked(items, config)
     items = stages.run(config.batch_steps, len(config.steps), items)
-    if not _can_divide(config):
+    if not divides:
         items = islice(items, position.skip, None, context.workers)
     ahead = config.prefetch
     if ahead is None:
@@ -64,78 +53,59 @@ def items_from(
         ahead = 2 if on_gpu and not ranks_agree(config, context) else 0
     if ahead:
         items = read_ahead(items, ahead)
-    if config.device is None or config.device == "cpu":
-        return items
-    # After the thread, so that the copies are ordered against the consumer's own CUDA stream.
-    return place_on_device(items, config.device)
+    if config.device not in (None, "cpu"):
+        # After the thread, so that the copies are ordered against the consumer's own CUDA stream.
+        items = place_on_device(items, config.device)
+    return reader, items
 
 
-def _batches(
-    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, context: WorkerContext
+def _made(
+    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, steps: Iterator[tuple[Step, int]]
 ) -> Iterator[Positioned]:
-    """Yield the batches of a rank, or of one worker of its loader, each with the position after it."""
-    assert config.batch_size is not None
-    collate = make_collator(config, config.batch_size)
+    """Yield a batch of each step, or its rows as samples where nothing batches them yet, each with the position after it."""
+    size, batches = config.batch_size or 1, config.batch_size is not None and not config.steps
+    collate = make_collator(config, size if batches else 1)
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
+    first, made = position.taken, deque[Positioned]()
     try:
-        for step, end_of_step in _steps(config, reader, position, context):
-            rows = end.read(partial(reader.read, step))
-            if not end.goes_on(rows.filled, rows.missing):
-                return
-            batch = collate(rows, step.begin)
-            yield after(end_of_step, lanes=reader.cursors), batch if config.numpy else to_torch(batch)
-            del rows, batch  # so that the next batch can reuse their memory
-    finally:
-        reader.close()
-
-
-def _samples(
-    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, context: WorkerContext
-) -> Iterator[Positioned]:
-    """Yield the samples that make the batches of a rank or of one worker, each with the position after it."""
-    collate = make_collator(config, 1)
-    after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
-    size, taken = config.batch_size or 1, position.taken
-    try:
-        for step, end_of_step in _steps(config, reader, position, context):
-            samples: deque[Positioned] = deque()
+        for step, end_of_step in steps:
             filled = missing = 0
-            for row in range(taken, size):
-                rows = end.read(partial(reader.read, step.rows(row, row + 1)))
+            for row, stop in pairwise([first, size] if batches else range(first, size + 1)):
+                rows = end.read(partial(reader.read, step.rows(row, stop)))
                 filled, missing = filled + rows.filled, missing + rows.missing
-                sample, lanes = row_of(collate(rows, step.begin)), reader.cursors
-                last = row + 1 == size
-                behind = after(end_of_step, lanes=lanes) if last else after(step.begin, taken=row + 1, lanes=lanes)
-                samples.append((behind, sample if config.numpy else to_torch(sample)))
+                item, lanes = collate(rows, step.begin), reader.cursors
+                item = item if batches else row_of(item)
+                behind = after(end_of_step, lanes=lanes) if stop == size else after(step.begin, taken=stop, lanes=lanes)
+                made.append((behind, item if config.numpy else to_torch(item)))
             if not end.goes_on(filled, missing):
                 return
-            taken = 0
-            while samples:  # none is kept that a stage drops
-                yield samples.popleft()
+            first = 0
+            del rows, item  # so that the next batch can reuse their memory, as that of samples which a stage drops
+            while made:
+                yield made.popleft()
     finally:
         reader.close()
 
 
 def _steps(
-    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+    config: StreamConfig, reader: Reader[Any], share: Share, position: Position, context: WorkerContext
 ) -> Iterator[tuple[Step, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
-    skip, every = share_of(config, position, context)
     size = (config.batch_size or 1) * context.world_size
     start, count = position.sequence_index, None
     begin_of_pass, end = Passes(config, context.world_size).bounds(position)
     if end is not None:
         count = item_count(config, start, end, context, reader.rank_period)
-        if config.drop_last and context.rank == skip == 0 and end > start:
+        if config.drop_last and context.rank == share.skip == 0 and end > start:
             lost, whole = (end - start) % size, end - begin_of_pass
             log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
-    number = skip
+    number = share.skip
     while count is None or number < count:
         begin = start + number * size
         length = size if end is None else max(0, min(size, end - begin))
         after = begin + -(-length // reader.alignment) * reader.alignment
         yield Step(begin, length, context.rank, context.world_size, reader.rank_period), after
-        number += every
+        number += share.every
 
 
 def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from torch.utils.data import get_worker_info
 
 from ...errors import StateError
-from ..assemble import stats_at
+from ..assemble import make_mixture
 from ..config import StreamConfig
+from ..order.mixture import Mixture
 from ..position import Position, WorkerContext
 from ..reader import Reader
 from .shared_position import SharedPosition
 from .stages import Positioned
-from .stats import Stats
+from .stats import Stats, stats_at, stats_of
 from .topology import Topology
 from .worker_batch import WorkerBatch
 
@@ -28,7 +30,7 @@ _NOTE = "(the iterator ended with this error and raises it again; iter() starts 
 class Progress:
     """The position of an iterator, its counts and its times, which are known after the iterator is gone."""
 
-    def __init__(self, position: Position, reader: Reader[Any] | None) -> None:
+    def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
         self.items = 0
         self.tokens = 0
@@ -37,11 +39,15 @@ class Progress:
         self.ended: float | None = None
         self.finished = False  # all items were handed out, and no error ended it
         self._reader = reader
+        self._config, self._world_size = config, world_size
 
-    def stats(self, config: StreamConfig) -> Stats:
+    @cached_property
+    def _mixture(self) -> Mixture | None:
+        return make_mixture(self._config, self._world_size)
+
+    def stats(self) -> Stats:
         """Return counts, times and rates, and what the reader counts."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        index = self.position.sequence_index
         return Stats(
             items=self.items,
             tokens=self.tokens,
@@ -49,8 +55,9 @@ class Progress:
             tokens_per_second=self.tokens / seconds if seconds else 0.0,
             waited_seconds=self.waited,
             waited_share=self.waited / seconds if seconds else 0.0,
-            sequence_index=index,
-            **(stats_at(config, self.position) if self._reader is None else self._reader.stats(index)),
+            sequence_index=self.position.sequence_index,
+            **stats_of(self._reader, self._config),
+            **stats_at(self.position, self._config, self._world_size, self._mixture),
         )
 
 

@@ -1,9 +1,20 @@
-"""What an iteration counted, as a dict that prints as a table."""
+"""What an iteration counted, and where its position is, as a dict that prints as a table."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from ..config import StreamConfig
+from ..data.mixture import MixedData
+from ..order import Sequences
+from ..order.mixture import Mixture
+from ..position import Position
+from ..reader import Reader
+from ..sequential.cursor import NUMBERS, beginning
+from ..sequential.reader import lane_stats
+from .passes import Passes
 
 
 class Stats(dict[str, Any]):
@@ -35,3 +46,26 @@ def _written(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
+    """Return what a reader counts, or what it would count before it reads anything."""
+    if reader is not None:
+        return reader.stats()
+    return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
+
+
+def stats_at(position: Position, config: StreamConfig, world_size: int, mixture: Mixture | None) -> dict[str, Any]:
+    """Return the epoch of a position; of a mix, that of the source that is least far, and what each source served."""
+    if mixture is None:
+        return {"epoch": Passes(config, world_size).epoch(position)}
+    shares = mixture.shares(position.sequence_index)
+    if isinstance(config.data, MixedData):
+        stride, sources = config.stated_layout().sequence_stride, config.data.sources
+        orders = {name: Sequences(sum(data.tokens), stride, config.lane_count) for name, data in sources.items()}
+        epochs = [order.epoch(shares[name]["sequences"]) for name, order in orders.items()]
+    else:
+        cursors = position.lanes or beginning(position.start_epoch or 0, 1, len(shares))
+        epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
+    served = {name: {**share, "epoch": epoch} for (name, share), epoch in zip(shares.items(), epochs, strict=True)}
+    return {"epoch": min(epochs), "sources": served}

@@ -10,12 +10,11 @@ from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
-from ..assemble import make_reader
 from ..config import StreamConfig
 from ..data.shards import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position
-from .items import items_from, share_of
+from .items import make_items
 from .iterator import Progress, StreamIterator
 from .passes import Passes
 from .shared_position import SharedPosition
@@ -71,17 +70,18 @@ class StreamPosition:
             if self._of_worker is not None:
                 position, self._of_worker = self._of_worker, None
         config = self._config_at(position)
-        reader = make_reader(config, position, context, share_of(config, position, context))
-        self._progress = Progress(position, reader)
-        items = items_from(config, reader, position, context)
+        reader, items = make_items(config, position, context)
+        self._progress = Progress(config, self.world_size, position, reader)
         iterator = StreamIterator(items, self._progress, context, self._topology, self._shared)
         self._iterators = [weakref.ref(each) for each in (*self._existing(), iterator)]
         return iterator
 
     def stats(self) -> Stats:
         """Return the counts and times of the latest iterator."""
-        progress = self._progress or Progress(self._shared.get(), None)
-        return progress.stats(self._config_at(progress.position))
+        if self._progress is not None:
+            return self._progress.stats()
+        position = self._shared.get()
+        return Progress(self._config_at(position), self.world_size, position, None).stats()
 
     def save(self, batches: int | None) -> dict[str, Any]:
         """Return the state of the current position, or of that after so many batches from where ``iter()`` begins."""
@@ -183,7 +183,7 @@ class StreamPosition:
         config, position = self._config, self.current
         if not config.mixed:
             raise ConfigError("set_weights is for streams of pipeline.mix")
-        lanes = config.lane_layout(self.world_size).lanes if config.sequential else config.lane_count
+        lanes = config.stream_lanes(self.world_size)
         schedule = weights_from_json(position.weights) if position.weights else config.weights
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)

@@ -18,7 +18,7 @@ from ..lanes import LaneLayout
 from ..long_search import LongSearch
 from ..order import Step
 from ..order.mixture import Mixture
-from .cursor import NUMBERS, Cursor, Place, missing_lanes, part_of_source
+from .cursor import Cursor, Place, missing_lanes, part_of_source
 from .lane import REJECTED_BY, Lane, LaneWindow, Windows
 
 _PATIENCE = 8  # epochs that may hold nothing for a process: it reads a part of each, another one each time
@@ -85,11 +85,11 @@ class SequentialReader:
             for lane, sources in self._lanes.items()
         }
 
-    def stats(self, sequence_index: int) -> dict[str, Any]:
-        """Return what was read, the epoch of the lane that is furthest behind, and what each source of a mix served."""
+    def stats(self) -> dict[str, Any]:
+        """Return what was read."""
         counts = sum((source.counts for source in self._sources), Counter[str]())
         read = sum(source.bytes_read for source in self._sources)
-        return lane_stats(counts, read, self.cursors, self._mixture, sequence_index)
+        return lane_stats(counts, read)
 
     def read(self, step: Step) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
@@ -174,22 +174,10 @@ def _read(windows: Windows) -> tuple[int, int, int]:
     return counts["documents"], counts["rejected"], counts["bad_records"]
 
 
-def lane_stats(
-    counts: Counter[str], bytes_read: int, cursors: Mapping[str, Cursor], mixture: Mixture | None, sequence_index: int
-) -> dict[str, Any]:
-    """Return what lanes count, the epoch of the one that is furthest behind, and of a mix the share and epoch of each source."""
-    stats: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
-    stats |= {
-        "bytes_read": bytes_read,
-        "epoch": min(epoch for cursor in cursors.values() for epoch in cursor[::NUMBERS]),
-    }
+def lane_stats(counts: Counter[str], bytes_read: int) -> dict[str, Any]:
+    """Return what lanes count, by the names of `Stream.stats`."""
     reasons = {
         name.removeprefix(REJECTED_BY): number for name, number in counts.items() if name.startswith(REJECTED_BY)
     }
-    stats["rejected_by"] = dict(sorted(reasons.items()))
-    if mixture is not None:
-        stats["sources"] = {
-            name: {**share, "epoch": min(cursor[NUMBERS * source] for cursor in cursors.values())}
-            for source, (name, share) in enumerate(mixture.shares(sequence_index).items())
-        }
-    return stats
+    stats: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
+    return stats | {"bytes_read": bytes_read, "rejected_by": dict(sorted(reasons.items()))}
