@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Never, overload
 
 import torch
@@ -24,6 +25,7 @@ from .arguments import (
     group_topology,
     labels_are_inputs,
     parse_device,
+    shift_given,
 )
 from .config import StreamConfig
 from .frameworks.loader import Loader
@@ -31,7 +33,7 @@ from .frameworks.refusals import refuse_read_ahead, refuse_second_split
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.stages import Map, Take, counts_items
 from .iteration.stream_position import StreamPosition
-from .layout import DocumentLayout, pack_layout, sample_layout, written_call
+from .layout import DocumentLayout, PackLayout, SampleLayout
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 Item = dict[str, Any]
 _DOCUMENT_METHODS = (".shuffle(", ".filter(", ".map_documents(")
+_LAYOUT_METHODS = (".pack(", ".sample(", ".documents(")
 
 
 class Stream(IterableDataset[Any]):
@@ -97,10 +100,10 @@ class Stream(IterableDataset[Any]):
         [0, 8, 16, 24, 32, 40, 48, 56]
         """
         self._before_layout("shuffle")
-        given = [*map(repr, unnamed), *([] if buffer_size is None else [f"buffer_size={buffer_size!r}"])]
-        if given:
+        foreign = [*map(repr, unnamed), *([] if buffer_size is None else [f"buffer_size={buffer_size!r}"])]
+        if foreign:
             raise ConfigError(
-                f".shuffle({', '.join(given)}): documents are shuffled by seed, in windows of blocks, and no buffer is "
+                f".shuffle({', '.join(foreign)}): documents are shuffled by seed, in windows of blocks, and no buffer is "
                 "filled; write .shuffle(seed=0), or .shuffle(seed=0, window=64) to shuffle 64 blocks together"
             )
         if self._config.seed is not None:
@@ -111,8 +114,8 @@ class Stream(IterableDataset[Any]):
         for name, value in (("window", window), ("lanes", lanes)):
             if value is not None:
                 check_integer(name, value, least=1, most=MAX_ROWS)
-        call = written_call("shuffle", seed=seed, window=window, lanes=lanes)
-        return self._with(call, seed=seed, window=window, lanes=lanes)
+        given: dict[str, Any] = {"seed": seed, "window": window, "lanes": lanes}
+        return self._with(_call("shuffle", given), **given)
 
     def filter(
         self,
@@ -241,8 +244,11 @@ class Stream(IterableDataset[Any]):
             self._config.data.check_stage("pack(best_fit=True)")
         if boundaries:
             self._config.data.check_stage("pack(boundaries=True)")
-        layout = pack_layout(seq_len, stride, shift, boundaries, labels, best_fit)
-        return self._with(layout.call(), layout=layout)
+        given: dict[str, Any] = {"seq_len": seq_len, "stride": stride, "boundaries": boundaries, "best_fit": best_fit}
+        same = labels_are_inputs(labels)
+        layout = PackLayout(**given, shift=shift_given(shift, seq_len, same), same_labels=same)
+        given |= {"stride": None if stride == seq_len else stride, "shift": shift, "labels": labels}
+        return self._with(_call("pack", given), layout=layout)
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
@@ -269,8 +275,10 @@ class Stream(IterableDataset[Any]):
             )
         if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        layout = sample_layout(seq_len, shift, boundaries, labels)
-        return self._with(layout.call(), layout=layout)
+        given: dict[str, Any] = {"seq_len": seq_len, "boundaries": boundaries}
+        same = labels_are_inputs(labels)
+        layout = SampleLayout(**given, shift=shift_given(shift, seq_len, same), same_labels=same)
+        return self._with(_call("sample", given | {"shift": shift, "labels": labels}), layout=layout)
 
     def documents(
         self,
@@ -304,10 +312,9 @@ class Stream(IterableDataset[Any]):
             check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
-        layout = DocumentLayout(
-            max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
-        )
-        return self._with(layout.call(), layout=layout)
+        given: dict[str, Any] = {"max_length": max_length, "pad_to_multiple_of": pad_to_multiple_of, "bucket": bucket}
+        layout = DocumentLayout(**given, same_labels=same)
+        return self._with(_call("documents", given | {"labels": labels}), layout=layout)
 
     def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
@@ -342,9 +349,7 @@ class Stream(IterableDataset[Any]):
                 "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
                 "behind .batch(), or remove dtype='stored'"
             )
-        call = written_call(
-            "batch", batch_size, last=None if last == "pad" else last, dtype=None if dtype == "int64" else dtype
-        )
+        call = _call("batch", {"batch_size": batch_size, "last": last, "dtype": dtype})
         return self._with(call, batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
@@ -397,7 +402,7 @@ class Stream(IterableDataset[Any]):
             return self._with_step(Take(count), "take", count)
         name = "take" if config.batch_size is None else "take_batches"
         before = getattr(config, name)
-        return self._with(written_call("take", count), **{name: count if before is None else min(count, before)})
+        return self._with(f".take({count})", **{name: count if before is None else min(count, before)})
 
     @overload
     def shard(self, rank: int, world_size: int) -> Stream: ...
@@ -423,7 +428,7 @@ class Stream(IterableDataset[Any]):
         check_integer("rank", rank, least=0)
         if rank >= world_size:
             raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
-        return self._with(written_call("shard", rank, world_size), rank=rank, world_size=world_size)
+        return self._with(f".shard({rank}, {world_size})", rank=rank, world_size=world_size)
 
     def to(self, device: str | torch.device) -> Stream:
         """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
@@ -442,7 +447,7 @@ class Stream(IterableDataset[Any]):
         if self._config.device is not None:
             raise ConfigError(f"a stream is moved once; remove .to({self._config.device!r}) or the second .to()")
         name = parse_device(device)
-        return self._with(written_call("to", name), device=name)
+        return self._with(f".to({name!r})", device=name)
 
     def numpy(self) -> Stream:
         """Give NumPy arrays instead of torch tensors, of the same shapes and dtypes.
@@ -462,7 +467,7 @@ class Stream(IterableDataset[Any]):
         [0, 1, 2, 3]
         """
         check_integer("count", count, least=0, most=MAX_ROWS)
-        return self._with(written_call("prefetch", count), prefetch=count)
+        return self._with(f".prefetch({count})", prefetch=count)
 
     def loader(
         self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None, *, repeat: bool = False
@@ -638,7 +643,7 @@ class Stream(IterableDataset[Any]):
         config = self._config
         later = [call for call in config.calls if not call.startswith(_DOCUMENT_METHODS)]
         if config.layout is not None:
-            layout = config.layout.call()
+            layout = next(call for call in later if call.startswith(_LAYOUT_METHODS))
             if method in ("pack", "sample", "documents"):
                 raise ConfigError(
                     f".{method}() comes once: {layout} already says what a sample is; remove one of the two"
@@ -651,3 +656,13 @@ class Stream(IterableDataset[Any]):
     def _before_device(self, method: str) -> None:
         if self._config.device is not None:
             raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
+
+
+def _call(method: str, given: dict[str, Any]) -> str:
+    """Return a method call as it would be written, without options that have their default."""
+    written = []
+    for name, parameter in signature(getattr(Stream, method)).parameters.items():
+        if name in given and given[name] != parameter.default:
+            named = f"{name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
+            written.append(f"{named}{given[name]!r}")
+    return f".{method}({', '.join(written)})"
