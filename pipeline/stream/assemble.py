@@ -110,10 +110,10 @@ def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) ->
     assert isinstance(layout, DocumentLayout)
     sequences = Sequences(order.documents, 1, config.lane_count)
     lanes = LaneWindows(windows, order, sequences, documents=True, end=end)
-    options: dict[str, Any] = {"max_length": layout.max_length, "maps": _document_maps(config)}
+    maps = _document_maps(config)
     if layout.bucket is None:
-        return DocumentSequences(lanes, **options)
-    return BucketedDocuments(lanes, bucket=layout.bucket, seed=config.seed, **options)
+        return DocumentSequences(lanes, maps=maps)
+    return BucketedDocuments(lanes, maps=maps, bucket=layout.bucket, seed=config.seed)
 
 
 def _mixed_reader(config: StreamConfig, mix: MixedData) -> Reader[Any]:

@@ -19,11 +19,10 @@ Int = NDArray[np.int64]
 
 
 class DocumentSequences(IndexedReader):
-    """Whole documents, one a sequence, of at most ``max_length`` tokens each; ``maps`` are applied to each before."""
+    """Whole documents, one a sequence, as ``maps`` change them."""
 
-    def __init__(self, lanes: LaneWindows, *, max_length: int | None = None, maps: DocumentMaps | None = None) -> None:
+    def __init__(self, lanes: LaneWindows, *, maps: DocumentMaps | None = None) -> None:
         super().__init__([lanes])
-        self._max_length = max_length
         self._maps = maps
 
     def read(self, step: Step) -> DocumentRows:
@@ -32,14 +31,12 @@ class DocumentSequences(IndexedReader):
         return self._documents(self.lanes.places(indices, self.lanes.positions(indices)))
 
     def _documents(self, places: list[Place]) -> DocumentRows:
-        most = self._max_length
         documents: list[NDArray[Any]] = [window.document(number) for window, number in places]
         masks = None
         if self._maps is not None:
             changed = [self._maps.document(document) for document in documents]
             documents = [ids for ids, _ in changed]
-            masks = [np.ones(len(ids), np.uint8)[:most] if mask is None else mask[:most] for ids, mask in changed]
-        documents = [document[:most] for document in documents]
+            masks = [np.ones(len(ids), np.uint8) if mask is None else mask for ids, mask in changed]
         self.lanes.windows.bytes_read += sum([document.nbytes for document in documents])
         return DocumentRows(len(documents), documents, masks=masks)
 
@@ -47,8 +44,8 @@ class DocumentSequences(IndexedReader):
 class BucketedDocuments(DocumentSequences):
     """Whole documents, of which ``bucket`` neighbours are of similar length."""
 
-    def __init__(self, lanes: LaneWindows, *, bucket: int, seed: int | None, **options: Any) -> None:
-        super().__init__(lanes, **options)
+    def __init__(self, lanes: LaneWindows, *, maps: DocumentMaps | None, bucket: int, seed: int | None) -> None:
+        super().__init__(lanes, maps=maps)
         self._bucket = bucket
         self._seed = seed
         self._group = weak_lru_cache(self._arrange, 2)

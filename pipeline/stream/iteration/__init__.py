@@ -9,8 +9,22 @@ items.py            one iteration: reader -> collate -> the user's stages -> dev
 stream_end.py       whether a step is still one of the stream, which several ranks agree on
 stages.py           the user's stages: what is counted, and what a resume would lose
 iterator.py         hands out items, with the position after each
-stats.py            what an iteration counted
+stats.py            what an iteration counted, and the epoch that it reached
 worker_batch.py     batches on their way out of a loader's worker
+
+The way of a batch, in the process that iterates:
+
+    iter(stream)  -->  StreamPosition.iterate   the position, and which rank and worker this is
+                       make_items               one generator over another, of (position after the item, item):
+                         steps                    the sequence indices of each step that this worker makes
+                         reader.read              -> rows of a step: by arithmetic, or from cursors of lanes
+                         StreamEnd.goes_on        whether the step is one of the stream still
+                         collate                  -> a batch; or samples, where stages stand before `.batch()`
+                         UserStages.run           `.map`, `.apply` and `.take`; the samples that they leave are batched
+                         read_ahead, device       a thread, copies to the GPU
+    next(...)     -->  StreamIterator           notes the position and counts; hands the item out
+
+The shards and the order are below `reader.read` alone. `Loader` (stream.loader()) and DataLoaders call ``iter`` and ``next``.
 
 Where a stream stands:
 

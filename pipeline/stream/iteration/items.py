@@ -1,8 +1,6 @@
 """One iteration of a stream: the items of one rank and worker, each with the position after it.
 
-    reader -> collate -> the user's stages -> batches of what they changed -> read ahead -> device
-
-Every item comes with its position, so nothing needs to know how far ahead of the consumer its source is.
+So nothing needs to know how far ahead of the consumer its source is.
 """
 
 from __future__ import annotations
