@@ -175,12 +175,16 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
     """
     layout, world_size = config.stated_layout(), context.world_size
     lanes = config.lane_layout(world_size)
-    workers = context.workers if config.data.live else share.every
-    lanes.check(world_size, workers, is_shuffled=config.seed is not None)
+    if any(config.data.live) and context.workers > 1:
+        raise ConfigError(
+            f"a live source has one lane on each rank, which {context.workers} workers of a DataLoader cannot share; use "
+            "num_workers=0, and .prefetch(n) to read ahead, or num_workers=1"
+        )
+    lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
     step = start.sequence_index // lanes.rows + share.skip
     own = lanes.own(context.rank, world_size, step, share.every)
     first = start.start_epoch or 0
-    cursors = beginning(first, lanes.lanes, config.cursor_sources) if start.lanes is None else start.lanes
+    cursors = beginning(first, lanes.lanes, len(config.data.live)) if start.lanes is None else start.lanes
     packed = layout if isinstance(layout, PackLayout) else None
     buffer, mixture = None, None
     if isinstance(config.data, MixedTexts):
@@ -190,10 +194,11 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
         with_masks = bool(config.document_maps)
         buffer = RowBuffer(packed.width, config.data.dtype, with_ends=packed.boundaries, with_masks=with_masks)
     return SequentialReader(
-        _windows(config, lanes, own, cursors, None if config.epochs is None else first + config.epochs),
+        _windows(config, lanes, own, context, cursors, None if config.epochs is None else first + config.epochs),
         partial(_cut, config),
         layout=lanes,
         own=own,
+        live=config.data.live,
         batch_size=config.batch_size or 1,
         ranks=world_size,
         cursors=cursors,
@@ -205,23 +210,22 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
 
 
 def _windows(
-    config: StreamConfig, lanes: LaneLayout, own: list[int], cursors: dict[str, Cursor], epochs: int | None
+    config: StreamConfig,
+    lanes: LaneLayout,
+    own: list[int],
+    context: WorkerContext,
+    cursors: dict[str, Cursor],
+    epochs: int | None,
 ) -> list[Windows]:
     """Return what makes the windows of some lanes of each source, before epoch ``epochs`` (None: of all epochs)."""
-    data, filters = config.data, tuple(each.function for each in config.filters)
-    if isinstance(data, LiveData):
-        from .sequential.text.live import LiveWindows  # loaded for text alone
-
-        window = data.window_size(config, lanes.lanes)
-        options: dict[str, Any] = {"seed": config.seed, "window": window, "filters": filters, "epochs": epochs}
-        return [LiveWindows(data, rank=own[0], ranks=lanes.lanes, **options)]
+    data = config.data
     if isinstance(data, TextData | MixedTexts):
         sources = data.sources if isinstance(data, MixedTexts) else {"": data}
         made = []
         for number, (name, texts) in enumerate(sources.items()):
             parts = {lane: part_of_source(cursors[str(lane)], number) for lane in own if str(lane) in cursors}
             places = {lane: _place(part) for lane, part in parts.items()}
-            made.append(_text_windows(config, name, texts, lanes, places, epochs, len(sources)))
+            made.append(_text_windows(config, name, texts, lanes, context, places, epochs, len(sources)))
         return made
     assert isinstance(data, CountedData)
     order = _order(config, data, lanes.lanes)
@@ -232,6 +236,7 @@ def _windows(
         )
         documents = max(1, tokens * order.documents // order.tokens)
     loaded = _loaded_windows(config, data, order, len(own) + _SPARE_WINDOWS)
+    filters = tuple(each.function for each in config.filters)
     return [ShardWindows(loaded, order, lanes=lanes.lanes, size=documents, filters=filters, epochs=epochs)]
 
 
@@ -240,31 +245,34 @@ def _text_windows(
     name: str,
     texts: TextData,
     lanes: LaneLayout,
+    context: WorkerContext,
     places: dict[int, Place],
     epochs: int | None,
     sources: int,
 ) -> Windows:
     """Return what makes windows of one text, of ``sources`` that a mix has; without a ``name`` it is no mix."""
-    from .sequential.text.windows import SmallTextWindows, TextWindows  # loaded for text alone
+    from .sequential.text.live import LiveWindows  # loaded for text alone
+    from .sequential.text.windows import SmallTextWindows, TextWindows
 
     options: dict[str, Any] = {
         "window": texts.window_size(config, lanes.lanes, sources),
         "filters": tuple(each.function for each in config.filters),
         "epochs": epochs,
     }
-    seed = config.seed
-    if not name:
-        return TextWindows(texts, layout=lanes, places=places, seed=seed, **options)
-    if texts.records(lanes.lanes) < lanes.lanes:
+
+    def seed_of(*lane: int) -> int | None:
+        return derive_key("text source", config.seed, name, *lane) if name and config.seed is not None else config.seed
+
+    if isinstance(texts, LiveData):
+        return LiveWindows(texts, rank=context.rank, ranks=context.world_size, seed=seed_of(), **options)
+    if name and texts.records(lanes.lanes) < lanes.lanes:
 
         def make_own(lane: int, place: Place) -> TextWindows:
-            key = None if seed is None else derive_key("text source", seed, name, lane)
             alone, share = LaneLayout(1, 1), sources * lanes.lanes
-            return TextWindows(texts, layout=alone, places={0: place}, seed=key, sources=share, **options)
+            return TextWindows(texts, layout=alone, places={0: place}, seed=seed_of(lane), sources=share, **options)
 
         return SmallTextWindows(make_own, places)
-    key = None if seed is None else derive_key("text source", seed, name)
-    return TextWindows(texts, layout=lanes, places=places, seed=key, sources=sources, **options)
+    return TextWindows(texts, layout=lanes, places=places, seed=seed_of(), sources=sources, **options)
 
 
 def _place(cursor: Cursor) -> Place:
@@ -282,6 +290,8 @@ def _cut(config: StreamConfig, lane: int, made: LaneWindow) -> LaneWindow:
     assert isinstance(layout, PackLayout)
     if not layout.best_fit:
         return made
-    key = None if config.seed is None else derive_key("best fit", config.seed, lane, *made.place)
+    epoch, bundle, round = made.place
+    round = 0 if isinstance(round, str) else round  # a live source may write its state in several ways
+    key = None if config.seed is None else derive_key("best fit", config.seed, lane, epoch, bundle, round)
     window, cuts = pack_documents(made.window, layout.seq_len, layout.extra, key)
     return made._replace(window=window, cuts=cuts)

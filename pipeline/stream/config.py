@@ -22,13 +22,13 @@ ORDER = 2  # version of the order of documents: another one is another stream
 class Data(Protocol):
     """Where the tokens of a stream come from, as its config knows it; `data` has the kinds.
 
-    ``counted``: how many tokens and documents there are is known in advance. ``live``: each rank reads a part of its own, so that
-    a state belongs to a number of ranks. ``default_lanes``: those of a shuffled indexed
-    stream that states none.
+    ``counted``: how many tokens and documents there are is known in advance. ``live``: which of the sources are live, in the
+    order of a cursor's parts; each rank reads a part of such a source, so a state belongs to a number of ranks.
+    ``default_lanes``: those of a shuffled indexed stream that states none.
     """
 
     counted: bool
-    live: bool
+    live: tuple[bool, ...]
     default_lanes: int
     split: str
     dtype: np.dtype[Any]
@@ -52,7 +52,7 @@ class Data(Protocol):
         """Return this data as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
 
     def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
-        """Return the lanes of a shuffled sequential stream, for so many rows of a global batch."""
+        """Return the lanes of a sequential stream, for so many rows of a global batch."""
 
     def window(self, config: StreamConfig, lanes: int) -> Any:
         """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated.
@@ -119,11 +119,6 @@ class StreamConfig:
         return bool(self.weights)
 
     @property
-    def cursor_sources(self) -> int:
-        """How many sources a cursor of a lane has a place in."""
-        return len(self.weights[0][1]) if self.mixed else 1
-
-    @property
     def best_fit(self) -> bool:
         """Whether whole documents are packed."""
         return self.layout is not None and self.layout.best_fit
@@ -151,9 +146,7 @@ class StreamConfig:
 
         Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
         """
-        rows = world_size * (self.batch_size or 1)
-        in_order = self.seed is None and not self.data.live
-        return LaneLayout(rows, 1) if in_order else self.data.lane_layout(self, rows)
+        return self.data.lane_layout(self, world_size * (self.batch_size or 1))
 
     def stream_lanes(self, world_size: int) -> int:
         """Return how many lanes the stream has, on so many ranks."""
@@ -167,7 +160,7 @@ class StreamConfig:
         layout = self.layout or DocumentLayout()
         shape: dict[str, Any] = {"order": ORDER, "split": self.data.split, "kind": layout.kind}
         shape |= {"seed": self.seed, "epochs": self.epochs}
-        if self.data.live:
+        if any(self.data.live):
             shape |= {"ranks": world_size}
         if layout.interleaved:
             lanes = self.stream_lanes(world_size)

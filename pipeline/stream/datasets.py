@@ -266,10 +266,10 @@ class TextDataset(Texts):
     ``source`` may also be alive: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
     ``load_state_dict`` (plain JSON), or a function that returns an iterator of dicts. Nothing of it is written. To resume,
     the object loads its own state, and the function is called again and skipped to where it was: it gives the same records
-    each time. Each rank has one lane; ``datasets`` splits its datasets among ranks, of another source each rank reads all and
-    keeps its share. A state belongs to that number of ranks. ``.shuffle()`` shuffles 16 MiB of text together, or ``window``
-    blocks of 32 KiB. What a shuffle buffer of ``datasets`` held is lost at a resume, as its documentation says: leave the
-    shuffle to ``.shuffle()``, or give ``lambda: iter(dataset)``.
+    each time. All rows of a rank share one lane; ``datasets`` splits its datasets among ranks, of another source each rank
+    reads all and keeps its share. A state belongs to that number of ranks. ``.shuffle()`` shuffles 16 MiB of text together, or
+    ``window`` blocks of 32 KiB. What a shuffle buffer of ``datasets`` held is lost at a resume, as its documentation says: leave
+    the shuffle to ``.shuffle()``, or give ``lambda: iter(dataset)``.
 
     ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
     from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as: ``"text"``, each is
@@ -400,7 +400,8 @@ def mix(
     to the power of 1 / T. Weights name every source; 0 leaves one out. Shares are multiples of 1 / 4,096, and at least that
     for a weight above 0: ``stats()["sources"]`` reports them as ``asked``. Each source repeats by epochs of its own.
     Sources are all shards and arrays, or all texts (``TextDataset``), whose tokens are not counted in advance: they have no
-    ``temperature``, the mix is sequential, as each of them alone, and ``.filter`` and ``.map_documents`` hold for all.
+    ``temperature``, the mix is sequential, as each of them alone, and ``.filter`` and ``.map_documents`` hold for all. Where one
+    of them is live, each rank reads its part of it, and a state belongs to a number of ranks.
 
     Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, and for texts
     mixed with shards.

@@ -83,9 +83,14 @@ def _rounds(workers: int) -> int:
 
 
 def lane_layout(
-    rows: int, stated: int | None, records: Callable[[int], int], most_a_row: int | None = None
+    rows: int,
+    stated: int | None,
+    records: Callable[[int], int],
+    most_a_row: int | None = None,
+    *,
+    is_shuffled: bool = True,
 ) -> LaneLayout:
-    """Return the lanes of a shuffled stream of ``rows`` rows in a global batch.
+    """Return the lanes of a stream of ``rows`` rows in a global batch: one where it is not shuffled.
 
     ``stated`` are those that the user asked for. ``records(most)`` counts the records of an epoch up to ``most``;
     ``most_a_row`` bounds the lanes of a row. Raises ``ConfigError`` for stated lanes that are no multiple of ``rows``.
@@ -93,6 +98,8 @@ def lane_layout(
     >>> [lane_layout(rows, None, lambda most: most).lanes for rows in (1, 2, 8, 16, 100)], lane_layout(4, None, lambda most: 9)
     ([48, 96, 96, 64, 400], LaneLayout(rows=4, lanes=8))
     """
+    if not is_shuffled:
+        return LaneLayout(rows, 1)
     if stated is not None:
         if stated % rows:
             below, above = stated // rows * rows, -(-stated // rows) * rows

@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError, InputError, StateError
 from pipeline.text.storage.live import LiveSource
 from tests.loaders import assert_raises
 from tests.stream.ranks import run_ranks
+from tests.text_samples import write_texts
 from tests.text_streams import ids
 
 TEXTS = [f"text number {n} " * (n % 7 + 1) for n in range(60)]
@@ -190,6 +191,102 @@ def test_one_worker_of_a_loader_reads_and_several_are_refused() -> None:
         assert_raises(ConfigError, "one lane on each rank, which 2 workers of a DataLoader cannot share", loader)
 
 
+# Mixes
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_texts(tmp_path_factory.mktemp("mix") / "a.jsonl", [f"file {n} " * 9 for n in range(200)])
+
+
+def mixed(source: Any, file: Path, ranks: int = 1, rank: int = 0) -> pipeline.Stream:
+    """Rows of 8 ids: three of four are whole documents of a live source."""
+    sources = {"file": pipeline.TextDataset(file, "bytes"), "live": pipeline.TextDataset(source, "bytes")}
+    mix = pipeline.mix(sources, {"file": 1, "live": 3}).shuffle(seed=3, lanes=8).pack(8).batch(8 // ranks)
+    return mix if ranks == 1 else mix.shard(rank, ranks)
+
+
+def numbered(count: int = 700) -> Iterator[dict[str, Any]]:
+    yield from ({"text": f"{n:07}"} for n in range(count))
+
+
+class Numbered(Saved):
+    """Saves its position, which it writes in another way once it was loaded."""
+
+    def __init__(self, count: int = 700) -> None:
+        super().__init__()
+        self.count = count
+        self.loaded: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for record in islice(numbered(self.count), self.next, None):
+            self.next += 1
+            yield record
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), **self.loaded}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.loaded = {"loaded": True}
+
+
+def numbers_in(batches: list[list[list[int]]]) -> list[int]:
+    rows = ("".join(chr(id - 3) for id in row if id > 2) for batch in batches for row in batch)
+    return [int(text) for text in rows if text.isdecimal()]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_mix_gives_each_live_document_once_an_epoch_and_goes_on_on_as_many_ranks(file: Path, ranks: int) -> None:
+    whole = []
+    for rank in range(ranks):
+        stream = mixed(numbered, file, ranks, rank)
+        whole.append(ids(islice(stream, 100)))
+        sources = stream.stats()["sources"]
+        assert (sources["live"]["asked"], sources["live"]["epoch"]) == (0.75, 0)
+        assert 590 < sources["live"]["sequences"] < 610
+    given = [number for rank in whole for number in numbers_in(rank)]
+    assert len(given) == len(set(given)) > 580
+    for make in (lambda: numbered, Numbered):
+        streams = [mixed(make(), file, ranks, rank) for rank in range(ranks)]
+        for at in range(0, 100, 25):
+            assert [ids(islice(stream, 25)) for stream in streams] == [rank[at : at + 25] for rank in whole]
+            states = [json.loads(json.dumps(stream.state_dict())) for stream in streams]
+            streams = [mixed(make(), file, ranks, rank) for rank in range(ranks)]
+            for stream in streams:
+                stream.load_state_dict(pipeline.merge_states(states))
+    with pytest.raises(StateError, match=f"ranks was {ranks} when the state was saved, but is 4"):
+        mixed(numbered, file, 4).load_state_dict(pipeline.merge_states(states))
+
+
+def test_best_fit_goes_on_though_the_source_writes_its_state_in_another_way() -> None:
+    def fitted() -> pipeline.Stream:
+        return (
+            pipeline.TextDataset(Numbered(9000), "bytes").shuffle(seed=2, window=1).pack(20, best_fit=True).batch(300)
+        )
+
+    stream = fitted()
+    states = [(stream.state_dict(), batch["input_ids"].tolist()) for batch in islice(stream, 15)]
+    resumed = fitted()
+    resumed.load_state_dict(states[6][0])  # in the second window
+    assert ids(islice(resumed, 8)) == [batch for _, batch in states[7:]]
+
+
+def test_a_mix_of_live_sources_changes_its_weights_and_is_read_by_one_worker_of_a_loader(file: Path) -> None:
+    expected = ids(islice(mixed(numbered, file), 10))
+    assert ids(islice(DataLoader(mixed(numbered, file), batch_size=None, num_workers=1), 10)) == expected
+    assert_raises(ConfigError, "which 2 workers", DataLoader(mixed(numbered, file), batch_size=None, num_workers=2))
+    stream = mixed(numbered, file)
+    before = numbers_in(ids(islice(stream, 10)))
+    stream.set_weights({"file": 0, "live": 1})
+    after = numbers_in(ids(islice(stream, 10)))
+    assert len(after) == 80
+    assert not set(before) & set(after)
+    both = {"a": pipeline.TextDataset(numbered, "bytes"), "b": pipeline.TextDataset(records, "bytes")}
+    batch = next(iter(pipeline.mix(both, {"a": 1, "b": 1}).pack(8).batch(4)))  # live alone, and not shuffled
+    assert batch["input_ids"].shape == (4, 8)
+
+
 # What sources do wrong
 
 
@@ -250,8 +347,6 @@ def test_what_cannot_be_begun_again_is_refused_with_the_function_to_give() -> No
 def test_a_live_source_is_streamed_alone_and_has_one_lane() -> None:
     with pytest.raises(ConfigError, match="records is a live source, which is streamed alone, but 2 inputs were given"):
         pipeline.TextDataset([records, [{"text": "a"}]], "bytes")
-    with pytest.raises(ConfigError, match="source 'a' is live, and a mix needs files"):
-        pipeline.mix({"a": pipeline.TextDataset(records, "bytes")}, weights={"a": 1})
     with pytest.raises(ConfigError, match="lanes=4: a live source has one lane on each rank"):
         iter(pipeline.TextDataset(records, "bytes").shuffle(lanes=4).documents())
 

@@ -27,7 +27,7 @@ class CountedData:
     """
 
     counted = True
-    live = False
+    live: tuple[bool, ...] = (False,)
     default_lanes = LANES
     split: str
     dtype: np.dtype[Any]
@@ -92,7 +92,9 @@ class CountedData:
         if config.best_fit:
             seq_len = config.stated_layout().sequence_stride
             most = best_fit_lanes_a_row(seq_len, rows, sum(self.tokens), self.dtype.itemsize)
-        return lane_layout(rows, config.lanes, lambda most: min(most, sum(self.documents)), most)
+        return lane_layout(
+            rows, config.lanes, lambda most: min(most, sum(self.documents)), most, is_shuffled=config.seed is not None
+        )
 
     def window(self, config: StreamConfig, lanes: int) -> int:
         if config.seed is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ..lanes import LaneLayout, TextWindowSize, best_fit_tokens
@@ -18,31 +18,14 @@ _SHUFFLED_BYTES = 16 << 20
 _ORDERED_BYTES = 1 << 20
 
 
-class RankLanes(LaneLayout):
-    """One lane for each rank, which gives all rows of the rank."""
-
-    def lane(self, number: int) -> int:
-        return number % self.rows // (self.rows // self.lanes)
-
-    def own(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
-        return [rank]
-
-    def check(self, world_size: int, workers: int, *, is_shuffled: bool) -> None:
-        if workers > 1:
-            raise ConfigError(
-                f"a live source has one lane on each rank, which {workers} workers of a DataLoader cannot share; use "
-                "num_workers=0, and .prefetch(n) to read ahead, or num_workers=1"
-            )
-
-
 class LiveData(TextData):
     """A live source and the tokenizer that makes ids of its texts.
 
-    Each rank has one lane, and a part of the source of its own, so that a state belongs to a number of ranks. What a source
-    is, nothing tells: its fingerprint is that of the tokenizer and of the settings.
+    Each rank reads a part of the source, as one lane that all its rows share, so that a state belongs to a number of ranks.
+    What a source is, nothing tells: its fingerprint is that of the tokenizer and of the settings.
     """
 
-    live = True
+    live = (True,)
 
     def __init__(self, source: LiveSource, tokenizer: Tokenizer, **options: Any) -> None:
         super().__init__([], tokenizer, **options)
@@ -54,18 +37,16 @@ class LiveData(TextData):
     def sizes(self) -> str:
         return "a live source of unknown size"
 
-    def source_of_mix(self, name: str) -> NoReturn:
-        raise ConfigError(
-            f"source {name!r} is live, and a mix needs files: mix before, as datasets.interleave_datasets does, and give "
-            "TextDataset the result"
-        )
+    def records(self, most: int) -> int:
+        """Return ``most``: how many there are is unknown, and every lane of a mix gets some."""
+        return most
 
     def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
         if config.lanes is not None:
             raise ConfigError(
                 f"lanes={config.lanes}: a live source has one lane on each rank; leave lanes out of .shuffle()"
             )
-        return RankLanes(rows, rows // (config.batch_size or 1))
+        return LaneLayout(rows, rows)
 
     def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
         size = _ORDERED_BYTES

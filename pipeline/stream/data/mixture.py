@@ -39,10 +39,10 @@ class _Mix(Generic[_Source]):
     """Several sources: what they share, and each by its name."""
 
     refused: ClassVar[Mapping[str, str]]
-    live = False
 
     def __init__(self, sources: Mapping[str, _Source]) -> None:
         self.sources = dict(sorted(sources.items()))
+        self.live = tuple(is_live for data in self.sources.values() for is_live in data.live)
         first = next(iter(self.sources.values()))
         self.split = "+".join(f"{name}:{data.split}" for name, data in self.sources.items())
         self.dtype, self.eos_id, self.tokenizer = first.dtype, first.eos_id, first.tokenizer
@@ -112,7 +112,7 @@ class MixedData(_Mix[CountedData]):
 
 
 class MixedTexts(_Mix[TextData]):
-    """Sources of raw text. All have the same lanes, and each lane has a cursor in each."""
+    """Sources of raw text, files or live. All have the same lanes, and each lane has a cursor in each."""
 
     counted = False
     default_lanes = 1
@@ -120,7 +120,11 @@ class MixedTexts(_Mix[TextData]):
 
     def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
         """Return as many lanes as the source of the most records has; a lane without any in an epoch goes on to the next."""
-        return lane_layout(rows, config.lanes, lambda most: max(data.records(most) for data in self.sources.values()))
+
+        def records(most: int) -> int:
+            return max(data.records(most) for data in self.sources.values())
+
+        return lane_layout(rows, config.lanes, records, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
         return next(iter(self.sources.values())).window(config, lanes)

@@ -40,7 +40,7 @@ class TextData:
     """
 
     counted = False
-    live = False
+    live: tuple[bool, ...] = (False,)
     default_lanes = 1  # of an indexed stream, which text never is
     split = "text"
 
@@ -164,7 +164,7 @@ class TextData:
         most = None
         if config.best_fit:
             most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, _TOKEN_BYTES)
-        return lane_layout(rows, config.lanes, self.records, most)
+        return lane_layout(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
         """Return the blocks that are shuffled together, where they are stated."""

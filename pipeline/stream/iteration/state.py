@@ -54,7 +54,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
         part["workers"] = context.workers
     if config.sequential:
         count = config.lane_layout(context.world_size).lanes
-        lanes = position.lanes or beginning(position.start_epoch or 0, count, config.cursor_sources)
+        lanes = position.lanes or beginning(position.start_epoch or 0, count, len(config.data.live))
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.mixed:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
@@ -281,16 +281,17 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
     lanes, layout = part.get("lanes"), config.lane_layout(context.world_size)
     if not isinstance(lanes, dict):
         raise StateError(f"this is no state of a sequential stream: lanes is {str(lanes)[:100]}")
-    names = {*map(str, range(layout.lanes))}
+    names, size = {*map(str, range(layout.lanes))}, NUMBERS * len(config.data.live)
     for lane, cursor in lanes.items():
         if lane not in names:
             raise StateError(
                 f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDIT_CURE}"
             )
-        if not isinstance(cursor, list) or len(cursor) != (size := NUMBERS * config.cursor_sources):
+        if not isinstance(cursor, list) or len(cursor) != size:
             raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDIT_CURE}")
         for place, number in enumerate(cursor):
-            if not (config.data.live and place == STATE_OF_SOURCE and isinstance(number, str)):
+            source, field = divmod(place, NUMBERS)
+            if not (config.data.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
     if missing and context.workers == 1:

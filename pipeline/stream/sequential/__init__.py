@@ -44,15 +44,15 @@ reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so t
 one round, or those that best fit needs: 32 sequences of 4 bytes a token. The tokenizer ``bytes`` makes two bytes of each byte
 of text, so its windows hold half as much: in this paragraph and the next, 128 stands for 256 MiB, and 32 for 64 MiB.
 
-A live source has one lane on each rank, which gives all rows of the rank and reads a part of its own. Windows are runs of its
-records; one ends with the document that reaches its bytes, 1 MiB, with ``.shuffle()`` 16 MiB or ``window * 32 KiB``, or as many
-documents as the epoch had records before it, but at least 8. ``key("live window", seed, lane, epoch, records before it)``
-shuffles its documents.
+Each rank reads a part of a live source, as one lane that all its lanes share: a row is the next sequence of it. Alone, it has a
+lane for each row. Windows are runs of its records; one ends with the document that reaches its bytes, 1 MiB, with ``.shuffle()``
+16 MiB or ``window * 32 KiB``, or as many documents as the epoch had records before it, but at least 8. ``key("live window",
+seed, rank, epoch, records before it)`` shuffles its documents. Its round counts as 0.
 
-A mix of texts has the lanes of its source of the most records; each lane has a cursor in each source, and reads source
-``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``. Section 8 of
-`pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than lanes is not
-dealt: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``.
+A mix of texts has the lanes of its source of the most records, of which a live one has any number; each lane has a cursor in
+each source, and reads source ``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``.
+Section 8 of `pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than
+lanes is not dealt: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``.
 
 Shards
 ------

@@ -7,7 +7,8 @@ Four integers:
                             documents or packed best fit, a sequence
 
 A lane of a mix has four such integers for each source, in the order of their names. Of a live source, ``bundle`` counts the
-records of the epoch before the window, and ``round`` is the source's own state there as text, 0 at the start of an epoch.
+records of the epoch before the window, and ``round`` is the source's own state there as text, 0 at the start of an epoch. All
+lanes of a rank stand at one place of it; the first alone holds that state, the others 0.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * layout.rows + j) % layout.lanes``.
 
     ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
-    source serves a lane's row, None where there is one. ``buffer`` takes packed rows, None where rows are whole documents;
-    ``stride`` is that of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next
-    own lane that has not.
+    source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones share.
+    ``buffer`` takes packed rows, None where rows are whole documents; ``stride`` is that of `Lane`. In a ``bounded`` stream,
+    which is no mix, a row of a lane that ended comes from the next own lane that has not.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class SequentialReader:
         *,
         layout: LaneLayout,
         own: list[int],
+        live: Sequence[bool],
         batch_size: int,
         ranks: int,
         cursors: Mapping[str, Cursor],
@@ -57,6 +59,7 @@ class SequentialReader:
         self.rank_period = ranks
         self.alignment = layout.rows
         self._sources = sources
+        self._live = live
         self._mixture = mixture
         self._layout = layout
         self._batch_size = batch_size
@@ -64,26 +67,31 @@ class SequentialReader:
         self._buffer = buffer
         self._search = LongSearch()
         on_empty = weakly(self._on_empty)
+
+        def begin(lane: int, number: int) -> Lane:
+            make = partial(_make, sources[number], cut, self._search, lane)
+            return Lane(make, part_of_source(cursors[str(lane)], number), stride, partial(on_empty, number))
+
+        shared = {number: begin(own[0], number) for number, is_live in enumerate(live) if is_live}
         self._lanes = {
-            lane: [
-                Lane(
-                    partial(_make, windows, cut, self._search, lane),
-                    part_of_source(cursors[str(lane)], number),
-                    stride,
-                    partial(on_empty, number),
-                )
-                for number, windows in enumerate(sources)
-            ]
+            lane: [shared[number] if number in shared else begin(lane, number) for number in range(len(sources))]
             for lane in own
         }
 
     @property
     def cursors(self) -> dict[str, Cursor]:
-        """The cursors of the own lanes after what was read, by their number."""
-        return {
+        """The cursors of the own lanes after what was read, by their number.
+
+        The state of a live source, which is text, stands in the first of them alone.
+        """
+        cursors = {
             str(lane): [number for source in sources for number in source.cursor]
             for lane, sources in self._lanes.items()
         }
+        if any(self._live):
+            for cursor in islice(cursors.values(), 1, None):
+                cursor[:] = [0 if isinstance(number, str) else number for number in cursor]
+        return cursors
 
     def stats(self) -> dict[str, Any]:
         """Return what was read."""

@@ -1,7 +1,8 @@
 """Raw text as a source of lanes.
 
-deal.py     which blocks of text files each lane reads in an epoch: the definition
-scans.py    the blocks, read by scans that the lanes of a process share
-windows.py  windows of these blocks: read, filtered, shuffled, tokenized
-live.py     windows of a live source, which is no file
+deal.py       which blocks of text files each lane reads in an epoch: the definition
+scans.py      the blocks, read by scans that the lanes of a process share
+documents.py  what becomes of their records: filtered, counted, shuffled, tokenized
+windows.py    windows of these blocks
+live.py       windows of a live source, which is no file
 """

@@ -7,21 +7,18 @@ say how the documents of a window are shuffled, so that a source may write its s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ....text.document import Document, Record, RecordKeys, selected
 from ....text.fields import merge_fields
 from ....text.readers.record_blocks import Block
 from ....text.storage.live import LiveReading
 from ...lanes import TextWindowSize
-from ...order import derive_key, permutation
-from ...windows.window import Window
+from ...order import derive_key
 from ..cursor import Place
 from ..lane import LaneWindow
-from .windows import TextWindows
+from .documents import DocumentEncoder, Filters
 
 if TYPE_CHECKING:
     from ...data.live import LiveData
@@ -29,14 +26,12 @@ if TYPE_CHECKING:
 _FIRST_DOCUMENTS = 8  # of the first window of an epoch
 
 
-class LiveWindows(TextWindows):
-    """Makes the windows of the lane of ``rank``.
+class LiveWindows:
+    """Makes the windows that all lanes of ``rank`` share.
 
     A window ends with the document that reaches ``window.bytes`` of text, or as many documents as the epoch had records before
     it, but at least 8: so the first batch of a slow source comes soon.
     """
-
-    bytes_read = 0  # characters of text
 
     def __init__(
         self,
@@ -46,18 +41,25 @@ class LiveWindows(TextWindows):
         ranks: int,
         seed: int | None,
         window: TextWindowSize,
-        filters: tuple[Callable[[Any], Any], ...],
+        filters: Filters,
         epochs: int | None,
     ) -> None:
-        self.counts: Counter[str] = Counter()
-        self._data: LiveData = data
-        self._share = rank, ranks
-        self._seed, self._filters, self._epochs, self._window = seed, filters, epochs, window
+        self.bytes_read = 0  # characters of text
+        self._documents = DocumentEncoder(data, filters)
+        self._source = data.source
+        self._where = data.where
+        self._rank, self._ranks = rank, ranks
+        self._seed, self._epochs, self._window = seed, epochs, window
         kept = merge_fields([data.fields, data.where.fields if data.where else ()])
         names = data.text_key, data.id_key, data.source.name, data.source.label
         self._keys = RecordKeys(*names, kept=kept, record="dict")
         self._reading: LiveReading | None = None  # stands where the next window begins
         self._records: Iterator[tuple[int, Any]] = iter(())
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many documents were read, rejected and bad."""
+        return self._documents.counts
 
     def make(self, lane: int, place: Place) -> LaneWindow | None:
         """Return the window that begins at ``place``, or None behind the last epoch."""
@@ -65,20 +67,17 @@ class LiveWindows(TextWindows):
         if self._epochs is not None and epoch >= self._epochs:
             return None
         if self._reading is None:
-            self._reading = self._data.source.read(epoch, number, state or "", *self._share)
+            self._reading = self._source.read(epoch, number, state or "", self._rank, self._ranks)
             self._records = iter(self._reading)
         block, has_ended = self._take(number)
-        filtered = self._filter(block)
-        self._count(filtered)
-        documents = [document for document in filtered.documents if document is not None]
-        if self._seed is not None:
-            key = derive_key("live window", self._seed, lane, epoch, number)
-            documents = [documents[index] for index in permutation(len(documents), key).tolist()]
-        ids, lengths = self._encode(documents)
+        filtered = self._documents.filter(block)
+        self._documents.count(filtered)
+        key = None if self._seed is None else derive_key("live window", self._seed, self._rank, epoch, number)
+        window = self._documents.window(filtered.documents, key)
         following: Place = (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
         if has_ended:
             self.close()
-        return LaneWindow(place, following, Window(ids, np.append(0, np.cumsum(lengths))))
+        return LaneWindow(place, following, window)
 
     def close(self) -> None:
         """Let go of the source."""
@@ -97,6 +96,6 @@ class LiveWindows(TextWindows):
                 has_ended = False
                 break
         self.bytes_read += size
-        if self._data.where is not None:
-            records = list(selected(records, self._data.where))
+        if self._where is not None:
+            records = list(selected(records, self._where))
         return Block(size, lambda: records), has_ended

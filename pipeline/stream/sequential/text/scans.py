@@ -10,17 +10,15 @@ import logging
 import math
 import os
 import resource
-from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....errors import DamagedInputError, InputError
-from ....text.document import BadRecord, Document
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.format_reader import load_reader
 from ....text.readers.record_blocks import Block, BlockScan, begin_together
 from ..cursor import Place
 from .deal import Deal, Piece
+from .documents import DocumentEncoder, FilteredBlock
 
 if TYPE_CHECKING:
     from ...data.text import TextData
@@ -32,24 +30,10 @@ _SCANS = 8  # that are open beyond one for each lane
 log = logging.getLogger("pipeline")
 
 
-class FilteredBlock(NamedTuple):
-    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
-
-    ``size`` is about what it takes in memory.
-    """
-
-    size: int
-    read_bytes: int
-    documents: list[Document | None]
-    read: int
-    rejected: Counter[str]
-    bad: list[BadRecord]
-
-
 class SharedScans:
     """Reads blocks of about ``block_bytes`` of the pieces of ``deal``, for lanes that read from ``places`` on, and move on there.
 
-    ``parse`` filters a block. Blocks are parsed before they are kept if ``filtered``, since filters leave less of them.
+    ``documents`` filters blocks: before they are kept, if filters leave less of them.
     """
 
     def __init__(
@@ -58,21 +42,17 @@ class SharedScans:
         deal: Deal,
         places: dict[int, Place],
         block_bytes: int,
-        parse: Callable[[Block], FilteredBlock],
+        documents: DocumentEncoder,
         *,
-        filtered: bool,
-        counts: Counter[str],
         kept_bytes: int,
         sources: int,
     ) -> None:
-        self._counts = counts
         self._bytes_read = 0  # by scans that have ended
         self._data = data
         self._deal = deal
         self._places = places
         self._block_bytes = block_bytes
-        self._parse = parse
-        self._filtered = filtered
+        self._documents = documents
         self._kept: dict[Place, FilteredBlock | Block] = {}  # by epoch, piece and number
         self._kept_bytes = 0
         self._most_kept = kept_bytes // sources
@@ -98,7 +78,7 @@ class SharedScans:
             self._kept_bytes -= kept.size
         else:
             kept = self._scan(epoch, at, number)
-        return self._parse(kept) if isinstance(kept, Block) else kept
+        return self._documents.filter(kept) if isinstance(kept, Block) else kept
 
     def begin(self, epoch: int, group: int, bundle: int) -> None:
         """Read the first blocks of remote pieces together: of a bundle and the next, and at first of all lanes' bundles."""
@@ -146,7 +126,7 @@ class SharedScans:
             far = self._data.files[piece.file].stored is not None
             if self._data.on_error != "skip" or (far and not isinstance(error, DamagedInputError)):
                 raise  # a remote file that changed is not damaged: other ranks may have read it before
-            self._counts["damaged_files"] += piece not in self._ends
+            self._documents.counts["damaged_files"] += piece not in self._ends
             log.warning("%s; the rest of this file is passed over", error)
         self._ends[piece] = scan.blocks.number
         self._drop(scan)
@@ -184,7 +164,7 @@ class SharedScans:
     def _keep(self, place: Place, block: Block) -> None:
         """Keep a block that another lane reads, unless too much is kept already."""
         if place not in self._kept and self._kept_bytes < self._most_kept:
-            self._kept[place] = kept = self._parse(block) if self._filtered else block
+            self._kept[place] = kept = self._documents.filter(block) if self._documents.is_filtering else block
             self._kept_bytes += kept.size
 
     def _drop(self, scan: _Scan) -> None:

@@ -6,34 +6,24 @@ documents are shuffled by (seed, lane and the window's place); without a seed ev
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ....errors import InputError
-from ....text.document import BadRecord, Document
-from ....text.judging import RuleFilter
-from ....text.normalize import normalize
-from ....text.readers.record_blocks import Block
-from ....weak_methods import weakly
+from ....text.document import Document
 from ...lanes import LaneLayout, TextWindowSize
-from ...order import derive_key, permutation
-from ...windows.window import Window
+from ...order import derive_key
 from ..cursor import Place
-from ..lane import REJECTED_BY, LaneWindow
+from ..lane import LaneWindow
 from .deal import Deal, cut_pieces
-from .scans import KEPT_BYTES, FilteredBlock, SharedScans
+from .documents import DocumentEncoder, Filters
+from .scans import KEPT_BYTES, SharedScans
 
 if TYPE_CHECKING:
     from ...data.text import TextData
 
 _BLOCK_BYTES = 32 << 10
 _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
-_BLOCK_COST = 512  # bytes that an empty block takes
-_DOCUMENT_COST = 300  # bytes that a document takes beside its text
 
 
 class TextWindows:
@@ -51,17 +41,15 @@ class TextWindows:
         places: dict[int, Place],
         seed: int | None,
         window: TextWindowSize,
-        filters: tuple[Callable[[Any], Any], ...],
+        filters: Filters,
         epochs: int | None,
         kept_bytes: int = KEPT_BYTES,
         sources: int = 1,
     ) -> None:
-        self.counts: Counter[str] = Counter()
-        self._data = data
+        self._documents = DocumentEncoder(data, filters)
         self._layout = layout
         self._places = dict(places)
         self._seed = seed
-        self._filters = filters
         self._epochs = epochs
         self._window = window
         pieces = cut_pieces(data, layout.lanes)
@@ -71,12 +59,15 @@ class TextWindows:
             self._deal,
             self._places,
             max(1, min(_BLOCK_BYTES, data.bytes // (layout.lanes * _BLOCKS_A_LANE))),
-            weakly(self._filter),
-            filtered=bool(filters or data.splits),
-            counts=self.counts,
+            self._documents,
             kept_bytes=kept_bytes,
             sources=sources,
         )
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many documents were read, rejected and bad, and how many files damaged."""
+        return self._documents.counts
 
     @property
     def bytes_read(self) -> int:
@@ -91,11 +82,8 @@ class TextWindows:
         if self._epochs is not None and place[0] >= self._epochs:
             return None
         documents, following = self._read(lane, place)
-        if self._seed is not None:
-            key = derive_key("text window", self._seed, lane, *place)
-            documents = [documents[index] for index in permutation(len(documents), key).tolist()]
-        ids, lengths = self._encode([document for document in documents if document is not None])
-        return LaneWindow(place, following, Window(ids, np.append(0, np.cumsum(lengths))))
+        key = None if self._seed is None else derive_key("text window", self._seed, lane, *place)
+        return LaneWindow(place, following, self._documents.window(documents, key))
 
     def close(self) -> None:
         """Close the files."""
@@ -115,7 +103,7 @@ class TextWindows:
             bundle, round = (bundle, round + 1) if blocks else (bundle + 1, 0)
             self._places[lane] = epoch, bundle, round
             for block in blocks:
-                self._count(block)
+                self._documents.count(block)
                 size, count = size + block.read_bytes, count + 1
                 documents += block.documents
             if blocks and self._window.reached(place, size, count):
@@ -123,68 +111,6 @@ class TextWindows:
         following = (epoch, bundle, round) if deal.bundle(group, bundle) else (epoch + 1, 0, 0)
         self._places[lane] = following
         return documents, following
-
-    def _encode(self, documents: list[Document]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the ids of documents, and how many each has; an error names the document's place."""
-        encode, marks = self._data.encoder.encode_flat, self._data.marks
-        try:
-            return encode([document.text for document in documents], **marks)
-        except InputError:
-            for document in documents:
-                try:
-                    encode([document.text], **marks)
-                except InputError as error:
-                    raise InputError(f"{_where(document)}: {error}") from None
-            raise
-
-    def _filter(self, block: Block) -> FilteredBlock:
-        """Parse a block and leave those of its documents that are selected and pass the filters."""
-        records = block.records()
-        bad = [record for record in records if isinstance(record, BadRecord)]
-        documents = [record for record in records if isinstance(record, Document)]
-        selected = self._data.selects(documents)
-        kept = [document if is_selected else None for document, is_selected in zip(documents, selected, strict=True)]
-        if self._data.normalize:
-            for document in kept:
-                if document is not None:
-                    document.text = normalize(document.text)
-        rejected: Counter[str] = Counter()
-        for predicate in self._filters:
-            left = [index for index, document in enumerate(kept) if document is not None]
-            for index, reason in zip(left, self._rejects([documents[index] for index in left], predicate), strict=True):
-                if reason is not None:
-                    rejected[reason] += 1
-                    kept[index] = None
-        size = sum(sys.getsizeof(document.text) + _DOCUMENT_COST for document in kept if document is not None)
-        return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
-
-    def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
-        """Yield the reason why a filter leaves out each document, None for one that it keeps."""
-        if isinstance(predicate, RuleFilter):
-            for drop in predicate(documents, normalized=self._data.normalize):
-                yield None if drop is None else drop.rule
-            return
-        for document in documents:
-            try:
-                is_kept = predicate(document)
-            except Exception as error:
-                error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
-                raise
-            yield None if is_kept else "filter"
-
-    def _count(self, filtered: FilteredBlock) -> None:
-        for record in filtered.bad:
-            if self._data.on_error == "stop":
-                where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
-                detail = f" ({record.detail})" if record.detail else ""
-                raise InputError(
-                    f"{record.file}, {where}: {record.reason}{detail}; mend it, or count and skip such records with "
-                    "on_error='records'"
-                )
-        self.counts["documents"] += filtered.read
-        self.counts["rejected"] += filtered.rejected.total()
-        self.counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
-        self.counts["bad_records"] += len(filtered.bad)
 
 
 class SmallTextWindows:
@@ -218,9 +144,3 @@ class SmallTextWindows:
         """Close the files."""
         for own in self._own.values():
             own.close()
-
-
-def _where(document: Document) -> str:
-    """Name the place of a document for an error."""
-    at = f"line {document.line}" if document.byte is None else f"byte {document.byte}"
-    return f"{document.file}, {at}"

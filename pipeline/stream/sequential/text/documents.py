@@ -1,0 +1,127 @@
+"""What becomes of the records that windows of text read: filters leave some documents, and a tokenizer makes ids of these."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ....errors import InputError
+from ....text.document import BadRecord, Document
+from ....text.judging import RuleFilter
+from ....text.normalize import normalize
+from ....text.readers.record_blocks import Block
+from ...order import permutation
+from ...windows.window import Window
+from ..lane import REJECTED_BY
+
+if TYPE_CHECKING:
+    from ...data.text import TextData
+
+_BLOCK_COST = 512  # bytes that an empty block takes
+_DOCUMENT_COST = 300  # bytes that a document takes beside its text
+
+Filters = tuple[Callable[[Any], Any], ...]
+
+
+class FilteredBlock(NamedTuple):
+    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
+
+    ``size`` is about what it takes in memory.
+    """
+
+    size: int
+    read_bytes: int
+    documents: list[Document | None]
+    read: int
+    rejected: Counter[str]
+    bad: list[BadRecord]
+
+
+class DocumentEncoder:
+    """Filters the documents of blocks, counts what became of them, and makes windows of their tokens."""
+
+    def __init__(self, data: TextData, filters: Filters) -> None:
+        self.counts: Counter[str] = Counter()
+        self.is_filtering = bool(filters or data.splits)
+        self._data = data
+        self._filters = filters
+
+    def filter(self, block: Block) -> FilteredBlock:
+        """Parse a block and leave those of its documents that are selected and pass the filters."""
+        records = block.records()
+        bad = [record for record in records if isinstance(record, BadRecord)]
+        documents = [record for record in records if isinstance(record, Document)]
+        selected = self._data.selects(documents)
+        kept = [document if is_selected else None for document, is_selected in zip(documents, selected, strict=True)]
+        if self._data.normalize:
+            for document in kept:
+                if document is not None:
+                    document.text = normalize(document.text)
+        rejected: Counter[str] = Counter()
+        for predicate in self._filters:
+            left = [index for index, document in enumerate(kept) if document is not None]
+            for index, reason in zip(left, self._rejects([documents[index] for index in left], predicate), strict=True):
+                if reason is not None:
+                    rejected[reason] += 1
+                    kept[index] = None
+        size = sum(sys.getsizeof(document.text) + _DOCUMENT_COST for document in kept if document is not None)
+        return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
+
+    def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
+        """Yield the reason why a filter leaves out each document, None for one that it keeps."""
+        if isinstance(predicate, RuleFilter):
+            for drop in predicate(documents, normalized=self._data.normalize):
+                yield None if drop is None else drop.rule
+            return
+        for document in documents:
+            try:
+                is_kept = predicate(document)
+            except Exception as error:
+                error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
+                raise
+            yield None if is_kept else "filter"
+
+    def count(self, filtered: FilteredBlock) -> None:
+        """Count what became of a block that a window takes; ``InputError`` for a bad record where one stops the stream."""
+        for record in filtered.bad:
+            if self._data.on_error == "stop":
+                where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
+                detail = f" ({record.detail})" if record.detail else ""
+                raise InputError(
+                    f"{record.file}, {where}: {record.reason}{detail}; mend it, or count and skip such records with "
+                    "on_error='records'"
+                )
+        self.counts["documents"] += filtered.read
+        self.counts["rejected"] += filtered.rejected.total()
+        self.counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
+        self.counts["bad_records"] += len(filtered.bad)
+
+    def window(self, documents: list[Document | None], key: int | None) -> Window:
+        """Return the tokens of the documents that are kept, shuffled by ``key`` (None: as they are)."""
+        if key is not None:
+            documents = [documents[index] for index in permutation(len(documents), key).tolist()]
+        ids, lengths = self._encode([document for document in documents if document is not None])
+        return Window(ids, np.append(0, np.cumsum(lengths)))
+
+    def _encode(self, documents: list[Document]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the ids of documents, and how many each has; an error names the document's place."""
+        encode, marks = self._data.encoder.encode_flat, self._data.marks
+        try:
+            return encode([document.text for document in documents], **marks)
+        except InputError:
+            for document in documents:
+                try:
+                    encode([document.text], **marks)
+                except InputError as error:
+                    raise InputError(f"{_where(document)}: {error}") from None
+            raise
+
+
+def _where(document: Document) -> str:
+    """Name the place of a document for an error."""
+    at = f"line {document.line}" if document.byte is None else f"byte {document.byte}"
+    return f"{document.file}, {at}"
