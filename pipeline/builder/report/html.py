@@ -206,7 +206,7 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
     edges = [value(k / len(counts)) for k in range(len(counts) + 1)]
     titles = [f"{n:,} from {low:.4g} to {high:.4g}" for n, (low, high) in zip(counts, pairwise(edges), strict=True)]
     limits = [round(200 * min(1.0, max(0.0, share(limit))), 2) for limit in histogram["limits"]]
-    plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.4g}", f"{top:,.6g} and more"])
+    plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.3g}", f"{top:,.6g} and more"])
     return {
         **plot,
         "text": _explained(rule),
