@@ -28,7 +28,7 @@ def compiled(signature: Any) -> Any:
     signatures = signature if isinstance(signature, list) else [signature]
 
     def decorate(function: Any) -> Any:
-        if numba.config.DISABLE_JIT:
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
             return function
         try:
             return _loaded(function, signatures) or _compiled(_with_cache(function), signatures)
