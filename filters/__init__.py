@@ -5,7 +5,7 @@ A measure is a plain function from a `Page` (a document, with its words, lines a
     def exclamation_ratio(page):
         return page.text.count("!") / max(len(page.text), 1)
 
-Its first parameter is named `page`, all others are keywords, and a rule sets them. The first sentence of its docstring begins
+Its first parameter is named `page`, all others are keywords, and a rule sets them. The first paragraph of its docstring begins
 with "Return": ``--list-rules`` shows the rest. A build's histogram ends at 1 where the name of the measure holds ``ratio`` or
 ``score``, whatever the rule is called, else at twice the largest limit. In `measures/`, every public function that returns
 a number is a measure, and no two have the same name.
@@ -118,7 +118,7 @@ def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
 
 
 def summary(function: Callable[..., Any]) -> str:
-    """Return what a measure or cleaner does: the first sentence of its docstring, without markup.
+    """Return what a measure or cleaner does: the first paragraph of its docstring, without markup.
 
     >>> summary(measure_functions()["bullet_line_ratio"])
     'the share of lines that begin with a bullet point or a hyphen'

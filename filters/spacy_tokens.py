@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from filters.unicode_classes import TERMINALS
-from pipeline.errors import ConfigError
+from pipeline.errors import not_installed
 
 PUNCTUATION = TERMINALS.union(
     "!/—”:％１〈&(、━\\【#%「」，】；+^]~“《„';’{|∶´[=-`*．（–？！：$～«〉,><》)?）。…@_.\"}►»"
@@ -55,10 +55,7 @@ def split_tokens(text: str) -> list[str]:
 def tokens_version() -> str:
     """Return the version of spaCy, which decides what the tokens are. Raises ConfigError where it is not installed."""
     if importlib.util.find_spec("spacy") is None:
-        raise ConfigError(
-            'rules with by = "tokens", as in gopher_datatrove, count the tokens of spaCy, which is not installed: '
-            'pip install \'shardwright[datatrove]\', or count by "spaces" or "pieces"'
-        )
+        raise not_installed('a rule with by = "tokens", and not "spaces" or "pieces", as in gopher_datatrove,', "spacy")
     return importlib.metadata.version("spacy")
 
 

@@ -121,9 +121,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise ConfigError(
-            f"pipeline.{name} needs torch, which is not installed: pip install torch. Builds and the commands run without it"
-        ) from error
+        raise errors.not_installed(f"pipeline.{name}", "torch") from error
     return module if name in _ROOMS else getattr(module, name)
 
 

@@ -6,7 +6,10 @@ process to process, so that it is compiled again every time and the cache grows.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -22,17 +25,40 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 def compiled(signature: Any) -> Any:
     """Return a decorator that compiles at import, from the cache if there is one that can be read or written."""
+    signatures = signature if isinstance(signature, list) else [signature]
 
     def decorate(function: Any) -> Any:
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return function
         try:
-            return _load(function, signature) or numba.njit(signature, cache=True, **_OPTIONS)(function)
+            return _loaded(function, signatures) or _compiled(_with_cache(function), signatures)
         except _CACHE_TROUBLE:
-            return numba.njit(signature, **_OPTIONS)(function)
+            return numba.njit(signatures, **_OPTIONS)(function)
 
     return decorate
 
 
-def _load(function: Any, signature: Any) -> Any:
+def _with_cache(function: Any) -> Any:
+    """Return a function of numba, with no version compiled yet, whose cache is valid for the contents of its file.
+
+    By itself, numba compares the size and the time of the file. Both are equal where releases of one size are installed
+    with a fixed time, as images and packages are built to be reproducible.
+    """
+    loop = numba.njit(cache=True, **_OPTIONS)(function)
+    contents = Path(function.__code__.co_filename).read_bytes()
+    with suppress(AttributeError):  # of another release of numba
+        loop._cache._cache_file._source_stamp = hashlib.sha256(contents).hexdigest()
+    return loop
+
+
+def _compiled(loop: Any, signatures: list[Any]) -> Any:
+    for signature in signatures:
+        loop.compile(signature)
+    loop.disable_compile()
+    return loop
+
+
+def _loaded(function: Any, signatures: list[Any]) -> Any:
     """Return a function from the cache; None where it is not there, or where numba keeps its cache in another way.
 
     As numba's dispatchers do, but for one thing: they first load all that numba can compile, and every extension that other
@@ -40,11 +66,11 @@ def _load(function: Any, signature: Any) -> Any:
     """
     try:
         with global_compiler_lock:
-            loop = numba.njit(cache=True, **_OPTIONS)(function)
+            loop = _with_cache(function)
             context = loop.targetctx
             rtsys.initialize(context)
-            for each in signature if isinstance(signature, list) else [signature]:
-                found = loop._cache._load_overload(each, context)
+            for signature in signatures:
+                found = loop._cache._load_overload(signature, context)
                 if found is None:
                     return None
                 context.insert_user_function(found.entry_point, found.fndesc, [found.library])

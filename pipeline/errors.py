@@ -75,6 +75,15 @@ class MissingObjectError(StorageError):
     """A remote object that is not there."""
 
 
+def not_installed(what: str, package: str) -> ConfigError:
+    """Return the error of something that needs a package, with the command that installs it.
+
+    >>> not_installed("--engine ray", "ray")
+    ConfigError('--engine ray needs ray, which is not installed: pip install ray')
+    """
+    return ConfigError(f"{what} needs {package}, which is not installed: pip install {package}")
+
+
 def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known name, else the known names (or, without ``else_known``, nothing).
 

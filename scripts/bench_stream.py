@@ -1,10 +1,9 @@
 """Compare the stream with other loaders on the same tokens: memmap and webdataset, warm, cold and from afar.
 
-    python scripts/bench_stream.py                     speed, workers, start, shuffle: two minutes; writes 1 GB
-    python scripts/bench_stream.py memory              of one stream, of a mix of 20, of train and val
-    python scripts/bench_stream.py cold                from a disk, with 5.5 GB that no cache holds
-    python scripts/bench_stream.py remote              from a server 30 ms away, with 3 GB
-    python scripts/bench_stream.py --against CHECKOUT  the streams of another checkout (git worktree add) and of this one
+    python scripts/bench_stream.py           speed, workers, start, shuffle: two minutes; writes 1 GB
+    python scripts/bench_stream.py memory    of one stream, of a mix of 20, of train and val
+    python scripts/bench_stream.py cold      from a disk, with 5.5 GB that no cache holds
+    python scripts/bench_stream.py remote    from a server 30 ms away, with 3 GB
 
 Ratios are what holds on a shared machine: loaders take turns, round by round, with one thread, and the median round counts.
 Tokens are drawn from a fixed seed; lengths of documents are log-normal, as in web text.
@@ -28,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pipeline
 from scripts.bench import peers
-from scripts.bench.child import ROOT, STREAMS, run_child
+from scripts.bench.child import run_child
 from scripts.bench.cold import cold
 from scripts.bench.data import (
     BATCH,
@@ -50,19 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: {', '.join(DEFAULT)})")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
-    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare the streams with those of a checkout")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each checkout, with --against (default: 5)")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
-    if options.against and options.parts:
-        parser.error("--against takes no parts: it times all streams")
-    if options.against:
-        against(options.against.resolve(), options.directory, options.rounds)
-    else:
-        for part in options.parts or DEFAULT:
-            PARTS[part](options.directory)
+    for part in options.parts or DEFAULT:
+        PARTS[part](options.directory)
     return 0
 
 
@@ -167,29 +159,6 @@ def memory(directory: Path) -> None:
     }
     rows = [(kind, f"{run_child(request)['memory'] / 1e6:,.0f}") for kind, request in kinds.items()]
     table("Memory that the kernel cannot drop, torch included", ("of one process", "MB"), rows)
-
-
-def against(checkout: Path, directory: Path, rounds: int) -> None:
-    """Time the streams of two checkouts in turn, each in a process of its own, on shards that it built itself."""
-    files = text_files(directory, None)
-    rows = []
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
-        data = {checkout: str(Path(folder, "other")), ROOT: str(Path(folder, "this"))}
-        for tree, path in data.items():
-            run_child({"build": files, "data": path}, tree)
-        for name in STREAMS:
-            measured: dict[Path, list[dict[str, Any]]] = {tree: [] for tree in data}
-            for _ in range(rounds):
-                for tree, path in data.items():
-                    measured[tree].append(run_child({"stream": name, "data": path, "seconds": 2.0}, tree))
-            other, this = (
-                [run["batches"] / run["seconds"] * TOKENS_PER_BATCH / 1e6 for run in runs] for runs in measured.values()
-            )
-            firsts = [median([run["first"] for run in runs], 2) for runs in measured.values()]
-            same = len({run["digest"] for runs in measured.values() for run in runs}) == 1
-            rows.append((name, ratio(this, other), median(other), median(this), *firsts, "yes" if same else "no"))
-    heads = ("stream", "times as fast", "its Mtokens/s", "this", "its first batch, s", "this", "the same batches")
-    table(f"This checkout against {checkout}", heads, rows)
 
 
 def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> dict[str, list[float]]:

@@ -15,7 +15,7 @@ def characters(page: Page) -> int:
 
 
 def words(page: Page, *, by: By = "spaces") -> int:
-    """Return the number of words. Counted by pieces, marks are none.
+    """Return the number of words; counted by pieces, marks are none.
 
     >>> words(Page("Well, well - well...")), words(Page("Well, well - well..."), by="pieces")
     (4, 3)

@@ -43,7 +43,7 @@ def terminal_line_ratio(page: Page) -> float:
 
 
 def short_line_ratio(page: Page, *, longest: Count = SHORT_LINE) -> float:
-    """Return the share of lines of at most `longest` characters.
+    """Return the share of lines of at most 30 characters, or of as many as `longest` says.
 
     >>> short_line_ratio(Page("short\\nalso short\\n" + "long " * 20))
     0.6666666666666666

@@ -1,9 +1,11 @@
 """Rules: limits on measures, read from rule files.
 
 ruleset.py       which limits documents violate
-loader.py        rule files (TOML, FineWeb2's YAML) -> rules
-columns.py       rules on fields of the record
-resolve.py       names of measures -> functions, with their parameters
+rule.py          a rule and a cleaner: a line of a rule file, its limits, and the reason that it gives
+loader.py        rule files -> rules
+columns.py       entries on fields of the record -> entries on measures
+fineweb2.py      FineWeb2's YAML -> entries
+resolve.py       names -> functions, and the parameters that they take
 user_modules.py  modules of the user, kept as source text and loaded by hash
 named_files.py   files that rules name, with their hashes
 """

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from filters.rules.loader import Rule
 
 PREFIX = "column:"
 
@@ -39,10 +36,14 @@ def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"measure": "column_in", "values": list(values), "min": 1}
 
 
-def column_kind(rule: Rule) -> str:
-    """Return the type of field that a rule on a column reads."""
-    values = rule.parameters.get("values", [0])
-    return "str" if isinstance(values[0], str) else "float"
+def column_field(parameters: Mapping[str, Any]) -> str:
+    """Return the field that a rule with these parameters reads, as ``name:type``.
+
+    >>> column_field({"column": "language", "values": ["en"]}), column_field({"column": "score"})
+    ('language:str', 'score:float')
+    """
+    kind = "str" if isinstance(parameters.get("values", [0])[0], str) else "float"
+    return f"{parameters['column']}:{kind}"
 
 
 def _listed(values: object) -> list[Any]:

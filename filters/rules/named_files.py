@@ -30,6 +30,11 @@ class NamedFile:
             raise ConfigError(f"{path}: it changed while it was read; run the build once nothing writes to it")
         return cls(str(Path(path).absolute()), after.st_size, after.st_mtime_ns, digest)
 
+    @property
+    def name(self) -> str:
+        """The name without the folder."""
+        return Path(self.path).name
+
     def checked(self) -> Path:
         """Return the path. Raises ``BuildError``, naming both hashes, where the file holds something else by now."""
         try:

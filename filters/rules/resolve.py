@@ -1,17 +1,16 @@
-"""Names in rule files -> functions, with their parameters bound; and both as plain JSON for the recipe."""
+"""Names in rule files -> functions; and what parameters the functions take, among them files."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filters.rules.named_files import NamedFile, hash_file
+from filters.rules.named_files import NamedFile
 from filters.rules.user_modules import UserModule
 from pipeline.errors import ConfigError, did_you_mean
 
@@ -37,13 +36,10 @@ def find_function(
     return function
 
 
-def bind(
-    function: Callable[..., Any], name: str, parameters: Mapping[str, Any], files: Mapping[str, NamedFile]
-) -> Callable[..., Any]:
-    """Return `function` with its parameters filled in, and those that are files, as they were when they were named.
-
-    Raises ConfigError for a parameter that the function does not have, or whose value does not fit its annotation.
-    """
+def check_parameters(
+    function: Callable[..., Any], name: str, parameters: Mapping[str, Any], files: Collection[str]
+) -> None:
+    """Raise ConfigError for parameters that do not fit the function of the rule `name`; `files` are further ones."""
     _, *accepted = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in accepted]
     for key in [*parameters, *files]:
@@ -60,8 +56,6 @@ def bind(
     missing = [p.name for p in accepted if p.default is p.empty and p.name not in {*parameters, *files}]
     if missing:
         raise ConfigError(f"rule {name!r} needs {', '.join(missing)}")
-    values = {**parameters, **{key: file.checked() for key, file in files.items()}}
-    return functools.partial(function, **values) if values else function
 
 
 def _misfit(value: object, hint: Any) -> str:
@@ -103,23 +97,8 @@ def _path_parameters(function: Callable[..., Any]) -> set[str]:
     return {name for name, hint in hints.items() if hint is Path or Path in typing.get_args(hint)} - {"return"}
 
 
-def full_name(function: Callable[..., Any], name: str, module: UserModule | None) -> str:
-    """Return where a function is defined; of a user's module also a hash, so that editing it changes the recipe."""
-    if module is None:
-        return f"{function.__module__}.{function.__name__}"
-    return f"{name}@{module.sha256[:16]}" if module.sha256 else name
-
-
-def describe_parameters(
-    parameters: Mapping[str, Any], files: Mapping[str, NamedFile], function: Callable[..., Any]
-) -> dict[str, Any]:
-    """Return parameters as JSON: files by name and hash, those that the function reads by default too."""
-    paths = _path_parameters(function)
-    defaults = {p.name: p.default for p in inspect.signature(function).parameters.values() if p.name in paths}
-    described = {key: _describe_file(path, hash_file(path)) for key, path in defaults.items() if isinstance(path, Path)}
-    given = {key: _describe_file(Path(file.path), file.sha256) for key, file in files.items()}
-    return dict(sorted({**described, **parameters, **given}.items()))
-
-
-def _describe_file(path: Path, sha256: str) -> dict[str, str]:
-    return {"file": path.name, "sha256": sha256}
+def default_files(function: Callable[..., Any]) -> dict[str, NamedFile]:
+    """Return the files that a function reads where its parameters do not name others."""
+    defaults = {p.name: p.default for p in inspect.signature(function).parameters.values()}
+    paths = {key: defaults[key] for key in _path_parameters(function)}
+    return {key: NamedFile.read(path) for key, path in paths.items() if isinstance(path, Path)}

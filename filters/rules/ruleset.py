@@ -32,9 +32,8 @@ Of several rule sets the later one wins, limit by limit. Rules are judged in ord
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,11 +44,9 @@ from filters.compiled import SCANNED
 from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
-from filters.rules.columns import column_kind
-from filters.rules.loader import NO_RULES, Cleaner, Rule, Violation, read_rules
-from filters.rules.named_files import NamedFile
-from filters.rules.resolve import describe_parameters, full_name
-from filters.rules.user_modules import UserModule
+from filters.rules.columns import column_field
+from filters.rules.loader import NO_RULES, read_rules
+from filters.rules.rule import Cleaner, Rule, Violation
 from filters.spacy_tokens import tokens_version
 from filters.text_view import DEFINITION, By, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean
@@ -108,9 +105,7 @@ class RuleSet:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of records that rules read, as ``name:type``; measures find them in `context["metadata"]`."""
-        return tuple(
-            f"{rule.parameters['column']}:{column_kind(rule)}" for rule in self.rules if "column" in rule.parameters
-        )
+        return tuple(column_field(rule.parameters) for rule in self.rules if "column" in rule.parameters)
 
     def prepare(self) -> None:
         """Load compiled code and models now: call it once in the parent before worker processes are forked.
@@ -259,13 +254,15 @@ class RuleSet:
 
     def to_json(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON, from which `from_json` makes them again in any process or directory."""
-        return {"rules": [_entry(rule) for rule in self.rules], "cleaners": [_entry(each) for each in self.cleaners]}
+        return {
+            "rules": [each.to_json() for each in self.rules],
+            "cleaners": [each.to_json() for each in self.cleaners],
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RuleSet:
         """Make rules of what `to_json` returned. Raises BuildError for a file that changed since."""
-        rules, cleaners = ([_arguments(entry) for entry in value[name]] for name in ("rules", "cleaners"))
-        return cls([Rule(**each) for each in rules], [Cleaner(**each) for each in cleaners])
+        return cls(map(Rule.from_json, value["rules"]), map(Cleaner.from_json, value["cleaners"]))
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON: two sets with equal descriptions make equal decisions."""
@@ -273,43 +270,9 @@ class RuleSet:
         return {
             "definition": DEFINITION,
             **({"tokens": f"spacy {tokens_version()}"} if counts_tokens else {}),
-            "rules": [
-                {
-                    "name": rule.name,
-                    "rule_set": rule.rule_set,
-                    "measure": full_name(function, rule.measure, rule.module),
-                    "min": None if rule.min == -math.inf else rule.min,
-                    "max": None if rule.max == math.inf else rule.max,
-                    "parameters": describe_parameters(rule.parameters, rule.files, function),
-                    **({"language": rule.language} if rule.language else {}),
-                    **({"script": rule.script} if rule.script else {}),
-                }
-                for rule in self.rules
-                for function in [rule.function]
-            ],
-            "cut": [
-                {
-                    "name": cleaner.name,
-                    "rule_set": cleaner.rule_set,
-                    "cleaner": full_name(function, cleaner.name, cleaner.module),
-                    "parameters": describe_parameters(cleaner.parameters, cleaner.files, function),
-                }
-                for cleaner in self.cleaners
-                for function in [cleaner.function]
-            ],
+            "rules": [rule.describe() for rule in self.rules],
+            "cut": [cleaner.describe() for cleaner in self.cleaners],
         }
-
-
-def _entry(item: Rule | Cleaner) -> dict[str, Any]:
-    """Return a rule or cleaner as plain JSON, without the limits that it has not."""
-    return {name: value for name, value in asdict(item).items() if value not in (None, -math.inf, math.inf)}
-
-
-def _arguments(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a rule or cleaner is made from."""
-    files = {key: NamedFile(**file) for key, file in entry["files"].items()}
-    module = {"module": UserModule(**entry["module"])} if "module" in entry else {}
-    return {**entry, "files": files, **module}
 
 
 class Measured(NamedTuple):

@@ -100,7 +100,7 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     if options.tokens:
         for token in tokens.tolist():
             console.print(f"{token:>14}  {tokenizer.decode([token])!r}", markup=False)
-    console.print(tokenizer.decode(tokens.tolist()), markup=False)
+    console.print(f"\n{tokenizer.decode(tokens.tolist())}", markup=False)
 
 
 def dataset_tokenizer(folder: Folder, manifest: Manifest) -> Tokenizer:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import filters
-from filters.rules.ruleset import Rule, RuleSet, load_rules
+from filters.rules.rule import limits_said
+from filters.rules.ruleset import RuleSet, load_rules
 
 WIDTH = 118
 
@@ -29,7 +30,7 @@ class ListRules(argparse.Action):
 def rule_list() -> str:
     """Return every bundled rule set, every measure and every cleaner, with a line for each.
 
-    >>> "50 to 100000" in rule_list()
+    >>> "50 to 100,000" in rule_list()
     True
     """
     lines = ["Rule sets: --rules NAME, or several joined by commas", ""]
@@ -55,21 +56,9 @@ def _comment(path: Path) -> list[str]:
 
 
 def _rules(rules: RuleSet) -> list[str]:
-    return [f"  {rule.name:<34}{limits_of(rule)}" for rule in rules.rules] + [
+    return [f"  {rule.name:<34}{limits_said(rule.min, rule.max)}" for rule in rules.rules] + [
         f"  {cleaner.name:<34}cleaner" for cleaner in rules.cleaners
     ]
-
-
-def limits_of(rule: Rule) -> str:
-    """Return the values that a rule keeps.
-
-    >>> limits_of(Rule("words", "words", "own", min=50)), limits_of(Rule("words", "words", "own", min=50, max=99))
-    ('at least 50', '50 to 99')
-    """
-    low, high = f"{rule.min:.15g}", f"{rule.max:.15g}"
-    if rule.min == float("-inf"):
-        return "any" if rule.max == float("inf") else f"at most {high}"
-    return f"at least {low}" if rule.max == float("inf") else f"{low} to {high}"
 
 
 def _functions(functions: dict[str, Callable[..., Any]]) -> list[str]:

@@ -13,7 +13,8 @@ from itertools import chain, islice
 from filters.language.language import LanguageIdentifier, contexts, parse_languages
 from filters.rules.loader import user_module
 from filters.rules.named_files import NamedFile
-from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
+from filters.rules.rule import Rule, Violation, limits_said
+from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.chain import Chain, Judged
@@ -27,7 +28,7 @@ from pipeline.text.readers.reader import Document, InputFile, find_inputs
 
 from .command import Command, Parser
 from .records import BadRecords
-from .rule_list import ListRules, limits_of, measure_names
+from .rule_list import ListRules, measure_names
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
@@ -184,7 +185,7 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
     rows = [(EMPTY.rule, "before rules", emptied, emptied)] if emptied else []
     for rule in rules.rules:
         failing = [values for values in measured if rule.name in values and rule.judge(values[rule.name])]
-        rows.append((rule.name, limits_of(rule), first[rule.name], len(failing)))
+        rows.append((rule.name, limits_said(rule.min, rule.max), first[rule.name], len(failing)))
     width = max([len(name) for name, *_ in rows], default=4)
     print(f"{len(samples):,} documents: {kept:,} kept ({kept / len(samples):.1%}), {len(samples) - kept:,} dropped\n")
     print(f"{'rule':{width}}  {'limits':>16}  {'drops':>7}  {'':>6}  {'fails':>7}")
@@ -233,7 +234,10 @@ def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> s
     step = (high - low) / BARS or 1.0
     counts = Counter(min(int((value - low) / step), BARS - 1) for value in ordered)
     tallest = max(counts.values())
-    lines = [f"{name} of {len(ordered):,} documents" + (f", kept: {limits_of(rule)}" if inside and rule else "")]
+    lines = [
+        f"{name} of {len(ordered):,} documents"
+        + (f", kept: {limits_said(rule.min, rule.max)}" if inside and rule else "")
+    ]
     for bar in range(BARS if ordered[-1] > low else 1):
         start, end = low + bar * step, low + (bar + 1) * step
         last = bar == BARS - 1

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ..errors import ConfigError, MissingObjectError, StorageError
+from ..errors import ConfigError, MissingObjectError, StorageError, not_installed
 from .access import Access, Doubtful, ObjectInfo, Transient, version_of
 from .http import server_of
 from .ranges import too_short
@@ -39,8 +39,7 @@ def file_system(url: str, access: Access) -> Any:
             scheme, **{**(_s3_defaults(access) if scheme in ("s3", "s3a") else {}), **access.options}
         )
     except ImportError as error:
-        package = SCHEMES[scheme] or "fsspec"
-        raise ConfigError(f"{url}: {scheme}:// needs {package}, which is not here: pip install {package}") from error
+        raise not_installed(f"{url}: {scheme}://", SCHEMES[scheme] or "fsspec") from error
 
 
 def _s3_defaults(access: Access) -> dict[str, Any]:

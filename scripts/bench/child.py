@@ -1,12 +1,12 @@
-"""Read batches in a process of its own, by the library that comes first in PYTHONPATH; print one JSON object.
+"""Read batches in a process of its own, and print what that took as one JSON object.
 
-    python scripts/bench/child.py '{"stream": "packed", "data": DIRECTORY_OR_URL, "seconds": 10}'
+    python scripts/bench/child.py '{"data": DIRECTORY_OR_URL, "seconds": 10}'
 
 Keys of the request (all but ``data`` may be left out):
 
     data       a dataset; a list of datasets, which are mixed; with ``tokenizer``, files of text
-    stream     a name of `STREAMS`, or webdataset (default: packed)
     tokenizer  of raw text
+    peer       whether webdataset reads
     val        the share of a split, of which both halves are read in turn
     index      the sequence index to resume at
     warm       seconds of batches that are not measured
@@ -14,12 +14,10 @@ Keys of the request (all but ``data`` may be left out):
     busy       whether a Python thread is always busy beside
     counts     url of a server whose counts are read
     began      when the parent started this process, by ``time.monotonic``
-    build      files of text from which a dataset is built at ``data`` instead
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -27,32 +25,20 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SEQ_LEN, BATCH, DIGESTED = 2048, 32, 8
-STREAMS: dict[str, Callable[[Any], Any]] = {
-    "packed": lambda shuffled: shuffled.pack(SEQ_LEN).batch(BATCH),
-    "stored width": lambda shuffled: shuffled.pack(SEQ_LEN).batch(BATCH, dtype="stored"),
-    "boundaries": lambda shuffled: shuffled.pack(SEQ_LEN, boundaries=True).batch(BATCH),
-    "documents": lambda shuffled: shuffled.documents(max_length=512, bucket=64).batch(BATCH),
-    "best fit": lambda shuffled: shuffled.pack(SEQ_LEN, best_fit=True).batch(BATCH),
-}
+SEQ_LEN, BATCH = 2048, 32
 
 
-def run_child(request: dict[str, Any], tree: Path = ROOT, **variables: str) -> dict[str, Any]:
-    """Return what a process measures that reads by the library of a checkout. Raises ``RuntimeError`` with its error."""
+def run_child(request: dict[str, Any], **variables: str) -> dict[str, Any]:
+    """Return what a new process measures. Raises ``RuntimeError`` with its error."""
     argument = json.dumps({**request, "began": time.monotonic()})
-    done = subprocess.run(
-        [sys.executable, __file__, argument],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tree), **variables},
-        cwd=tree,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    done = subprocess.run([sys.executable, __file__, argument], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(done.stderr[-500:])
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -61,19 +47,16 @@ def run_child(request: dict[str, Any], tree: Path = ROOT, **variables: str) -> d
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """Return what was measured."""
-    if "build" in request:
-        import pipeline
-
-        pipeline.build(request["build"], request["data"], tokenizer="bytes", rules=(), val_fraction=0, workers=1)
-        return {}
     began = time.monotonic()
     import torch
     import torch.utils.data
 
+    from scripts.bench.process import memory
+
     torch.set_num_threads(1)
     imported, imported_cpu = time.monotonic(), time.process_time()
     batches = loader(request)
-    first = next(batches)
+    next(batches)
     now = time.monotonic()
     answer: dict[str, Any] = {"first": now - imported, "first_cpu": time.process_time() - imported_cpu}
     answer["start"] = now - request.get("began", began) - (imported - began)
@@ -81,19 +64,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         answer["before_first"] = counts(request["counts"])
     if "seconds" not in request:
         return answer
-    if hasattr(first, "keys"):
-        digest = hashlib.sha256()
-        for batch in [first, *islice(batches, DIGESTED - 1)]:
-            digest.update(batch["input_ids"].numpy().tobytes())
-        answer["digest"] = digest.hexdigest()
     if request.get("busy"):
         threading.Thread(target=spin, daemon=True).start()
     for _ in timed(batches, request.get("warm", 1.0)):
         pass
     if "counts" in request:
         counts(request["counts"])
-    from scripts.bench.process import memory
-
     began, count, most = time.perf_counter(), 0, memory()
     for number in timed(batches, request["seconds"]):
         count = number
@@ -107,8 +83,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def loader(request: dict[str, Any]) -> Iterator[Any]:
     """Return the batches that a request asks for."""
-    name, data = request.get("stream", "packed"), request["data"]
-    if name == "webdataset":
+    data = request["data"]
+    if request.get("peer"):
         from scripts.bench import peers
 
         return peers.webdataset(data)
@@ -122,12 +98,16 @@ def loader(request: dict[str, Any]) -> Iterator[Any]:
     else:
         source = pipeline.ShardDataset(data, cache_dir=None)
     if "val" in request:
-        halves = [STREAMS[name](half.shuffle(seed=0)) for half in source.split(val=request["val"])]
+        halves = [packed(half) for half in source.split(val=request["val"])]
         return chain.from_iterable(zip(*halves, strict=False))
-    stream = STREAMS[name](source.shuffle(seed=0))
+    stream = packed(source)
     if "index" in request:
         stream.load_state_dict({**stream.state_dict(), "sequence_index": request["index"]})
     return iter(stream)
+
+
+def packed(source: Any) -> Any:
+    return source.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
 
 
 def timed(batches: Iterator[Any], seconds: float) -> Iterator[int]:
@@ -153,6 +133,4 @@ def counts(url: str) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    # The library of another checkout may come first in PYTHONPATH; the benches are always those beside this file.
-    sys.path.append(str(ROOT))
     print(json.dumps(main(json.loads(sys.argv[1]))))

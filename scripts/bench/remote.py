@@ -34,7 +34,7 @@ def remote(directory: Path) -> None:
         rows = [
             row("one document a member", url),
             row("the same, resumed in mid-epoch", url, index=1_500_000),
-            row("webdataset", url, stream="webdataset"),
+            row("webdataset", url, peer=True),
         ]
     with serving(groups) as url:
         rows.append(row("members of 65,536 tokens", url))

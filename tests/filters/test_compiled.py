@@ -100,3 +100,17 @@ def test_compiled_code_works_where_its_cache_cannot_be_written(tmp_path: Path) -
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "64", done.stderr
+
+
+def test_a_loop_is_compiled_again_where_its_file_has_other_contents_of_one_size_and_time(tmp_path: Path) -> None:
+    path, environment = tmp_path / "loops.py", {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    source = (
+        "from pipeline.compiling import compiled\n@compiled('int64()')\ndef number():\n    return {}\nprint(number())\n"
+    )
+    for number in (1, 1, 2):
+        path.write_text(source.format(number))
+        os.utime(path, (1, 1))
+        command = [sys.executable, "-B", "-c", "import loops"]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout == f"{number}\n", done.stderr
+    assert len(list(tmp_path.glob("__pycache__/*.nbc"))) == 1

@@ -84,4 +84,4 @@ except pipeline.ConfigError as error:
 assert pipeline.Manifest and pipeline.build
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stderr.startswith(f"pipeline.{name} needs torch, which is not installed: pip install torch.")
+    assert done.stderr.startswith(f"pipeline.{name} needs torch, which is not installed: pip install torch")

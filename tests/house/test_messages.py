@@ -132,7 +132,7 @@ def test_list_rules_names_sets_limits_measures_and_cleaners(command: str, capsys
         run_command(command, ["--list-rules"])
     assert not end.value.code
     out = capsys.readouterr().out
-    for line in ("gopher_datatrove", "50 to 100000", "the share of lines that begin with a bullet", "html_remnants"):
+    for line in ("gopher_datatrove", "50 to 100,000", "the share of lines that begin with a bullet", "html_remnants"):
         assert line in out
     with pytest.raises(SystemExit):
         run_command(command, ["--help"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.rules.loader import Rule
+from filters.rules.rule import Rule
 
 from .types import Histogram
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.rules.loader import Rule
+from filters.rules.rule import Rule
 
 from ...text.document import Document, made_id
 from ...text.judging import Drop
@@ -37,23 +37,27 @@ class Margins(dict[str, dict[str, list[Margin]]]):
         if not rules:
             return
         values, holds = measured
-        keys = np.array(sample_keys([document.text for document in documents], 0), np.uint64)
         columns = {rule.name: column for column, rule in enumerate(rules)}
         broken = np.array([-1 if each is None else columns[each.rule] for each in drops])
         low, high = (np.array([getattr(rule, end) for rule in rules], float) for end in ("min", "max"))
         with np.errstate(invalid="ignore"):
             distances = np.minimum(np.abs(values - low), np.abs(high - values))
         distances[~(holds & np.isfinite(distances))] = np.inf
+        near: list[tuple[list[Margin], int, NDArray[np.int64]]] = []
         for rule, column in columns.items():
             for side, outcome in (("kept", -1), ("dropped", column)):
                 chosen = self.setdefault(rule, {}).setdefault(side, [])
                 farthest = chosen[-1]["distance"] if len(chosen) == _TEXTS else np.finfo(float).max
-                near = np.flatnonzero((broken == outcome) & (distances[:, column] <= farthest))
-                near = near[np.lexsort((keys[near], distances[near, column]))]
-                _, first = np.unique(keys[near], return_index=True)  # of each text
-                nearest = near[np.sort(first)[:_TEXTS]].tolist()
-                more = [(documents[k], values[k, column], distances[k, column], keys[k]) for k in nearest]
-                _keep_nearest(chosen, list(starmap(_margin, more)))
+                near.append((chosen, column, np.flatnonzero((broken == outcome) & (distances[:, column] <= farthest))))
+        hashed = np.unique(np.concatenate([rows for _, _, rows in near]))  # most texts are near to no limit
+        keys = np.zeros(len(documents), np.uint64)
+        keys[hashed] = sample_keys([documents[row].text for row in hashed.tolist()], 0)
+        for chosen, column, rows in near:
+            rows = rows[np.lexsort((keys[rows], distances[rows, column]))]
+            _, first = np.unique(keys[rows], return_index=True)  # of each text
+            nearest = rows[np.sort(first)[:_TEXTS]].tolist()
+            more = [(documents[k], values[k, column], distances[k, column], keys[k]) for k in nearest]
+            _keep_nearest(chosen, list(starmap(_margin, more)))
 
     def merge(self, other: Mapping[str, Mapping[str, list[Margin]]]) -> None:
         """Add the margins of another partition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from multiprocessing import get_all_start_methods
 
-from ...errors import ConfigError, did_you_mean
+from ...errors import ConfigError, did_you_mean, not_installed
 from .base import Engine, Prepare
 from .local import ProcessEngine, SerialEngine, default_start_method
 from .ray import RayEngine
@@ -45,7 +45,7 @@ def check_engine(
     if engine not in ENGINES:
         raise ConfigError(f"no engine {engine!r}{did_you_mean(str(engine), ENGINES)}")
     if engine == "ray" and find_spec("ray") is None:
-        raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'")
+        raise not_installed("--engine ray", "ray")
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
         raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}")
     methods = get_all_start_methods()

@@ -57,16 +57,18 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
     for name, split in manifest.splits.items():
         mean = split.tokens / max(1, split.documents)
         splits.add_row(name, *(f"{n:,.0f}" for n in (split.documents, split.tokens, mean, len(split.shards))))
-    page.print(*([table, ""] if rows else []), splits, "", sep="\n")
+    page.print(*([table, ""] if rows else []), splits, sep="\n")
     records = max(1, counts.read + sum(counts.bad.values()))
-    for reason, number in descending(counts.bad):
-        page.print(f"{number:,}  {number / records:.1%}  unreadable: {reason}", markup=False)
-    for kind in ("lines", "paragraphs"):
-        if cut := counts.repeats.get(kind):
-            page.print(f"{cut:,}  cut: {kind} that occur earlier")
+    more = [f"{n:,}  {n / records:.1%}  unreadable: {reason}" for reason, n in descending(counts.bad)]
+    more += [
+        f"{n:,}  cut: {kind} that occur earlier" for kind in ("lines", "paragraphs") if (n := counts.repeats.get(kind))
+    ]
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_said(counts.damaged)}; report.html names them"] if counts.damaged else []
-    for warning in (*warnings, *counts.notes):
+    warnings += counts.notes
+    if more or warnings:
+        page.print("", *more, sep="\n", markup=False)
+    for warning in warnings:
         page.print(f"warning: {warning}", style="red", markup=False, soft_wrap=True)
 
 
@@ -75,7 +77,7 @@ def print_table(manifest: Manifest, rows: Sequence[Row], seconds: Mapping[str, f
     counts, total = manifest.counts, max(1e-9, seconds["total"])
     page = make_page(stderr=True)
     print_counts(page, manifest, rows)
-    page.print(f"{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile")
+    page.print(f"\n{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile")
     page.print(f"{counts['read'] / total:,.0f} documents/s, {counts['characters'] / 1e6 / total:.1f} M characters/s")
 
 

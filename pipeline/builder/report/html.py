@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filters import measure_functions, summary
+from filters.rules.rule import limits_said
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
@@ -205,24 +206,18 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
     edges = [value(k / len(counts)) for k in range(len(counts) + 1)]
     titles = [f"{n:,} from {low:.4g} to {high:.4g}" for n, (low, high) in zip(counts, pairwise(edges), strict=True)]
     limits = [round(200 * min(1.0, max(0.0, share(limit))), 2) for limit in histogram["limits"]]
-    plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.4g}", f"{top:,.6g} and more"])
-    return {**plot, "text": _explained(rule), "kept": _kept(rule)}
+    plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.3g}", f"{top:,.6g} and more"])
+    return {
+        **plot,
+        "text": _explained(rule),
+        "kept": f"kept: {limits_said(rule.get('min'), rule.get('max'))}" if rule else "",
+    }
 
 
 def _explained(rule: Mapping[str, Any]) -> str:
     """Return what a rule of a recipe measures; '' for a measure that this release does not have."""
     function = measure_functions().get(str(rule.get("measure", "")).rpartition(".")[2])
     return "" if function is None else summary(function)
-
-
-def _kept(rule: Mapping[str, Any]) -> str:
-    """Return the values that a rule of a recipe keeps."""
-    low, high = rule.get("min"), rule.get("max")
-    if low is None and high is None:
-        return ""
-    if low is None or high is None:
-        return f"kept: at most {high:,.15g}" if low is None else f"kept: at least {low:,.15g}"
-    return f"kept: {low:,.15g} to {high:,.15g}"
 
 
 def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, object]:

@@ -22,7 +22,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.rules.loader import Rule, Violation
+from filters.rules.rule import Rule, Violation
 from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
