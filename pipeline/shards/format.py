@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,25 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
     ('uint16', 'uint32')
     """
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
+
+
+def wrong_key(keys: Sequence[str]) -> str | None:
+    """Say what is wrong with the first of a shard's keys that is no key, or does not follow the one before; None if none is.
+
+    >>> wrong_key(["a", "b"]), wrong_key(["a", "a"])
+    (None, "keys must ascend, but 'a' follows 'a'")
+    """
+    before = ""
+    for key in keys:
+        plain = isinstance(key, str) and key.isascii() and "." not in key and "/" not in key
+        if not plain or not 0 < len(key) <= MAX_KEY or key.startswith("__"):
+            return (
+                f"key {key!r} must be 1 to {MAX_KEY} ASCII characters without dots or slashes, not starting with '__'"
+            )
+        if key <= before:
+            return f"keys must ascend, but {key!r} follows {before!r}"
+        before = key
+    return None
 
 
 def padding(size: int) -> int:

@@ -54,13 +54,14 @@ class Member(NamedTuple):
         return self.kind in _REGULAR
 
 
-class TarDamage(NamedTuple):
+class TarDamage(Exception):
     """What ended a walk: at byte ``offset``, in or after ``member``, why, and whether the file is cut short."""
 
-    member: str
-    offset: int
-    reason: str
-    cut: bool
+    def __init__(self, member: str, offset: int, reason: str, *, cut: bool = False) -> None:
+        super().__init__(reason)
+        self.member = member
+        self.offset = offset
+        self.cut = cut
 
 
 @contextmanager
@@ -111,43 +112,24 @@ def scan_tar(path: str | Path) -> list[Member]:
 
 def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
     """Yield the members of a tar that is mapped, or otherwise read by slices; raise as `scan_tar` does at the first damage."""
-    for item in walk(data):
-        if isinstance(item, TarDamage):
-            place = f"member {item.member!r}" if item.member else "the first header"
-            kind = TruncatedShardError if item.cut else CorruptShardError
-            raise kind(f"{path}: {place}, byte {item.offset}: {item.reason}; {CURE}")
-        yield item
-
-
-def walk(data: Sliceable, start: int = 0) -> Iterator[Member | TarDamage]:
-    """Yield members from byte ``start``; end silently after a sound end of archive, else with one `TarDamage`."""
-    size, position, last = len(data), start, ""
-    fixed: dict[str, str] = {}  # PAX records for all members that follow
     try:
-        while True:
-            position, member = _next_member(data, position, size, last, fixed)
-            if member is None:
-                return
-            last = member.name
-            yield member
-    except _DamagedTar as error:
-        yield error.damage
+        yield from walk(data)
+    except TarDamage as damage:
+        place = f"member {damage.member!r}" if damage.member else "the first header"
+        kind = TruncatedShardError if damage.cut else CorruptShardError
+        raise kind(f"{path}: {place}, byte {damage.offset}: {damage}; {CURE}") from None
 
 
-def find_header(data: mmap.mmap | bytes, start: int) -> int | None:
-    """Return the offset of the first sound ustar header at or after byte ``start``, or None."""
-    at = data.find(b"ustar", start)
-    while at >= 0:
-        offset = at - 257
-        if offset >= start and offset % BLOCK == 0 and _sound_header(data[offset : offset + BLOCK]) is not None:
-            return offset
-        at = data.find(b"ustar", at + 1)
-    return None
-
-
-class _DamagedTar(Exception):
-    def __init__(self, member: str, offset: int, reason: str, *, cut: bool = False) -> None:
-        self.damage = TarDamage(member, offset, reason, cut)
+def walk(data: Sliceable) -> Iterator[Member]:
+    """Yield the members of a tar; raise `TarDamage` unless its archive ends soundly."""
+    size, position, last = len(data), 0, ""
+    fixed: dict[str, str] = {}  # PAX records for all members that follow
+    while True:
+        position, member = _next_member(data, position, size, last, fixed)
+        if member is None:
+            return
+        last = member.name
+        yield member
 
 
 def _next_member(
@@ -163,7 +145,7 @@ def _next_member(
             raise _cut(position, size, last, bool(records) or long_name is not None)
         if block == _ZERO:
             if offset != position:
-                raise _DamagedTar(last, position, "a zeroed block where a member's header belongs")
+                raise TarDamage(last, position, "a zeroed block where a member's header belongs")
             _check_end(data, position, size, last)
             return position, None
         header = _parse_header(block, position, last)
@@ -178,41 +160,35 @@ def _next_member(
         position += BLOCK + length + -length % BLOCK
     records = {**fixed, **records}
     if kind == b"S" or any(key.startswith("GNU.sparse") for key in records):
-        raise _DamagedTar(name, position, "a sparse member, whose bytes are not stored as they are read")
+        raise TarDamage(name, position, "a sparse member, whose bytes are not stored as they are read")
     name = records.get("path", long_name if long_name is not None else name)
     if "size" in records:
         if not records["size"].isdecimal():
-            raise _DamagedTar(name, position, f"a PAX size of {records['size']!r}")
+            raise TarDamage(name, position, f"a PAX size of {records['size']!r}")
         length = int(records["size"])
     if kind in _EMPTY:
         length = 0
     start = position + BLOCK
     end = start + length + -length % BLOCK
     if end > size:
-        raise _DamagedTar(name, size, f"the file ends inside the payload, {end - size} bytes early", cut=True)
+        raise TarDamage(name, size, f"the file ends inside the payload, {end - size} bytes early", cut=True)
     return end, Member(name, offset, start, length, kind)
 
 
 def _parse_header(block: bytes, position: int, last: str) -> tarfile.TarInfo:
-    """Return what one header block states, whose checksum holds."""
+    """Return what one header block states, whose checksum holds and whose numbers are numbers."""
     for magic, kind in _COMPRESSED.items():
         if position == 0 and block.startswith(magic):
-            raise _DamagedTar("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
-    header = _sound_header(block)
-    if header is None:
-        raise _DamagedTar(
-            last, position, "the header that follows is damaged" if position else "not a tar: no header here"
-        )
-    return header
-
-
-def _sound_header(block: bytes) -> tarfile.TarInfo | None:
-    """Return what a header block states; None for a wrong checksum, or numbers that are none."""
+            raise TarDamage("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
+    header: tarfile.TarInfo | None
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
-        return None
-    return header if header.size >= 0 else None
+        header = None
+    if header is None or header.size < 0:
+        reason = "the header that follows is damaged" if position else "not a tar: no header here"
+        raise TarDamage(last, position, reason)
+    return header
 
 
 def _text(raw: bytes) -> str:
@@ -221,9 +197,9 @@ def _text(raw: bytes) -> str:
 
 def _meta(data: Sliceable, start: int, length: int, size: int, name: str) -> bytes:
     if length > MAX_META:
-        raise _DamagedTar(name, start - BLOCK, f"a long name or PAX header of {length} bytes, more than {MAX_META}")
+        raise TarDamage(name, start - BLOCK, f"a long name or PAX header of {length} bytes, more than {MAX_META}")
     if start + length > size:
-        raise _DamagedTar(name, size, "the file ends inside a long name or PAX header", cut=True)
+        raise TarDamage(name, size, "the file ends inside a long name or PAX header", cut=True)
     return data[start : start + length]
 
 
@@ -235,17 +211,17 @@ def _pax_records(payload: bytes, position: int, name: str) -> dict[str, str]:
         length = int(digits) if digits.isdigit() else 0
         record = payload[at + len(digits) + 1 : at + length]
         if length <= len(digits) + 1 or at + length > len(payload) or record[-1:] != b"\n" or b"=" not in record:
-            raise _DamagedTar(name, position, f"a PAX header with the malformed record {payload[at : at + 40]!r}")
+            raise TarDamage(name, position, f"a PAX header with the malformed record {payload[at : at + 40]!r}")
         key, value = record[:-1].split(b"=", 1)
         records[_text(key)] = _text(value)
         at += length
     return records
 
 
-def _cut(position: int, size: int, last: str, in_meta: bool) -> _DamagedTar:
+def _cut(position: int, size: int, last: str, in_meta: bool) -> TarDamage:
     if position < size or in_meta:
-        return _DamagedTar(last, size, "the file ends inside the header that follows", cut=True)
-    return _DamagedTar(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)
+        return TarDamage(last, size, "the file ends inside the header that follows", cut=True)
+    return TarDamage(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)
 
 
 def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
@@ -260,8 +236,8 @@ def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
                 if at - position < 2 * BLOCK
                 else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members behind it"
             )
-            raise _DamagedTar(last, position if at - position < 2 * BLOCK else at, reason)
+            raise TarDamage(last, position if at - position < 2 * BLOCK else at, reason)
     if size - position < 2 * BLOCK:
-        raise _DamagedTar(last, size, "the file ends inside its two end-of-archive blocks", cut=True)
+        raise TarDamage(last, size, "the file ends inside its two end-of-archive blocks", cut=True)
     if size % BLOCK:
-        raise _DamagedTar(last, size, f"{size} bytes, no multiple of {BLOCK}: the file was cut or extended", cut=True)
+        raise TarDamage(last, size, f"{size} bytes, no multiple of {BLOCK}: the file was cut or extended", cut=True)

@@ -23,7 +23,6 @@ from .format import (
     HEADERS,
     KEY_COLUMN,
     LENGTHS_NAME,
-    MAX_KEY,
     NPY_HEADER,
     STARTS_NAME,
     TABLE_NAME,
@@ -33,6 +32,7 @@ from .format import (
     member_header,
     npy_header,
     padding,
+    wrong_key,
 )
 from .manifest import ShardInfo
 
@@ -267,12 +267,5 @@ def _check(
     for name, column in [("keys", keys), *columns.items()]:
         if len(column) != len(sizes):
             raise ConfigError(f"column {name!r} has {len(column)} values for {len(sizes)} documents")
-    before = ""
-    for key in keys:
-        if not 0 < len(key) <= MAX_KEY or "." in key or "/" in key or not key.isascii() or key.startswith("__"):
-            raise ConfigError(
-                f"key {key!r} must be 1 to {MAX_KEY} ASCII characters without dots or slashes, not starting with '__'"
-            )
-        if key <= before:
-            raise ConfigError(f"keys must ascend, but {key!r} follows {before!r}")
-        before = key
+    if (wrong := wrong_key(keys)) is not None:
+        raise ConfigError(wrong)

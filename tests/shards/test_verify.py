@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ShardError
-from pipeline.shards.format import member_header
+from pipeline.shards.format import footer_payload, member_header
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.tar import Member, scan_tar
@@ -95,8 +96,8 @@ def test_damage_is_pinned_to_members_and_documents_and_does_not_hide_what_lies_b
     path.write_bytes(raw)
     found = [(problem.member, problem.offset) for problem in verify_shard(path)]
     assert found == [
-        (members[1].name, members[2].offset),
-        (members[4].name, members[5].offset),
+        (members[2].name, members[2].offset),
+        (members[5].name, members[5].offset),
         (members[9].name, members[9].data + 128),
     ]
     one(verify_shard(path, info), "sha256")
@@ -132,7 +133,7 @@ def test_a_changed_table_is_found_by_its_checksum_and_its_keys(tmp_path: Path) -
     path.write_bytes(path.read_bytes().replace(b"second", b"sekond").replace(b'"000000000002"', b'"000000000007"'))
     problems = verify_shard(path)
     assert one(problems, "table_crc32").member == "__index__/documents"
-    one(problems, "document 2 has the key '000000000007', but its member is 000000000002.npy")
+    assert one(problems, "it names '000000000002.npy'").member == "000000000007.npy"
 
 
 def test_a_whole_shard_of_another_build_is_told_from_the_one_that_the_manifest_names(tmp_path: Path) -> None:
@@ -168,17 +169,21 @@ def test_tokens_outside_the_vocabulary_and_open_ends_are_counted(tmp_path: Path)
     assert "<u4" in verify_shard(path, info, Contents("<u4"))[0].message
 
 
-def test_keys_out_of_order_twice_and_dotted_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "reason"), [("000000000002", "ascend"), ("0", "ascend"), ("a.b", "without dots")])
+def test_a_key_that_is_out_of_order_twice_or_dotted_is_named(tmp_path: Path, key: str, reason: str) -> None:
     path = tmp_path / "a.tar"
-    write_documents(path, make_documents(12))
-    members, raw = scan_tar(path), bytearray(path.read_bytes())
-    for j, name in [(3, members[2].name), (6, "a.b.npy"), (9, "000000000000.npy")]:
-        raw[members[j].offset : members[j].data] = member_header(name, members[j].size)
+    write_documents(path, make_documents(5), table={"id": ["a", "b", "c", "d", "#" * len(key)]})
+    (*_, member, _, _, table, footer), raw = scan_tar(path), bytearray(path.read_bytes())
+    raw[member.offset : member.data] = member_header(f"{key}.npy", member.size)
+    payload = raw[table.data : table.data + table.size].replace(b'"000000000004"', f'"{key}"'.encode())
+    payload = payload.replace(b"#" * len(key), b"#" * 12)
+    raw[table.data : table.data + table.size] = payload
+    fields = json.loads(raw[footer.data : footer.data + 512]) | {"table_crc32": zlib.crc32(payload)}
+    raw[footer.data : footer.data + 512] = footer_payload(fields)
     path.write_bytes(raw)
-    problems = verify_shard(path)
-    assert one(problems, "the same key twice").offset == members[3].offset
-    assert one(problems, "no sample").member == "a.b.npy"
-    assert one(problems, "out of order").offset == members[9].offset
+    (problem,) = verify_shard(path)
+    assert (problem.member, problem.offset) == (table.name, table.data)
+    assert reason in problem.message
 
 
 def test_a_shard_wrong_throughout_is_told_briefly(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """Recomputes shards and datasets from their bytes, without trust in the reader, the footer or the index.
 
 findings.py   problems, and what is counted while looking for them
-members.py    the members of a shard: headers, padding, keys
-index.py      the index of a shard: footer, starts, lengths, table
-shard.py      one shard
+shard.py      one shard: its index, its members, its tokens
 extents.py    the table of extents
 counts.py     the balance of a build: documents read or added are dropped, duplicates or kept
 folder.py     what lies beside the shards: manifest, files, what builds left

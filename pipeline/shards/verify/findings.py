@@ -34,22 +34,25 @@ class Contents:
 
 @dataclass(slots=True)
 class ShardCheck:
-    """The findings on one shard: its problems, and what was counted while looking for them."""
+    """The findings on one shard: its problems, its hash, and the first and the last of its keys."""
 
     name: str
     problems: list[Problem] = field(default_factory=list)
-    omitted: int = 0
-    bytes: int = 0
     sha256: str | None = None
     first_key: str = ""
     last_key: str = ""
 
     def add(self, member: str | None, offset: int | None, message: str) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(Problem(self.name, member, offset, message))
-        else:
-            self.omitted += 1
+        self.problems.append(Problem(self.name, member, offset, message))
 
     def add_error(self, error: Exception, member: str | None = None) -> None:
         """Add what an error says, without the name of the shard in front."""
         self.add(member, None, str(error).removeprefix(f"{self.name}: "))
+
+    def shorten(self) -> None:
+        """Order the problems by their bytes; keep ``MAX_PROBLEMS`` of them, and say how many more there are."""
+        self.problems.sort(key=lambda problem: (problem.offset is None, problem.offset or 0))
+        more = len(self.problems) - MAX_PROBLEMS
+        if more > 0:
+            del self.problems[MAX_PROBLEMS:]
+            self.add(None, None, f"{more} more problems of this shard not listed")

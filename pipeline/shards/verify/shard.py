@@ -1,137 +1,246 @@
-"""Recomputes one shard from its bytes, without trust in the reader, the footer or the index."""
+"""One shard of this format: every byte that is no token is compared with the one form it can have, every token with checksums.
+
+The index says where each member lies; what lies there is recomputed. A shard without a sound index is walked header by
+header, to the first damage.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import mmap
 import zlib
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ShardwrightError
-from ..format import STARTS_NAME, TABLE_NAME
-from ..index import Footer, Index
+from ..format import (
+    BLOCK,
+    FOOTER_NAME,
+    HEADERS,
+    KEY_COLUMN,
+    LENGTHS_NAME,
+    STARTS_NAME,
+    TABLE_NAME,
+    TAIL,
+    footer_payload,
+    member_header,
+    npy_header,
+    padding,
+    wrong_key,
+)
+from ..index import Footer, Index, footer_of, parse_index, parse_table
 from ..manifest import ShardInfo
-from ..tar import CURE, map_file
-from .findings import Contents, Problem, ShardCheck
-from .index import CheckedIndex, check_index, read_index_members
-from .members import Sample, find_members, read_samples, sample_at
+from ..tar import CURE, TarDamage, walk
+from .findings import Contents, ShardCheck
 
 _HASHED = 1 << 24
+T = TypeVar("T")
+
+
+class _Member(NamedTuple):
+    """Where a member begins, the bytes of its payload, and ``array``: the npy header of one of tokens."""
+
+    name: str
+    offset: int
+    size: int
+    array: bytes = b""
 
 
 def check_shard(
-    path: str | Path, expected: ShardInfo | None = None, contents: Contents | None = None, *, quick: bool = False
-) -> ShardCheck:
-    """Recompute everything that a shard of our format states; continue behind damage at the next sound header.
+    data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None, contents: Contents, *, quick: bool
+) -> Index | None:
+    """Recompute everything that a shard states, add what is wrong to ``check``, and return its index if it is sound.
 
     ``quick`` reads headers, index and footer alone: no hash, no token is looked at.
     """
-    check = ShardCheck(str(path))
-    contents = contents or Contents()
-    try:
-        data = map_file(path)
-    except (OSError, ShardwrightError) as error:
-        check.add(None, 0 if isinstance(error, ShardwrightError) else None, str(error).removeprefix(f"{path}: "))
-        return check
-    check.bytes = len(data)
-    members, whole = find_members(data, check)
-    samples = read_samples(data, members, contents, check)
-    # A shard that ends early has no index: one problem says so, not two.
-    index = read_index_members(data, members, check) if whole or len(members) > len(samples) else None
-    if index is not None:
-        if whole and all(sample.items >= 0 for sample in samples):  # else the damage is reported already
-            check_index(samples, index, check)
-        if not quick:
-            _check_documents(data, samples, index, contents, check)
-    if expected is not None:
-        _compare(check, expected, index.index.footer if index is not None else {})
+
+    def read(start: int, count: int) -> bytes:
+        return data[start : start + count]
+
+    footer = _parsed(check, lambda: footer_of(read, len(data), check.name))
+    index = _parsed(check, lambda: parse_index(footer, check.name, read)) if footer is not None else None
+    if footer is None or index is None:
+        check_walk(data, check)
+        if not check.problems:
+            check.add(FOOTER_NAME, None, f"no index footer at the end; {CURE}")
+    else:
+        _check_documents(data, check, index, _read_table(data, check, footer), contents, quick)
+    if expected is not None and (footer is not None or len(data) != expected.bytes):
+        _parsed(check, lambda: footer_of(read, len(data), check.name, expected), None)
     if not quick:
-        check.sha256 = _sha256(data)
-        if expected is not None and check.bytes == expected.bytes and check.sha256 != expected.sha256:
-            _report_hash(check, expected)
-    check.problems.sort(key=lambda problem: check.bytes if problem.offset is None else problem.offset)
-    if check.omitted:
-        check.problems.append(
-            Problem(check.name, None, None, f"{check.omitted} more problems of this shard not listed")
-        )
-    return check
+        _check_hash(data, check, expected)
+    return index
+
+
+def check_walk(data: mmap.mmap, check: ShardCheck) -> None:
+    """Add the first damage of a tar's headers, if there is any."""
+    try:
+        for _ in walk(data):
+            pass
+    except TarDamage as damage:
+        check.add(damage.member or None, damage.offset, f"{damage}; {CURE}")
+
+
+def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str, list[Any]]:
+    """Return the columns of the table of documents that hold a value for each; note what is wrong with the others."""
+    at, size = footer["table"]
+    raw = data[at : at + size]
+    if (crc32 := zlib.crc32(raw)) != footer["table_crc32"]:
+        reason = f"its checksum is {crc32}, but the footer says table_crc32 {footer['table_crc32']}; {CURE}"
+        check.add(TABLE_NAME, at, reason)
+    table = _parsed(check, lambda: parse_table(raw, check.name, at), TABLE_NAME) or {}
+    columns = {}
+    for name, column in table.items():
+        if isinstance(column, list) and len(column) == footer["documents"]:
+            columns[name] = column
+        else:
+            check.add(TABLE_NAME, at, f"column {name!r} does not hold {footer['documents']} values; {CURE}")
+    for name in {KEY_COLUMN, "crc32"} - {*table}:
+        check.add(TABLE_NAME, at, f"the table has no column {name} of the documents")
+    if (wrong := wrong_key(columns.get(KEY_COLUMN, []))) is not None:
+        check.add(TABLE_NAME, at, wrong)
+        del columns[KEY_COLUMN]
+    return columns
 
 
 def _check_documents(
-    data: mmap.mmap, samples: list[Sample], checked: CheckedIndex, contents: Contents, check: ShardCheck
+    data: mmap.mmap,
+    check: ShardCheck,
+    index: Index,
+    table: dict[str, list[Any]],
+    contents: Contents,
+    quick: bool,
 ) -> None:
-    """Hold the tokens of every document to their checksum, the vocabulary and the end-of-text id."""
-    index = checked.index
+    """Hold members, and the tokens of documents, to what the index and the table say of them."""
+    if contents.dtype is not None and index.dtype != np.dtype(contents.dtype):
+        check.add(None, None, f"dtype {index.dtype.str}, but the manifest says {contents.dtype}")
+    if footer_payload({**index.footer}) != data[-TAIL:][BLOCK : 2 * BLOCK]:
+        check.add(FOOTER_NAME, len(data) - TAIL + BLOCK, f"the footer is not as this format writes it; {CURE}")
+    keys = table.get(KEY_COLUMN)
+    if keys:
+        check.first_key, check.last_key = keys[0], keys[-1]
+    ends = index.starts + index.lengths * index.dtype.itemsize
+    is_first = np.ones(len(ends), bool)  # of its member: others begin where the document before ends
+    is_first[1:] = index.starts[1:] != ends[:-1]
+    members = [*_members_of_tokens(data, index, ends, is_first, keys), *_members_of_index(index.footer, len(data))]
+    if _check_members(data, check, members) and not quick:
+        _check_tokens(data, check, index, [members[k].name for k in np.cumsum(is_first) - 1], table, contents)
+
+
+def _members_of_tokens(
+    data: mmap.mmap, index: Index, ends: NDArray[np.int64], is_first: NDArray[np.bool_], keys: list[str] | None
+) -> Iterator[_Member]:
+    """Yield the members that documents share; their names are those of the table, without it those that they have."""
+    firsts = np.flatnonzero(is_first)
+    lasts = np.append(firsts[1:], len(ends))[: len(firsts)] - 1
+    places = zip(firsts.tolist(), index.starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
+    for number, start, end in places:
+        offset = start - HEADERS
+        name = _name_at(data, offset) if keys is None else f"{keys[number]}.npy"
+        array = npy_header(index.dtype, (end - start) // index.dtype.itemsize)
+        yield _Member(name, offset, end - offset - BLOCK, array)
+
+
+def _members_of_index(footer: Footer, size: int) -> Iterator[_Member]:
+    for name, (at, length) in (
+        (STARTS_NAME, footer["starts"]),
+        (LENGTHS_NAME, footer["lengths"]),
+        (TABLE_NAME, footer["table"]),
+        (FOOTER_NAME, (size - TAIL + BLOCK, BLOCK)),
+    ):
+        yield _Member(name, at - BLOCK, length)
+
+
+def _check_members(data: mmap.mmap, check: ShardCheck, members: list[_Member]) -> bool:
+    """Compare headers and padding with those of the format; return whether each member begins where the one before ends."""
+    position = 0
+    for name, offset, size, array in members:
+        if offset != position:
+            check.add(name, offset, f"the member before it ends at byte {position}; {CURE}")
+            return False
+        if data[offset : offset + BLOCK] != _header(name, size):
+            found = _name_at(data, offset)
+            check.add(name, offset, f"its header is not as this format writes it (it names {found!r}); {CURE}")
+        begin = offset + BLOCK
+        if data[begin : begin + len(array)] != array:
+            check.add(name, begin, f"its npy header is not as this format writes it; {CURE}")
+        end = begin + size
+        position = end + padding(size)
+        if (zeros := data[end:position]).strip(b"\0"):
+            at = end + len(zeros) - len(zeros.lstrip(b"\0"))
+            check.add(name, at, f"padding behind the payload that is not zero; {CURE}")
+    return True
+
+
+def _header(name: str, size: int) -> bytes:
+    """Return the header of a member; nothing where there is none, as for a name that is damaged."""
+    try:
+        return member_header(name, size)
+    except ValueError:
+        return b""
+
+
+def _name_at(data: mmap.mmap, offset: int) -> str:
+    """Return the name in the header at an offset."""
+    return data[offset : offset + 100].split(b"\0")[0].decode("ascii", "backslashreplace")
+
+
+def _check_tokens(
+    data: mmap.mmap,
+    check: ShardCheck,
+    index: Index,
+    names: list[str],
+    table: dict[str, list[Any]],
+    contents: Contents,
+) -> None:
+    """Hold the tokens of every document to their checksum, the vocabulary and the end-of-text id; ``names``: its member."""
     width = index.dtype.itemsize
     ends = index.starts + index.lengths * width
-    if (index.starts % width).any():
-        check.add(STARTS_NAME, None, f"documents that are not aligned to their {width} bytes a token; {CURE}")
-        return
     view = memoryview(data)
+    places = zip(index.starts.tolist(), ends.tolist(), table.get("crc32", []), strict=False)
+    for number, (start, end, wanted) in enumerate(places):
+        if zlib.crc32(view[start:end]) != wanted:
+            reason = f"(bytes {start} to {end}) do not have the checksum {wanted} of the table; {CURE}"
+            check.add(names[number], start, f"the tokens of document {number} {reason}")
+
+    def report(numbers: NDArray[np.int64], reason: str) -> None:
+        """Add one problem for all documents that share a fault, placed at the first."""
+        if len(numbers):
+            number, more = int(numbers[0]), len(numbers) - 1
+            others = f", as have {more} more documents" if more else ""
+            check.add(names[number], int(index.starts[number]), f"document {number} has {reason}{others}")
+
     tokens = np.frombuffer(view[: len(data) - len(data) % width], index.dtype)
-    sums = checked.table.get("crc32")
-    if sums is not None:
-        for number, (start, end, wanted) in enumerate(zip(index.starts.tolist(), ends.tolist(), sums, strict=True)):
-            if zlib.crc32(view[start:end]) != wanted:
-                check.add(
-                    sample_at(samples, start),
-                    start,
-                    f"the tokens of document {number} (bytes {start} to {end}) do not have the checksum {wanted} "
-                    f"of the table; {CURE}",
-                )
-    else:
-        check.add(TABLE_NAME, None, "the table has no column crc32 of the documents' checksums")
     filled = np.flatnonzero(index.lengths)
     first, stop = index.starts[filled] // width, ends[filled] // width
     if contents.vocab_size is not None and len(filled):
         # Maxima of [first, stop) at even places; the odd ones are of what lies between documents.
         most = np.maximum.reduceat(tokens, np.stack([first, stop], axis=1).ravel())[::2]
-        _report(
-            check,
-            samples,
-            index,
-            filled[most >= contents.vocab_size],
-            f"an id >= {contents.vocab_size}, the vocabulary",
-        )
-    if contents.eos_id is not None and len(ends):
+        report(filled[most >= contents.vocab_size], f"an id >= {contents.vocab_size}, the vocabulary")
+    if contents.eos_id is not None:
         open_ended = filled[tokens[stop - 1] != contents.eos_id]
-        _report(check, samples, index, open_ended, f"no end-of-text id {contents.eos_id} at the end")
+        report(open_ended, f"no end-of-text id {contents.eos_id} at the end")
 
 
-def _report(check: ShardCheck, samples: list[Sample], index: Index, numbers: NDArray[np.int64], reason: str) -> None:
-    """Add one problem for all documents that share a fault, placed at the first."""
-    if len(numbers):
-        number = int(numbers[0])
-        start = int(index.starts[number])
-        more = f", as have {len(numbers) - 1} more documents" if len(numbers) > 1 else ""
-        check.add(sample_at(samples, start), start, f"document {number} has {reason}{more}")
-
-
-def _compare(check: ShardCheck, expected: ShardInfo, footer: Footer) -> None:
-    found: dict[str, Any] = {"bytes": check.bytes}
-    found |= {name: footer.get(name) for name in ("documents", "tokens", "index_crc32", "table_crc32") if footer}
-    for name, value in found.items():
-        wanted = getattr(expected, name)
-        if value != wanted:
-            check.add(None, None, f"{name} {value}, but the manifest says {wanted}; {CURE}")
-
-
-def _sha256(data: mmap.mmap) -> str:
-    digest = hashlib.sha256()
-    view = memoryview(data)
+def _check_hash(data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None) -> None:
+    digest, view = hashlib.sha256(), memoryview(data)
     for start in range(0, len(view), _HASHED):
         digest.update(view[start : start + _HASHED])
-    return digest.hexdigest()
+    check.sha256 = digest.hexdigest()
+    if expected is not None and len(data) == expected.bytes and check.sha256 != expected.sha256:
+        # Every other byte was compared with a checksum or with the one form it can have.
+        whole = "" if check.problems else "all else being sound, the manifest is of another build; "
+        reason = f"sha256 {check.sha256}, but the manifest says {expected.sha256}; {whole}{CURE}"
+        check.add(None, None, reason)
 
 
-def _report_hash(check: ShardCheck, expected: ShardInfo) -> None:
-    differs = f"sha256 {check.sha256}, but the manifest says {expected.sha256}"
-    if check.problems:
-        check.add(None, None, f"{differs}; {CURE}")
-        return
-    # Every other byte was compared with a checksum or with the one form it can have.
-    check.add(None, None, f"{differs}; all else being sound, the manifest is of another build; {CURE}")
+def _parsed(check: ShardCheck, parse: Callable[[], T], member: str | None = FOOTER_NAME) -> T | None:
+    """Return what is parsed; an error is a problem of ``member``."""
+    try:
+        return parse()
+    except ShardwrightError as error:
+        check.add_error(error, member)
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,14 +12,14 @@ from ...objects.urls import is_remote, shown
 from ..extents.table import ExtentTable
 from ..folder import local_copy, size_of
 from ..foreign import scan_index
-from ..format import INDEX_PREFIX
+from ..format import INDEX_PREFIX, KEY_COLUMN
 from ..index import index_of
 from ..manifest import ShardInfo
-from ..reader import read_index
-from ..tar import CURE, Member, TarDamage, map_file, walk
+from ..store import Store
+from ..tar import map_file
 from .extents import check_extents
 from .findings import MISSING, Contents, ShardCheck
-from .shard import check_shard
+from .shard import check_shard, check_walk
 
 
 class ShardTask(NamedTuple):
@@ -40,38 +39,14 @@ class ShardTask(NamedTuple):
         return size_of(self.path, self.access) or 0
 
     def check(self) -> ShardCheck:
-        """Check the shard, quickly if asked."""
-        if is_remote(self.path):
-            return self._check_remote()
-        path = Path(self.path)
-        if self.expected is None and not _is_own(path):
-            return _check_foreign(path)
-        check = check_shard(path, self.expected, self.contents, quick=self.quick)
-        if self.extents is not None and not check.problems:  # of a damaged shard, the table is not at fault
-            check_extents(check, self.extents, read_index(path), None if self.quick else memoryview(map_file(path)))
-        return check
-
-    def keys(self) -> list[str]:
-        """Return the keys of the samples."""
-        if is_remote(self.path):
-            with local_copy(self.path, self.access) as path:
-                return self._replace(path=str(path)).keys()
-        names = (item.name for item in walk(map_file(self.path)) if isinstance(item, Member))
-        return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
-
-    def _check_remote(self) -> ShardCheck:
-        """Check a copy of a remote shard, which is gone afterwards; or, quickly, what two small reads tell."""
+        """Check the shard, quickly if asked; of a remote one a copy, which is gone afterwards, or what two small reads tell."""
         check = ShardCheck(shown(self.path))
         try:
-            if self.quick and self._has_index(check):
-                return check
-            with local_copy(self.path, self.access, self.expected.sha256 if self.expected else "") as path:
-                found = self._replace(path=str(path)).check()
-            problems = [
-                replace(problem, shard=check.name, message=problem.message.replace(str(path), check.name))
-                for problem in found.problems
-            ]
-            return replace(found, name=check.name, problems=problems)
+            if not is_remote(self.path):
+                self._check_file(Path(self.path), check)
+            elif not self.quick or not self._has_index(check):
+                with local_copy(self.path, self.access, self.expected.sha256 if self.expected else "") as path:
+                    self._check_file(path, check)
         except MissingObjectError as error:
             if self.expected is None:
                 check.add_error(error)
@@ -79,39 +54,35 @@ class ShardTask(NamedTuple):
                 check.add(None, None, MISSING)
         except ShardwrightError as error:
             check.add_error(error)
+        check.shorten()
         return check
+
+    def keys(self) -> list[str]:
+        """Return the keys of the documents."""
+        return Store(access=self.access, keeps=False).table(self.path)[KEY_COLUMN]
+
+    def _check_file(self, path: Path, check: ShardCheck) -> None:
+        try:
+            data = map_file(path)
+        except (OSError, ShardwrightError) as error:
+            check.add(None, 0 if isinstance(error, ShardwrightError) else None, str(error).removeprefix(f"{path}: "))
+            return
+        # A damaged shard of this format is not a shard of another tool.
+        if self.expected is None and data.find(INDEX_PREFIX.encode()) < 0:
+            check_walk(data, check)
+            if not check.problems:
+                scan_index(data, check.name)
+            return
+        index = check_shard(data, check, self.expected, self.contents, quick=self.quick)
+        if self.extents is not None and index is not None and not check.problems:  # else the table is not at fault
+            check_extents(check, self.extents, index, None if self.quick else memoryview(data))
 
     def _has_index(self, check: ShardCheck) -> bool:
         """Check size, footer and index of a remote shard alone; return whether it has an index."""
-        check.bytes = describe(self.path, self.access).size
+        size = describe(self.path, self.access).size
         index = index_of(
-            lambda start, count: read_range(self.path, start, count, self.access),
-            check.bytes,
-            check.name,
-            self.expected,
+            lambda start, count: read_range(self.path, start, count, self.access), size, check.name, self.expected
         )
         if index is not None and self.extents is not None:
             check_extents(check, self.extents, index, None)
         return index is not None
-
-
-def _is_own(path: Path) -> bool:
-    """Whether a tar has any part of our index: a damaged shard of this format is not a shard of another tool."""
-    try:
-        return map_file(path).find(INDEX_PREFIX.encode()) >= 0
-    except (OSError, ShardwrightError):
-        return True
-
-
-def _check_foreign(path: Path) -> ShardCheck:
-    check, data = ShardCheck(str(path)), map_file(path)
-    check.bytes = len(data)
-    damage = next((item for item in walk(data) if isinstance(item, TarDamage)), None)
-    if damage is not None:
-        check.add(damage.member or None, damage.offset, f"{damage.reason}; {CURE}")
-        return check
-    try:
-        scan_index(data, str(path))
-    except ShardwrightError as error:
-        check.add_error(error)
-    return check
