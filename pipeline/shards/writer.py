@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
-from .extents.table import ExtentTable, cut_extents, extent_offsets
+from .extents.table import ExtentTable
 from .format import (
     BLOCK,
     END,
@@ -35,47 +35,17 @@ from .format import (
     wrong_key,
 )
 from .manifest import ShardInfo
+from .tar import map_file
 
 _WRITE_BYTES = 1 << 20  # members are joined to writes of about this size
 
 
-class RangeChecksums:
-    """CRC-32 of byte ranges that follow each other, of bytes that come in pieces; ``ends`` are the ends of the ranges.
-
-    >>> sums = RangeChecksums([2, 5])
-    >>> for piece in (b"a", b"bcd", b"ef"):
-    ...     sums.update(piece)
-    >>> sums.values == [zlib.crc32(b"ab"), zlib.crc32(b"cde")]
-    True
-    """
-
-    def __init__(self, ends: Iterable[int]) -> None:
-        self.values: list[int] = []
-        self._ends = list(ends)
-        self._at = 0
-        self._crc32 = 0
-
-    def update(self, piece: bytes) -> None:
-        """Take the next bytes; those behind the last range are ignored."""
-        view = memoryview(piece)
-        while view and len(self.values) < len(self._ends):
-            end = self._ends[len(self.values)]
-            part = view[: end - self._at]
-            self._crc32 = zlib.crc32(part, self._crc32)
-            self._at += len(part)
-            view = view[len(part) :]
-            if self._at == end:
-                self.values.append(self._crc32)
-                self._crc32 = 0
-
-
 class _TarStream:
-    """Appends members to a file, counting and hashing what went in; ``ends`` are those of the extents."""
+    """Appends members to a file, counting and hashing what went in."""
 
-    def __init__(self, file: IO[bytes], ends: Iterable[int]) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.size = 0
         self.sha256 = hashlib.sha256()
-        self.crc32 = RangeChecksums(ends)
         self._file = file
         self._parts: list[bytes] = []
         self._pending = 0
@@ -100,7 +70,6 @@ class _TarStream:
     def flush(self) -> None:
         block = b"".join(self._parts)
         self.sha256.update(block)
-        self.crc32.update(block)
         self._file.write(block)
         self._parts, self._pending = [], 0
 
@@ -174,10 +143,10 @@ def write_shard(
     dtype = blocks.dtype
     groups = _groups(sizes, tokens_per_sample)
     starts, payload_bytes = _lay_out(sizes, groups, dtype.itemsize)
-    firsts = cut_extents(starts, sizes, dtype.itemsize, payload_bytes)
+    extents = ExtentTable.of_shard(starts, sizes, dtype, payload_bytes, indexed=True, name=str(path))
 
     with atomic_file(path) as file:
-        tar = _TarStream(file, extent_offsets(starts, firsts, payload_bytes)[1:].tolist())
+        tar = _TarStream(file)
         columns["crc32"] = _put_samples(tar, blocks, sizes, keys, groups)
         index = [
             (STARTS_NAME, npy_header("<u8", len(sizes)) + starts.astype("<u8").tobytes()),
@@ -194,9 +163,9 @@ def write_shard(
         tar.member(FOOTER_NAME, footer_payload({"dtype": dtype.str, **counts, **places, **checksums}))
         tar.put(END)
         tar.flush()
+        file.flush()
+        extents = extents.with_checksums(memoryview(map_file(file.name)))
     info = ShardInfo(name=path.name, **counts, sha256=tar.sha256.hexdigest(), **checksums)
-    crc32 = tar.crc32.values
-    extents = ExtentTable.of_shard(starts, sizes, dtype, payload_bytes, indexed=True, crc32=crc32, name=str(path))
     return info, extents
 
 

@@ -83,7 +83,7 @@ def test_tars_of_other_tools_have_a_table_too(tmp_path: Path, dtype: str) -> Non
     table = load(str(path), tmp_path / "cache")
     assert table.dtype == np.dtype(dtype)
     assert len(table) > 2
-    assert table.starts_at.tolist() == table.lengths_at.tolist() == [0]
+    assert table.indexed.tolist() == [False]
     index = read_index(path)
     ends = table.offsets + table.sizes
     for extent, first in enumerate(table.document_sums[:-1].tolist()):

@@ -109,9 +109,9 @@ def test_an_index_and_a_checksum_that_were_forged_together_read_nothing_outside_
     write_dataset(tmp_path, [make_documents(60, longest=100)], tokens_per_sample=1000)
     path, table = tmp_path / "train-000000.tar", decode_table((tmp_path / EXTENTS_NAME).read_bytes())
     assert len(table) == 1
-    raw, count = bytearray(path.read_bytes()), int(table.documents[0])
-    starts = np.frombuffer(raw, "<i8", count, int(table.starts_at[0]))
-    lengths = np.frombuffer(raw, "<u4", count, int(table.lengths_at[0]))
+    raw, place = bytearray(path.read_bytes()), table.index_of(0, 1)
+    starts = np.frombuffer(raw, "<i8", place.documents, place.starts)
+    lengths = np.frombuffer(raw, "<u4", place.documents, place.lengths)
     {"starts": starts, "lengths": lengths}[column][7] += np.array(change, starts.dtype).astype(column_dtype(column))
     forged = zlib.crc32(lengths.tobytes(), zlib.crc32(starts.tobytes()))
     path.write_bytes(raw)

@@ -29,7 +29,7 @@ import numpy as np
 from ...atomic import atomic_file
 from ...errors import ManifestError
 from ..manifest import FileInfo
-from .table import CHECKSUMS, COUNTS, ExtentTable, index_offsets
+from .table import CHECKSUMS, COUNTS, ExtentTable
 
 EXTENTS_NAME = "extents.npz"
 CURE = "copy the dataset again or rebuild it"
@@ -64,12 +64,7 @@ def decode_table(raw: bytes, name: str = EXTENTS_NAME, *, indexed: bool = True) 
     unlike = [key for key, column in columns.items() if column.dtype.kind != "u" or column.shape != (extents.sum(),)]
     if unlike or extents.dtype != np.int64 or extents.ndim != 1 or (len(extents) and extents.min() < 0):
         raise ManifestError(f"{name}: {unlike[0] if unlike else 'extents'} is no column of the table's extents; {CURE}")
-    nowhere = np.zeros(len(extents), np.int64)
-    table = ExtentTable(dtype, extents, nowhere, nowhere, **columns)
-    if not indexed:
-        return table
-    payload, documents = table.per_shard(table.size_sums), table.per_shard(table.document_sums)
-    return ExtentTable(dtype, extents, *index_offsets(payload, documents), **columns)
+    return ExtentTable(dtype, extents, np.full(len(extents), indexed), **columns)
 
 
 def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str) -> FileInfo:

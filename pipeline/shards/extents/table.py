@@ -25,27 +25,26 @@ where they share a member, or at the end. The last rule leaves none, except the 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import CorruptShardError
-from ..format import BLOCK, HEADERS, NPY_HEADER
+from ..format import HEADERS, NPY_HEADER, padding
 
 EXTENT_BYTES = 192 << 10
-PER_SHARD = ("extents", "starts_at", "lengths_at")
+PER_SHARD = ("extents", "indexed")
 COUNTS = ("sizes", "tokens", "documents")
 CHECKSUMS = ("index_crc32", "crc32")
 
 
 Counts = NDArray[np.unsignedinteger[Any]]
 SomeRows = NDArray[np.int64] | int
-Whole = TypeVar("Whole", int, NDArray[np.int64])
 
 
 def index_crc32(starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> int:
@@ -89,13 +88,22 @@ def cut_extents(
     return np.concatenate([np.zeros(1, np.int64), firsts])
 
 
+class IndexPlace(NamedTuple):
+    """Where the index of some documents of a shard lies: the first of them, how many, the bytes of their starts and lengths."""
+
+    shard: int
+    first: int
+    documents: int
+    starts: int
+    lengths: int
+
+
 @dataclass(frozen=True, eq=False)
 class ExtentTable:
     """The extents of some shards, in the order of the shards.
 
-    ``dtype`` is that of the tokens. Per shard, int64: ``extents``, how many it has; ``starts_at`` and ``lengths_at``, the
-    byte offsets in its file of the first item of its arrays of starts (<u8) and lengths (<u4), 0 in a file without an
-    index. Per extent, uint32 (uint64 where a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32:
+    ``dtype`` is that of the tokens. Per shard: ``extents``, int64, how many it has; ``indexed``, bool, whether its file holds
+    its index. Per extent, uint32 (uint64 where a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32:
     ``index_crc32``, the CRC-32 of its documents' starts (bytes, as <u8), then of their lengths (as <u4); and
     ``crc32`` of its bytes, None where that is not known.
 
@@ -106,8 +114,7 @@ class ExtentTable:
 
     dtype: np.dtype[Any]
     extents: NDArray[np.int64]
-    starts_at: NDArray[np.int64]
-    lengths_at: NDArray[np.int64]
+    indexed: NDArray[np.bool_]
     sizes: Counts
     tokens: Counts
     documents: Counts
@@ -165,47 +172,50 @@ class ExtentTable:
         """Return the number, in its shard, of the first document of each of some extents."""
         return self.document_sums[rows] - self.document_sums[self.shard_bounds[self.shard_of(rows)]]
 
-    def wrong_index(
-        self, rows: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.uint32]
-    ) -> tuple[int, str] | None:
-        """Compare the index of extents with their checksums; return the shard and what is wrong of the first, or None.
+    def index_of(self, first: int, last: int) -> IndexPlace:
+        """Return where in its shard the index of a run of extents of one shard lies: offsets 0 where the file has none."""
+        shard, document = int(self.shard_of(first)), int(self.first_document_of(first))
+        count = int(self.document_sums[last] - self.document_sums[first])
+        if not self.indexed[shard]:
+            return IndexPlace(shard, document, count, 0, 0)
+        extents = self.shard_bounds[[shard, shard + 1]]
+        starts = int(np.diff(self.size_sums[extents])[0]) + HEADERS
+        size = 8 * int(np.diff(self.document_sums[extents])[0])
+        lengths = starts + size + padding(NPY_HEADER + size) + HEADERS
+        return IndexPlace(shard, document, count, starts + 8 * document, lengths + 4 * document)
 
-        ``starts`` and ``lengths`` are those of their documents, extent by extent.
-        """
-        counts = self.documents[rows].astype(np.int64)
-        total = int(counts.sum())
-        if not len(starts) == len(lengths) == total:
-            shard, document = int(self.shard_of(rows[0])), int(self.first_document_of(rows[0]))
-            return shard, (
-                f"the index from document {document} on holds {len(starts)} starts and {len(lengths)} lengths, but the table "
-                f"of extents says {total} documents"
+    def wrong_index(self, first: int, last: int, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> str | None:
+        """Compare the index of a run of extents of one shard with their checksums; say what is wrong, or return None."""
+        place = self.index_of(first, last)
+        if not len(starts) == len(lengths) == place.documents:
+            return (
+                f"the index from document {place.first} on holds {len(starts)} starts and {len(lengths)} lengths, but the table "
+                f"of extents says {place.documents} documents"
             )
-        ends = np.cumsum(counts).tolist()
-        parts = zip([0, *ends], ends, strict=False)
-        found = np.array([index_crc32(starts[begin:end], lengths[begin:end]) for begin, end in parts], np.uint32)
-        wrong = found != self.index_crc32[rows]
-        if not wrong.any():
-            return None
-        row = int(rows[k := int(np.argmax(wrong))])
-        shard, document = int(self.shard_of(row)), int(self.first_document_of(row))
-        return shard, (
-            f"byte {int(self.starts_at[shard]) + 8 * document}: the index of documents {document} to "
-            f"{document + int(counts[k])} has checksum {int(found[k])}, but the table of extents says "
-            f"{int(self.index_crc32[row])}"
-        )
+        begin = 0
+        counts, stated = self.documents[first:last].tolist(), self.index_crc32[first:last].tolist()
+        for count, wanted in zip(counts, stated, strict=True):
+            end = begin + count
+            found = index_crc32(starts[begin:end], lengths[begin:end])
+            if found != wanted:
+                return (
+                    f"byte {place.starts + 8 * begin}: the index of documents {place.first + begin} to {place.first + end} has "
+                    f"checksum {found}, but the table of extents says {wanted}"
+                )
+            begin = end
+        return None
 
-    def wrong_bytes(self, first: int, last: int, crc32: Callable[[int, int], int]) -> str | None:
+    def wrong_bytes(self, first: int, last: int, data: memoryview) -> str | None:
         """Compare the bytes of a run of extents of one shard with their checksums; say what is wrong, or return None.
 
-        ``crc32(begin, end)`` is the checksum of some bytes of the run, counted from its first. A table without ``crc32``
-        finds nothing wrong.
+        A table without ``crc32`` finds nothing wrong.
         """
         if self.crc32 is None:
             return None
         begin = 0
         sizes, stated = self.sizes[first:last].tolist(), self.crc32[first:last].tolist()
         for row, size, wanted in zip(range(first, last), sizes, stated, strict=True):
-            found = crc32(begin, begin + size)
+            found = zlib.crc32(data[begin : begin + size])
             if found != wanted:
                 offset = int(self.offset_of(row))
                 return (
@@ -213,6 +223,11 @@ class ExtentTable:
                 )
             begin += size
         return None
+
+    def with_checksums(self, data: memoryview) -> ExtentTable:
+        """Return the table of one shard with the checksums of its extents in ``data``, the bytes of its file."""
+        places = zip(self.offsets.tolist(), (self.offsets + self.sizes).tolist(), strict=True)
+        return replace(self, crc32=np.array([zlib.crc32(data[begin:end]) for begin, end in places], "<u4"))
 
     def per_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what each shard has of ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""
@@ -243,7 +258,7 @@ class ExtentTable:
             raise ValueError(f"tables of one dtype can be joined, got {', '.join(sorted(map(str, dtypes)))}")
         columns: dict[str, Any] = {}
         for name in (*PER_SHARD, *COUNTS, *CHECKSUMS):
-            empty = np.zeros(0, np.int64 if name in PER_SHARD else "<u4")
+            empty = np.zeros(0, {"extents": "<i8", "indexed": "?"}.get(name, "<u4"))
             parts = [empty, *(getattr(table, name) for table in tables)]
             columns[name] = None if any(part is None for part in parts) else np.concatenate(parts)
         return cls(dtypes.pop(), **columns)
@@ -257,15 +272,14 @@ class ExtentTable:
         payload_bytes: int,
         *,
         indexed: bool,
-        crc32: Sequence[int] | None = None,
         name: str = "",
         extent_bytes: int = EXTENT_BYTES,
     ) -> ExtentTable:
         """Return the table of one shard from its index: ``starts`` in bytes, ``lengths`` in tokens of each document.
 
-        ``payload_bytes`` is ``S``; ``indexed`` says whether the file holds the two arrays, behind these bytes. ``crc32`` is
-        the checksum of each extent's bytes, ``extent_bytes`` is ``t``. Raises ``CorruptShardError`` that calls the shard
-        ``name`` where its documents do not follow each other inside these bytes.
+        ``payload_bytes`` is ``S``; ``indexed`` says whether the file holds the two arrays, behind these bytes; ``extent_bytes``
+        is ``t``. Raises ``CorruptShardError`` that calls the shard ``name`` where its documents do not follow each other
+        inside these bytes.
         """
         dtype = np.dtype(dtype)
         try:
@@ -274,23 +288,20 @@ class ExtentTable:
             raise CorruptShardError(f"{name}: its index is wrong: {error}; copy it again or rebuild it") from error
         count = len(firsts)
         bounds = np.append(firsts, len(starts))[: count + 1]
-        sizes = np.diff(extent_offsets(starts, firsts, payload_bytes))
-        documents = np.diff(bounds)[:count]
+        offsets = np.append(np.asarray(starts, np.int64)[firsts], payload_bytes)
+        offsets[:1] = 0
+        sizes, documents = np.diff(offsets), np.diff(bounds)[:count]
         tokens = np.add.reduceat(np.asarray(lengths, np.int64), firsts) if count else np.zeros(0, np.int64)
         largest = max(int(column.max()) for column in (sizes, tokens, documents)) if count else 0
         width = np.dtype("<u8" if largest >= 1 << 32 else "<u4")
         items = np.asarray(starts).astype("<u8", copy=False), np.asarray(lengths).astype("<u4")
         runs = [slice(*pair) for pair in pairwise(bounds.tolist())]
-        sums = [index_crc32(items[0][run], items[1][run]) for run in runs]
-        starts_at, lengths_at = index_offsets(payload_bytes, len(starts)) if indexed else (0, 0)
         return cls(
             dtype,
             np.array([count], np.int64),
-            np.array([starts_at], np.int64),
-            np.array([lengths_at], np.int64),
+            np.array([indexed]),
             *(sizes.astype(width), tokens.astype(width), documents.astype(width)),
-            index_crc32=np.array(sums, "<u4"),
-            crc32=None if crc32 is None else np.array(crc32, "<u4"),
+            index_crc32=np.array([index_crc32(items[0][run], items[1][run]) for run in runs], "<u4"),
         )
 
     @classmethod
@@ -300,25 +311,6 @@ class ExtentTable:
         ends = np.cumsum(lengths) * dtype.itemsize
         starts = ends - lengths * dtype.itemsize
         return cls.of_shard(starts, lengths, dtype, int(ends[-1]) if len(ends) else 0, indexed=False)
-
-
-def extent_offsets(
-    starts: NDArray[np.integer[Any]], firsts: NDArray[np.int64], payload_bytes: int
-) -> NDArray[np.int64]:
-    """Return the offsets in a shard of its extents, and the end of the last, given the first document of each.
-
-    >>> extent_offsets(np.array([640, 1664]), np.array([0, 1]), 2048).tolist()
-    [0, 1664, 2048]
-    """
-    if not len(firsts):
-        return np.zeros(1, np.int64)
-    return np.concatenate([[0], np.asarray(starts, np.int64)[firsts[1:]], [payload_bytes]])
-
-
-def index_offsets(payload_bytes: Whole, documents: Whole) -> tuple[Whole, Whole]:
-    """Return the offsets of the first start and the first length in a shard whose index begins at ``payload_bytes``."""
-    size = NPY_HEADER + 8 * documents
-    return payload_bytes + HEADERS, payload_bytes + BLOCK + size + -size % BLOCK + HEADERS
 
 
 def running_sums(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,25 +49,28 @@ class RemoteRanges:
         return shown(self._urls[shard])
 
     def index(self, first: int, last: int) -> Index:
-        table, shard = self.table, int(self.table.shard_of(first))
-        begin = int(table.first_document_of(first))
-        count = int(table.document_sums[last] - table.document_sums[first])
+        place = self.table.index_of(first, last)
+        count = place.documents
+
+        def wrong(raw: bytes) -> ShardwrightError | None:
+            problem = self.table.wrong_index(first, last, *as_index(raw[: 8 * count], raw[8 * count :]))
+            return self._error(place.shard, problem)
 
         def fetch() -> bytes:
-            remote, error = self._object(shard), None
+            remote, error = self._object(place.shard), None
             for _ in range(2):  # wrong bytes that come twice are wrong at the source
-                lengths = remote.read(int(table.lengths_at[shard]) + 4 * begin, 4 * count)
-                raw = _starts_of_members(table, first, lengths) + lengths  # mostly right, which saves a request
-                if self._wrong_index(shard, first, last, raw) is not None:
-                    raw = remote.read(int(table.starts_at[shard]) + 8 * begin, 8 * count) + lengths
-                if (error := self._wrong_index(shard, first, last, raw)) is None:
+                lengths = remote.read(place.lengths, 4 * count)
+                raw = _starts_of_members(self.table, first, lengths) + lengths  # mostly right, which saves a request
+                if wrong(raw) is not None:
+                    raw = remote.read(place.starts, 8 * count) + lengths
+                if (error := wrong(raw)) is None:
                     return raw
             raise error or AssertionError
 
         def is_sound(raw: bytes) -> bool:
-            return len(raw) == 12 * count and self._wrong_index(shard, first, last, raw) is None
+            return len(raw) == 12 * count and wrong(raw) is None
 
-        raw: Any = self._kept(shard, f"{begin}-{count}.index", fetch, is_sound)
+        raw: Any = self._kept(place.shard, f"{place.first}-{count}.index", fetch, is_sound)
         return as_index(raw[: 8 * count], raw[8 * count :])
 
     def read(self, first: int, last: int, out: memoryview) -> None:
@@ -76,9 +78,7 @@ class RemoteRanges:
         is_here = False
 
         def wrong(found: memoryview) -> ShardwrightError | None:
-            return self._error(
-                shard, self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(found[begin:end]))
-            )
+            return self._error(shard, self.table.wrong_bytes(first, last, found))
 
         def fetch() -> memoryview:
             nonlocal is_here
@@ -132,11 +132,6 @@ class RemoteRanges:
                 self._versions.setdefault(shard, version)
                 self._ids[shard] = object_id(identity(self._urls[shard]), size, version)
         return self._ids[shard]
-
-    def _wrong_index(self, shard: int, first: int, last: int, raw: bytes) -> ShardwrightError | None:
-        count = len(raw) // 12
-        wrong = self.table.wrong_index(np.arange(first, last), *as_index(raw[: 8 * count], raw[8 * count :]))
-        return self._error(shard, None if wrong is None else wrong[1])
 
     def _error(self, shard: int, problem: str | None) -> ShardwrightError | None:
         if problem is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,22 +74,17 @@ class ShardRanges:
         return shown(url) if is_remote(url) else local_name(url)
 
     def index(self, first: int, last: int) -> Index:
-        table, shard = self.table, int(self.table.shard_of(first))
-        begin = int(table.first_document_of(first))
-        count = int(table.document_sums[last] - table.document_sums[first])
-        starts_at, lengths_at = int(table.starts_at[shard]), int(table.lengths_at[shard])
-        with self._opened(shard) as handle:
-            if starts_at:
-                items = bytearray(8 * count), bytearray(4 * count)
-                _fill(handle, starts_at + 8 * begin, memoryview(items[0]), self.name(shard))
-                _fill(handle, lengths_at + 4 * begin, memoryview(items[1]), self.name(shard))
+        place = self.table.index_of(first, last)
+        with self._opened(place.shard) as handle:
+            if place.starts:
+                items = bytearray(8 * place.documents), bytearray(4 * place.documents)
+                _fill(handle, place.starts, memoryview(items[0]), self.name(place.shard))
+                _fill(handle, place.lengths, memoryview(items[1]), self.name(place.shard))
                 starts, lengths = as_index(*items)
             else:
-                whole, part = self._scanned_index(shard), slice(begin, begin + count)
+                whole, part = self._scanned_index(place.shard), slice(place.first, place.first + place.documents)
                 starts, lengths = whole.starts[part].astype("<i8"), whole.lengths[part].astype("<u4")
-        wrong = table.wrong_index(np.arange(first, last), starts, lengths)
-        if wrong is not None:
-            raise CorruptShardError(f"{self.name(shard)}: {wrong[1]}; copy the shard again or rebuild it")
+        self._refuse(place.shard, self.table.wrong_index(first, last, starts, lengths))
         return starts, lengths
 
     def read(self, first: int, last: int, out: memoryview) -> None:
@@ -98,9 +92,11 @@ class ShardRanges:
         with self._opened(shard) as handle:
             _fill(handle, offset, out, self.name(shard))
         if self._verify:
-            wrong = self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(out[begin:end]))
-            if wrong is not None:
-                raise CorruptShardError(f"{self.name(shard)}: {wrong}; copy it again or rebuild it")
+            self._refuse(shard, self.table.wrong_bytes(first, last, out))
+
+    def _refuse(self, shard: int, problem: str | None) -> None:
+        if problem is not None:
+            raise CorruptShardError(f"{self.name(shard)}: {problem}; copy it again or rebuild it")
 
     @contextmanager
     def _opened(self, shard: int) -> Iterator[int]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import replace
-
 import numpy as np
 
 from ...errors import ManifestError, ShardError
@@ -40,9 +37,7 @@ def check_extents(check: ShardCheck, stated: ExtentTable, index: Index, data: me
         check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(found)}; {CURE}")
         return
     if data is not None:
-        ends = (found.offsets + found.sizes).tolist()
-        crc32 = [zlib.crc32(data[begin:end]) for begin, end in zip(found.offsets.tolist(), ends, strict=True)]
-        found = replace(found, crc32=np.array(crc32, "<u4"))
+        found = found.with_checksums(data)
     for name in (*COUNTS, *CHECKSUMS):
         wanted, column = getattr(stated, name), getattr(found, name)
         if column is not None and (unlike := wanted != column).any():

@@ -174,7 +174,7 @@ class ShardFiles(CountedData):
         """Whether remote shards are read block by block; says why where they cannot be."""
         if self._whole_shards or not all(map(is_remote, self._urls)):
             return False
-        if not (table.starts_at > 0).all():
+        if not table.indexed.all():
             reason = "tars without an index"
         elif not knows_ranges(self._urls[0], self._store.access):
             reason = "a server that knows no ranges"
