@@ -11,8 +11,8 @@ from typing import Any
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from tests.shard_samples import Shard
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS: dict[str, Any] = {

@@ -12,12 +12,38 @@ from numpy.typing import NDArray
 from pipeline.shards.extents.file import write_table
 from pipeline.shards.extents.loading import payload_bytes
 from pipeline.shards.extents.table import EXTENT_BYTES, ExtentTable
+from pipeline.shards.index import Index
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
-from pipeline.shards.reader import read_index
+from pipeline.shards.store import Store
 from pipeline.shards.writer import write_shard
 
 EOS = 0
 TOKENIZER = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": EOS, "bos_id": None, "special_ids": {}}
+
+
+def read_index(path: Path, expected: ShardInfo | None = None) -> Index:
+    """Return the index of a shard on this machine."""
+    return Store(keeps=False).index(str(path), expected)
+
+
+class Shard:
+    """One shard on this machine: its documents as arrays; ``starts`` in tokens, ``lengths``, and the columns of its table."""
+
+    def __init__(self, path: Path, expected: ShardInfo | None = None) -> None:
+        index, raw = read_index(path, expected), np.fromfile(path, np.uint8)
+        self.dtype = index.dtype
+        self.starts, self.lengths = index.starts // index.dtype.itemsize, index.lengths
+        self._tokens = raw[: len(raw) - len(raw) % index.dtype.itemsize].view(index.dtype)
+        self._path = path
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def document(self, number: int) -> NDArray[Any]:
+        return self._tokens[self.starts[number] : self.starts[number] + self.lengths[number]]
+
+    def table(self) -> dict[str, list[Any]]:
+        return Store(keeps=False).table(str(self._path))
 
 
 def make_documents(count: int, seed: int = 0, longest: int = 40, dtype: str = "<u2") -> list[NDArray[Any]]:

@@ -3,7 +3,6 @@
 format.py    the format: start here
 writer.py    documents -> one atomic, reproducible, indexed tar
 index.py     where the documents of a shard lie: its index, parsed and checked
-reader.py    one shard as a memory map with its index
 npy.py       strict reading of npy headers
 tar.py       a strict walk over the headers of any plain tar
 foreign.py   token tars of other tools: an index made by a scan

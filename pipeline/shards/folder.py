@@ -11,11 +11,13 @@ from pathlib import Path
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
 from ..objects.access import Access
-from ..objects.remote_object import describe, download, list_objects, read_range
-from ..objects.urls import is_remote, local_name
+from ..objects.remote_object import describe, download, list_objects, read_range, read_whole
+from ..objects.urls import is_remote, local_name, shown
 from ..paths import is_hidden
 from .manifest import MANIFEST_NAME, FileInfo, Manifest
 from .urls import ENDING, join
+
+CURE = "copy the dataset again or rebuild it"
 
 
 class Folder:
@@ -50,6 +52,20 @@ class Folder:
             return None
         return read_range(self.path(name), 0, size, self.access) if self.remote else Path(self.path(name)).read_bytes()
 
+    def read_named(self, info: FileInfo) -> bytes:
+        """Return what a file holds that the manifest names; ``ManifestError`` where it is not there, or another one."""
+        path = self.path(info.name)
+        try:
+            remote = read_whole(path, info.bytes, self.access, info.sha256) if self.remote else None
+            data = Path(path).read_bytes() if remote is None else bytes(remote)
+        except (FileNotFoundError, MissingObjectError) as error:
+            raise ManifestError(f"{shown(path)}: not there, but the manifest names it; {CURE}") from error
+        except OSError as error:
+            raise ManifestError(f"{shown(path)}: cannot be read: {error}") from error
+        if (sha256 := hashlib.sha256(data).hexdigest()) != info.sha256:
+            raise ManifestError(f"{shown(path)}: sha256 {sha256}, but the manifest says {info.sha256}; {CURE}")
+        return data
+
     def describe(self, name: str, sha256: str = "") -> FileInfo:
         """Return size and hash of a file that is there; a remote one is read once more where it has another hash."""
         if not self.remote:
@@ -58,18 +74,14 @@ class Folder:
             return FileInfo.of(path, name)
 
     def read_bound(self, name: str, manifest: Manifest) -> bytes | None:
-        """Return what a small file holds that the manifest names, None where it names none; `ManifestError` for another.
+        """Return what `read_named` does of a file by its name, None where the manifest names no such file.
 
         A manifest that names no file at all, as of a dataset that was not built here, says nothing about them.
         """
         if not manifest.files:
             return self.read(name)
-        bound = next((info for info in manifest.files if info.name == name), None)
-        data = self.read(name) if bound is not None else None
-        if bound is not None and (data is None or hashlib.sha256(data).hexdigest() != bound.sha256):
-            state = "not there" if data is None else "another file than the manifest names"
-            raise ManifestError(f"{self.path(name)}: {state}; copy it again from where the dataset was built")
-        return data
+        info = next((info for info in manifest.files if info.name == name), None)
+        return None if info is None else self.read_named(info)
 
     def tars(self) -> list[str]:
         """Return the names of the tar files; none where a server lists nothing, as http servers do."""

@@ -20,10 +20,9 @@ from ..objects.cache import Cache, object_id
 from ..objects.remote_object import describe, download, read_range
 from ..objects.urls import identity, is_remote, local_name, shown
 from ..user_cache import default_directory
-from .foreign import foreign_contents, scan_index
+from .foreign import foreign_contents, foreign_index, scan_index
 from .index import Index, index_of, parse_table
 from .manifest import ShardInfo
-from .reader import read_index
 from .tar import map_open, opened
 
 
@@ -98,10 +97,14 @@ class Store:
     def index(self, url: str, expected: ShardInfo | None = None) -> Index:
         """Return a shard's index, held to ``expected``, its entry in the manifest; of a remote shard by two small reads.
 
-        Only a remote tar of another tool, which has none, is downloaded.
+        That of a tar of another tool comes of a scan of its headers, for which a remote one is downloaded. Raises as
+        `pipeline.shards.index.footer_of` and `pipeline.shards.foreign.foreign_index` do.
         """
         if not is_remote(url):
-            return read_index(local_name(url), expected, self._index_dir)
+            path = local_name(url)
+            with opened(path) as (handle, size):
+                index = index_of(lambda start, count: os.pread(handle, count, start), size, path, expected)
+            return foreign_index(path, self._index_dir) if index is None else index
         size = expected.bytes if expected is not None else describe(url, self.access).size
         index = index_of(lambda start, count: self._read(url, start, count), size, shown(url), expected)
         if index is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.shards.extents.file import write_table
 from pipeline.shards.manifest import Manifest, Split
-from pipeline.shards.reader import Shard
+from pipeline.shards.store import Store
 from pipeline.shards.writer import write_shard
 from pipeline.text.readers.reader import Document, Reader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
@@ -64,9 +64,9 @@ def flat_tokens(path: Path) -> NDArray[np.uint16]:
     if not file.exists():
         with file.open("wb") as out:
             for info in Manifest.read(path).split("train").shards:
-                shard = Shard(path / info.name)
-                for number in range(len(shard)):
-                    out.write(shard.document(number).tobytes())
+                index, raw = Store(keeps=False).index(str(path / info.name)), np.fromfile(path / info.name, np.uint8)
+                for start, length in zip(index.starts, index.lengths * index.dtype.itemsize, strict=True):
+                    out.write(raw[start : start + length].tobytes())
     return np.memmap(file, dtype="<u2", mode="r")
 
 

@@ -21,12 +21,12 @@ from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests import interpreters
 from tests.builds import ROOT, digests, rejected, run, run_plain, table, write_jsonl
 from tests.corpus import documents, english
+from tests.shard_samples import Shard
 
 
 def test_what_is_built_verifies_and_every_loss_has_a_reason(built: Path) -> None:

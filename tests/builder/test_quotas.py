@@ -30,11 +30,11 @@ from pipeline.builder.recipe import Recipe
 from pipeline.builder.work.atomic_directory import discard
 from pipeline.errors import ConfigError, InputError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from tests.builds import digests, rejected
 from tests.corpus import english
 from tests.input_server import InputServer, running_inputs
 from tests.interruptions import Units, killed_at
+from tests.shard_samples import Shard
 
 FILES, RECORDS = 8, 12  # of a folder whose files are cut in two
 LARGE = 400  # records of one file

@@ -17,10 +17,10 @@ import pipeline
 from pipeline.builder.stages.write import lay_out
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
-from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import run_plain, write_jsonl
 from tests.corpus import english
+from tests.shard_samples import Shard
 
 SETTINGS: dict[str, Any] = {"val_fraction": 0.1, "tokens_per_shard": 6_000}
 FIRST = {"wiki": 0, "web": 1_000, "code": 2_000}

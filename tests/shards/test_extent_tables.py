@@ -17,12 +17,11 @@ from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, ManifestError, StorageError
 from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
 from pipeline.shards.manifest import MANIFEST_NAME
-from pipeline.shards.reader import read_index
 from pipeline.shards.verify.dataset import Problem, verify_dataset
 from tests.corpus import english
 from tests.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
 from tests.faulty_server import FaultyServer, running_server
-from tests.shard_samples import make_documents, write_dataset, write_documents
+from tests.shard_samples import make_documents, read_index, write_dataset, write_documents
 
 
 @pytest.fixture

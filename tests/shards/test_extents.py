@@ -16,8 +16,8 @@ from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.file import decode_table, encode_table
 from pipeline.shards.extents.loading import table_of_index
 from pipeline.shards.extents.table import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
-from pipeline.shards.reader import read_index
 from pipeline.shards.writer import write_shard
+from tests.shard_samples import read_index
 
 KIB = 1024
 # Tokens of documents: empty, short, about an extent, longer than several.

@@ -19,9 +19,9 @@ from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardE
 from pipeline.shards.foreign import foreign_index, sample_parts
 from pipeline.shards.index import Index
 from pipeline.shards.npy import NpyError, parse_npy
-from pipeline.shards.reader import Shard
 from pipeline.shards.writer import write_shard
 from pipeline.user_cache import CACHE_VARIABLE
+from tests.shard_samples import Shard
 
 
 def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:

@@ -13,7 +13,6 @@ import numpy as np
 
 import pipeline
 from pipeline.shards.extents.loading import payload_bytes
-from pipeline.shards.reader import read_index
 from tests.order_oracle import (
     EXTENT_BYTES,
     Row,
@@ -26,7 +25,7 @@ from tests.order_oracle import (
     shard_extents,
     steps,
 )
-from tests.shard_samples import EOS, index_extents, write_dataset
+from tests.shard_samples import EOS, index_extents, read_index, write_dataset
 
 Documents = list[list[list[int]]]  # of each shard, the tokens of each document
 

@@ -13,13 +13,12 @@ import pytest
 import torch
 
 import pipeline
+from tests.shard_samples import Shard
 from tests.stream.global_order import global_rows
 from tests.stream.global_order import rows_in_order as run
 
 
 def shards_of(directory: Path) -> list[list[list[int]]]:
-    from pipeline.shards.reader import Shard
-
     shards = [Shard(path) for path in sorted(directory.glob("train-*.tar"))]
     return [[shard.document(j).tolist() for j in range(len(shard))] for shard in shards]
 

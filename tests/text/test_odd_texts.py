@@ -16,11 +16,11 @@ from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.builds import ROOT
 from tests.corpus import english
+from tests.shard_samples import Shard
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 

@@ -15,10 +15,10 @@ from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from tests.builds import digests
 from tests.corpus import english
 from tests.interruptions import Units
+from tests.shard_samples import Shard
 
 FILES, RECORDS = 8, 25
 UNITS = Limits(unit_bytes=10_000, smallest_unit_bytes=10_000)  # one or two a file

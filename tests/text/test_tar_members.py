@@ -20,9 +20,9 @@ from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import run_command
 from pipeline.errors import DamagedInputError, InputError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.reader import Shard
 from tests.format_samples import FORMATS
 from tests.input_server import running_inputs
+from tests.shard_samples import Shard
 from tests.text_samples import write_tar
 
 SETTINGS: dict[str, Any] = {

@@ -28,11 +28,11 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ManifestError
+from ..folder import CURE
 from ..manifest import FileInfo
 from .table import CHECKSUMS, COUNTS, ExtentTable
 
 EXTENTS_NAME = "extents.npz"
-CURE = "copy the dataset again or rebuild it"
 
 
 def encode_table(table: ExtentTable) -> bytes:

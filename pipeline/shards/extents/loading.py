@@ -9,21 +9,20 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 
-from ...errors import ConfigError, ManifestError, MissingObjectError
-from ...objects.remote_object import describe, read_whole
+from ...errors import ConfigError, ManifestError
+from ...objects.remote_object import describe
 from ...objects.urls import is_remote, local_name, shown
+from ..folder import CURE, Folder
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, footer_of
-from ..manifest import FileInfo, Manifest
+from ..manifest import Manifest
 from ..resolve import Resolved
 from ..store import Store
 from ..tar import opened
-from ..urls import join
-from .file import CURE, decode_table
+from .file import decode_table
 from .table import ExtentTable
 
 REMOTE_THREADS = 16  # reading an index over the network is waiting
@@ -50,21 +49,15 @@ def _load_part(shards: Resolved, store: Store) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
         return _table_of_tars(shards.urls, store)
-    path = join(shards.directory, manifest.extents.name)
-    table = read_table(path, manifest, _fetch(path, manifest.extents, store))
+    table = read_table(Folder(shards.directory, store.access), manifest)
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
     return table.select([numbers[info.name] for info in infos])
 
 
-def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
-    """Return the table of all shards of a manifest from the bytes of its file.
-
-    Raises ``ManifestError`` where they disagree in hash, dtype, shards, documents or tokens.
-    """
-    name, infos = shown(path), manifest.shards
-    if (sha256 := hashlib.sha256(raw).hexdigest()) != manifest.extents.sha256:
-        raise ManifestError(f"{name}: sha256 {sha256}, but the manifest says {manifest.extents.sha256}; {CURE}")
-    table = decode_table(raw, name)
+def read_table(folder: Folder, manifest: Manifest) -> ExtentTable:
+    """Return the table of all shards of a manifest in a folder; raises ``ManifestError`` as `load_extent_table` does."""
+    name, infos = shown(folder.path(manifest.extents.name)), manifest.shards
+    table = decode_table(folder.read_named(manifest.extents), name)
     if (table.dtype, table.shards) != (manifest.token_dtype, len(infos)):
         raise ManifestError(
             f"{name}: {table.shards} shards of {table.dtype}, but the manifest has {len(infos)} of "
@@ -78,18 +71,6 @@ def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
                 f"{name}: its extents of {infos[at].name} have {found[at]} {field}, but the manifest says {wanted[at]}; {CURE}"
             )
     return table
-
-
-def _fetch(path: str, info: FileInfo, store: Store) -> bytes:
-    """Return what the file of a table holds."""
-    try:
-        if is_remote(path):
-            return bytes(read_whole(path, info.bytes, store.access, info.sha256))
-        return Path(path).read_bytes()
-    except (FileNotFoundError, MissingObjectError) as error:
-        raise ManifestError(f"{shown(path)}: not there, but the manifest names it; {CURE}") from error
-    except OSError as error:
-        raise ManifestError(f"{shown(path)}: cannot be read: {error}") from error
 
 
 def table_of_index(index: Index, name: str) -> ExtentTable:

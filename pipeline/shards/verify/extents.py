@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import ManifestError, ShardError
-from ..extents.file import CURE
+from ...errors import ShardError, ShardwrightError
+from ...objects.urls import shown
 from ..extents.loading import read_table, table_of_index
 from ..extents.table import CHECKSUMS, COUNTS, ExtentTable
-from ..folder import Folder
+from ..folder import CURE, Folder
 from ..index import Index
 from ..manifest import Manifest
 from .findings import Problem, ShardCheck
@@ -16,13 +16,10 @@ from .findings import Problem, ShardCheck
 
 def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None, list[Problem]]:
     """Return the table of a dataset and what is wrong with its file; no table where none can be used."""
-    path = folder.path(manifest.extents.name)
     try:
-        raw = folder.read(manifest.extents.name)
-        if raw is None:
-            return None, [Problem(path, None, None, f"the manifest names it, but it is not there; {CURE}")]
-        return read_table(path, manifest, raw), []
-    except (ManifestError, OSError) as error:
+        return read_table(folder, manifest), []
+    except ShardwrightError as error:
+        path = shown(folder.path(manifest.extents.name))
         return None, [Problem(path, None, None, str(error).removeprefix(f"{path}: "))]
 
 
