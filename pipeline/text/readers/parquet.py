@@ -86,6 +86,7 @@ def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[l
         expect_columns(source.file, table.metadata, columns, [group for group in skipped if not skipped[group]])
     size, all_rows = source.file.seek(0, os.SEEK_END), max(1, table.metadata.num_rows)
     before = sum(table.metadata.row_group(group).num_rows for group in range(source.start))
+    lines = tally.lines
     for group, rows in skipped.items():
         if rows:
             tally.lines += rows
@@ -93,7 +94,7 @@ def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[l
             continue
         batches = table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
         for records in rows_of(batches, paths, fields, tally):
-            source.bytes_read = size * (before + tally.lines) // all_rows - size * before // all_rows
+            source.bytes_read = size * (before + tally.lines - lines) // all_rows - size * before // all_rows
             yield records
     if stop == table.num_row_groups:
         source.bytes_read = size - size * before // all_rows
