@@ -24,11 +24,6 @@ class FileSpan(NamedTuple):
 WHOLE = FileSpan()
 
 
-def bytes_of(lines: list[bytes]) -> int:
-    """Return how many bytes lines take, each with its end."""
-    return sum(map(len, lines)) + len(lines)
-
-
 def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
     """Return no places to cut a file at: it is read as one span."""
     return []

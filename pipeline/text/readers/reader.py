@@ -94,7 +94,7 @@ class Reader:
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
-        self._fields = RecordKeys(
+        self._keys = RecordKeys(
             text_key,
             id_key,
             given.name,
@@ -125,7 +125,7 @@ class Reader:
         count = self._tally.left_out
         members = f"{count:,} member{' was' if count == 1 else 's were'} left out"
         reasons = "an ending not known, a tar, a link or a device"
-        return f"{self._fields.file}: {members} ({reasons}): {self._tally.left_out_text}" if count else ""
+        return f"{self._keys.file}: {members} ({reasons}): {self._tally.left_out_text}" if count else ""
 
     @property
     def unconfirmed(self) -> int:
@@ -190,7 +190,7 @@ class Reader:
     def _batches(self, source: Source, reader: FormatReader) -> Iterator[list[Record]]:
         if self.format.compressible:
             source.check_compression()
-        batches, where = reader.read(source, self._fields, self._tally), self._fields.where
+        batches, where = reader.read(source, self._keys, self._tally), self._keys.where
         return batches if where is None else (list(selected(records, where)) for records in batches)
 
 
