@@ -202,7 +202,12 @@ class _Finder:
 
     def _of_url(self, pattern: str, source: str) -> list[InputFile]:
         """Return the files of a url; of those that a glob or folder gives, the ones with a known ending."""
-        files = list_urls(pattern, source, self._credentials, self._commits)
+        if pattern.startswith("hf://"):
+            from .storage.hub_files import list_dataset
+
+            files = list_dataset(shown(pattern), source, self._credentials, self._commits)
+        else:
+            files = list_urls(pattern, source, self._credentials)
         if len(files) == 1 and files[0].path == shown(pattern):
             if not self._any_ending:
                 format_of(files[0])

@@ -39,9 +39,9 @@ class Document:
     """One text of the input, with the other fields of its record that were asked for, as ``metadata``.
 
     ``line`` is where the record begins: 1-based line, element or row of ``file``, counted from ``start``, where the span
-    begins that was read. Where lines are not counted, as in a file that is read from any byte, ``line`` is 0 and ``byte``
-    the record's offset. ``part`` tells the documents apart that a transform made of one ("#1", "#2"). ``language`` is
-    known once it was identified, ``origin`` the text that a transform made parts of.
+    begins that was read. ``byte`` is its offset in the data, where the format has lines; in a file that is read from any
+    byte, lines are not counted, and ``line`` is 0. ``part`` tells the documents apart that a transform made of one ("#1",
+    "#2"). ``language`` is known once it was identified, ``origin`` the text that a transform made parts of.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
     'https://example.org'
@@ -53,10 +53,10 @@ class Document:
     line: int
     source: str = ""
     start: int = 0
+    byte: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     part: str = ""
     language: Language | None = None
-    byte: int | None = None
     origin: str | None = None
 
     def where(self) -> str:
@@ -66,7 +66,7 @@ class Document:
         "in.jsonl: byte 64: document 'a'"
         """
         name = f"{self.id}{self.part}"
-        place = place_of(self.file, self.line, self.start) if self.byte is None else f"{self.file}: byte {self.byte}"
+        place = place_of(self.file, self.line, self.start) if self.line else f"{self.file}: byte {self.byte}"
         return f"{place}{f': document {name!r}' if name else ''}"
 
 
@@ -128,7 +128,7 @@ class RecordKeys:
     """Where text and id stand in a record, and what every document of the file shares.
 
     ``start`` is where the span begins. ``made_ids`` False leaves the id of a document without one empty, for a span whose
-    line numbers are not known. ``by_byte``: documents have a byte offset, which names them, and no line.
+    line numbers are not known. ``by_byte``: lines are not counted, and bytes name the documents without an id.
     """
 
     text_key: str
@@ -143,10 +143,13 @@ class RecordKeys:
     record: str = "JSON object"  # what the format calls one
     tar: str = ""  # the file that holds the one that is read as its member
 
-    def document(self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None) -> Document:
+    def document(
+        self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None, byte: int | None = None
+    ) -> Document:
         if metadata is None:
             metadata = {kept.name: None for kept in self.kept}
-        return Document(text, id or self.missing_id(line), self.file, line, self.source, self.start, metadata)
+        id = id or self.missing_id(line, byte)
+        return Document(text, id, self.file, line, self.source, self.start, byte, metadata)
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the fields to keep of a record; None where one does not fit its type."""
@@ -167,7 +170,9 @@ class RecordKeys:
     def bad(self, line: int, byte: int | None, reason: str, detail: str = "") -> BadRecord:
         return BadRecord(self.file, line, byte, reason, detail, self.source)
 
-    def missing_id(self, line: int) -> str:
+    def missing_id(self, line: int, byte: int | None = None) -> str:
+        if self.by_byte and byte is not None:
+            return made_id_at(self.file, byte)
         return made_id(self.file, line) if self.made_ids else ""
 
     def judge(self, value: object, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
@@ -194,7 +199,7 @@ class RecordKeys:
             if (place := surrogate_in(part)) is not None:
                 return self.bad(line, byte, LONE_SURROGATE, f"character {place} cannot be written as UTF-8")
         metadata = self.metadata(value)
-        return self.misfit(value, line, byte) if metadata is None else self.document(text, name, line, metadata)
+        return self.misfit(value, line, byte) if metadata is None else self.document(text, name, line, metadata, byte)
 
 
 def place_of(file: str, line: int, start: int = 0) -> str:

@@ -10,18 +10,14 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError
+from tests.builds import run_plain
 
 BIG = 90071992547409930001
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False}
 
 
 def build(inputs: Any, output: Path, **settings: Any) -> dict[str, Any]:
-    counts: dict[str, Any] = pipeline.build(
-        inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **settings}
-    ).counts
-    return counts
+    return dict(run_plain(inputs, output, dedup=False, **settings).counts)
 
 
 def streamed(inputs: Any, **settings: Any) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import multiprocessing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
-from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Definition, choose_encoder
+from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Encode, Load, fault_of_fast, load_definition
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 from tests.cost import is_linear
 from tests.tokenizer_samples import CORPUS, auto_ids
@@ -57,10 +56,10 @@ def test_the_bytes_tokenizer_is_byt5(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "llama"])
 def test_other_kinds_of_definition_give_their_own_ids(kind: str, definitions: dict[str, Path]) -> None:
     tokenizer = load_tokenizer(definitions[kind])
-    judge = Definition(tokenizer.definition)
+    judge = load_definition(tokenizer.definition)
     for text in [*CORPUS[:5], *STRINGS]:
         if not any(token in text for token in tokenizer.special_ids):
-            assert tokenizer.encode(text).tobytes() == np.frombuffer(judge.encode(text), "<u4").astype("<u2").tobytes()
+            assert tokenizer.encode(text).tobytes() == np.frombuffer(judge(text), "<u4").astype("<u2").tobytes()
     assert tokenizer.decode(tokenizer.encode("many texts")).strip() == "many texts"
 
 
@@ -81,7 +80,7 @@ def test_an_end_of_text_that_is_not_marked_as_special_is_still_out_of_reach(trai
     value["added_tokens"][0]["special"] = False
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
     tokenizer = load_tokenizer(tmp_path)
-    assert Definition(tokenizer.definition).encode(END_OF_TEXT) == np.asarray([tokenizer.eos_id], "<u4").tobytes()
+    assert load_definition(tokenizer.definition)(END_OF_TEXT) == np.asarray([tokenizer.eos_id], "<u4").tobytes()
     ids = tokenizer.encode(f"a{END_OF_TEXT} b")
     assert tokenizer.eos_id not in ids
     assert tokenizer.decode(ids) == f"a{END_OF_TEXT} b"
@@ -91,8 +90,8 @@ def test_an_end_of_text_that_is_not_marked_as_special_is_still_out_of_reach(trai
 @given(st.lists(TEXTS, max_size=5))
 @example([END_OF_TEXT, f"a{END_OF_TEXT}"])
 def test_every_encoder_that_serves_gives_the_ids_of_the_definition(trained: Tokenizer, texts: list[str]) -> None:
-    judge = Definition(trained.definition)
-    expected = [np.frombuffer(judge.encode(text), "<u4").tolist() for text in texts]
+    judge = load_definition(trained.definition)
+    expected = [np.frombuffer(judge(text), "<u4").tolist() for text in texts]
     assert trained.encoder == FAST
     assert [ids.tolist() for ids in trained.encode_batch(texts)] == expected
 
@@ -104,38 +103,31 @@ def test_ids_of_real_documents_are_those_of_the_definition(shared_data: Path) ->
     texts = [json.loads(line)["text"] for line in gzip.decompress(path.read_bytes()).splitlines()]
     assert len(list(Reader(path))) == len(texts)
     tokenizer = train_tokenizer(texts[:200], 3000)
-    judge = Definition(tokenizer.definition)
+    judge = load_definition(tokenizer.definition)
     tokens, lengths = tokenizer.encode_flat(texts)
-    expected = [np.frombuffer(judge.encode(text), "<u4") for text in texts]
+    expected = [np.frombuffer(judge(text), "<u4") for text in texts]
     assert lengths.tolist() == [len(ids) for ids in expected]
     assert np.array_equal(tokens, np.concatenate(expected))
     assert tokenizer.decode(tokens[: lengths[0]]) == texts[0]
 
 
 def test_an_encoder_with_other_ids_is_refused_with_the_text(trained: Tokenizer) -> None:
-    class Wrong(Definition):
-        def encode(self, text: str) -> bytes:
-            return super().encode(text.replace("\u1680", " "))
+    judge = load_definition(trained.definition)
 
-    class Broken:
-        def __init__(self, definition: str) -> None:
-            raise RuntimeError("cannot load this")
+    def broken(definition: str) -> Encode:
+        raise RuntimeError("cannot load this")
 
-    judge = Definition(trained.definition)
-    wrong = choose_encoder(trained.definition, (), ["a\u1680"], judge, Wrong)
-    assert wrong == ("tokenizers", judge, r"other ids for 'a\u1680'")
-    broken = choose_encoder(trained.definition, (), (), judge, Broken)
-    assert broken == ("tokenizers", judge, "RuntimeError: cannot load this")
-    assert choose_encoder(trained.definition, (), (), judge, Definition).name == FAST
+    def fault(sample: tuple[str, ...], load: Load) -> str:
+        return fault_of_fast(trained.definition, (), sample, load)
+
+    assert fault(("a\u1680",), lambda _: lambda text: judge(text.replace("\u1680", " "))) == r"other ids for 'a\u1680'"
+    assert fault((), broken) == "RuntimeError: cannot load this"
+    assert fault((), load_definition) == ""
 
 
-def encoded_by(trained: Tokenizer, encode: Callable[[str], bytes]) -> Tokenizer:
+def encoded_by(trained: Tokenizer, encode: Encode) -> Tokenizer:
     """Return a trained tokenizer, with a function in place of its fast encoder."""
-    return Tokenizer(trained.definition, "t", trained.roles, FAST, encoders={FAST: lambda _: Encoding(encode)})
-
-
-class Encoding(NamedTuple):
-    encode: Callable[[str], bytes]
+    return Tokenizer(trained.definition, "t", trained.roles, encoder=FAST, encoders={FAST: lambda _: encode})
 
 
 def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition_and_an_id_beyond_the_vocabulary_is_an_error(
@@ -225,10 +217,10 @@ def test_workers_give_the_same_ids_however_they_are_started(trained: Tokenizer, 
 
 @pytest.mark.parametrize("name", ["fastokens", "tokenizers"])
 def test_time_grows_with_a_text_without_spaces_and_not_with_its_square(trained: Tokenizer, name: str) -> None:
-    encoder = ENCODERS[name](trained.definition)
+    encode = ENCODERS[name](trained.definition)
     for piece in ("a", "=", " ", "\u4e2d\u6587\u5b57", "etaoinshrdlu"):
 
         def run(size: int, piece: str = piece) -> None:
-            encoder.encode(piece * (size // len(piece)))
+            encode(piece * (size // len(piece)))
 
         assert is_linear(run, 50_000, 400_000), piece

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,19 @@ from pipeline.errors import ConfigError, InputError, PlanChangedError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader
-from tests.text_samples import make_texts, write_texts
+from tests.builds import run_plain
+from tests.interruptions import interrupt_after
+from tests.text_samples import make_texts, spelled, write_texts
 
+build = partial(run_plain, dedup=False)
 TEXTS = make_texts(50, 9)
 RECORDS = [{"id": f"r{n}", "text": text, "score": n / 7} for n, text in enumerate(TEXTS)]
 
 
-def build(inputs: Any, output: Path, **settings: Any) -> Any:
-    plain = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False, "progress": Progress(quiet=True)}
-    return pipeline.build(inputs, output, **{**plain, **settings})
-
-
-def shards_of(manifest: Any) -> list[str]:
-    return [shard.sha256 for shard in manifest.shards]
+def streamed(source: Any, **options: Any) -> list[str]:
+    """Return the texts of an epoch."""
+    stream = pipeline.TextDataset(source, "bytes", epochs=1, eos=False, **options)
+    return [spelled(item["input_ids"]) for item in stream.documents()]
 
 
 def pandas_frame() -> Any:
@@ -60,8 +61,7 @@ HOLDERS = [pandas_frame, polars_frame, arrow_table, datasets_dataset, lambda: RE
 
 @pytest.mark.parametrize("make", HOLDERS)
 def test_every_holder_streams_the_documents_of_a_file_in_their_order(make: Any) -> None:
-    stream = pipeline.TextDataset(make(), "bytes", epochs=1, eos=False)
-    assert [bytes(b - 3 for b in item["input_ids"].tolist()).decode() for item in stream.documents()] == TEXTS
+    assert streamed(make()) == TEXTS
 
 
 @pytest.mark.parametrize("make", [streaming_dataset, generator])
@@ -75,18 +75,14 @@ def test_a_build_of_a_holder_gives_the_tokens_of_a_file(make: Any, tmp_path: Pat
 
 
 def test_a_build_of_a_table_continues_and_refuses_another_table(tmp_path: Path) -> None:
-    def stop(stage: str) -> None:
-        if stage == "filter":
-            raise KeyboardInterrupt
-
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            build(arrow_table(), tmp_path / "out", after_stage=stop)
+            build(arrow_table(), tmp_path / "out", after_stage=interrupt_after("filter"))
     with pytest.raises(PlanChangedError, match=r"table\.parquet: bytes"):
         build(arrow_table().slice(1), tmp_path / "out")
     done = build(arrow_table(), tmp_path / "out")
     assert build(arrow_table(), tmp_path / "out") == done
-    assert shards_of(build([arrow_table()], tmp_path / "other")) == shards_of(done)
+    assert build([arrow_table()], tmp_path / "other").fingerprint == done.fingerprint
 
 
 def test_a_generator_is_read_once_and_a_continued_build_says_so(
@@ -99,18 +95,15 @@ def test_a_generator_is_read_once_and_a_continued_build_says_so(
             read.append(1)
             yield record
 
-    def stop(stage: str) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        build(records(), tmp_path / "out", after_stage=stop, progress=Progress())
+        build(records(), tmp_path / "out", after_stage=interrupt_after("plan"), progress=Progress())
     said = capsys.readouterr()
     assert "cannot be read twice or compared later" in said.out + said.err
     done = build(records(), tmp_path / "out", progress=Progress())
     said = capsys.readouterr()
     assert "continued from the records that it gave before" in said.out + said.err
     assert len(read) == len(RECORDS)
-    assert shards_of(build(RECORDS, tmp_path / "list")) == shards_of(done)
+    assert build(RECORDS, tmp_path / "list").splits == done.splits
 
 
 def test_holders_and_files_are_mixed_and_named(tmp_path: Path) -> None:
@@ -182,9 +175,7 @@ def test_files_of_any_ending_are_plain_text_if_they_are_said_to_be(tmp_path: Pat
         find_inputs(str(tmp_path / "in" / "a.py"))
     manifest = build(str(tmp_path / "in"), tmp_path / "out", format="text")
     assert manifest.counts["kept"] == 3
-    stream = pipeline.TextDataset(tmp_path / "in", "bytes", format="text", epochs=1, eos=False)
-    texts = [bytes(b - 3 for b in item["input_ids"].tolist()).decode() for item in stream.documents()]
-    assert texts == ["text of a.py", "text of b", "text of c.txt.gz"]
+    assert streamed(tmp_path / "in", format="text") == ["text of a.py", "text of b", "text of c.txt.gz"]
     (tmp_path / "big.data").write_bytes(b"".join(b'{"text": "%0600d"}\n' % n for n in range(3_000)))
     manifest = build(str(tmp_path / "big.data"), tmp_path / "cut", format="jsonl", dedup=False)
     assert manifest.counts["kept"] == 3_000

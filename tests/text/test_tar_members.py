@@ -15,23 +15,14 @@ import pytest
 import zstandard
 
 import pipeline
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import run_command
 from pipeline.errors import DamagedInputError, InputError
 from pipeline.shards.manifest import Manifest
+from tests.builds import run_plain, table
 from tests.format_samples import FORMATS
 from tests.input_server import running_inputs
-from tests.shard_samples import Shard
 from tests.text_samples import write_tar
 
-SETTINGS: dict[str, Any] = {
-    "tokenizer": "bytes",
-    "rules": (),
-    "val_fraction": 0,
-    "dedup": False,
-    "start_method": "fork",
-}
 RECORDS = [{"text": f"Record number {n} of a part."} for n in range(1000)]
 LINES = "".join(json.dumps(each) + "\n" for each in RECORDS).encode()
 MEMBERS = {
@@ -52,16 +43,13 @@ MEMBERS = {
 
 
 def make(source: Path | str, output: Path, **settings: Any) -> Manifest:
-    return build(source, output, progress=Progress(quiet=True), **{**SETTINGS, **settings})
+    return run_plain(source, output, **{"dedup": False, **settings})
 
 
-def table(output: Path) -> list[tuple[str, str, int]]:
+def origins(output: Path) -> list[tuple[str, str, int]]:
     """Return id, file and line of each document."""
-    found = []
-    for path in sorted(output.glob("*.tar")):
-        columns = Shard(path).table()
-        found += list(zip(columns["id"], columns["file"], columns["line"], strict=True))
-    return sorted(found)
+    columns = table(output)
+    return sorted(zip(columns["id"], columns["file"], columns["line"], strict=True))
 
 
 def pile(path: Path, members: Mapping[str, bytes] = MEMBERS) -> Path:
@@ -93,7 +81,7 @@ def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give
         ("pile.tar/e.json:1", "pile.tar/e.json", 1),
         ("pile.tar/f.json:1", "pile.tar/f.json", 1),
     ]
-    assert table(tmp_path / "out") == sorted(parts + others)
+    assert origins(tmp_path / "out") == sorted(parts + others)
     note = (
         "pile.tar: 5 members were left out (an ending not known, a tar, a link or a device): "
         "README, inner.tar, picture.jpg, link.txt, null.txt"
@@ -106,7 +94,7 @@ def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give
     stream = pipeline.TextDataset(path, "bytes", epochs=1, on_error="records")
     with pytest.warns(UserWarning, match=r"pile\.tar: 5 members were left out .*: README, inner\.tar"):
         assert len(list(stream.filter(lambda document: seen.append(document.id) is None).documents())) == 1_006
-    assert sorted(seen) == [id for id, _, _ in table(tmp_path / "out")]
+    assert sorted(seen) == [id for id, _, _ in origins(tmp_path / "out")]
 
 
 @pytest.mark.parametrize("name", sorted(name for name in FORMATS if not name.endswith(".tar")))
@@ -116,29 +104,23 @@ def test_every_format_is_read_as_a_member_here_and_from_a_server(tmp_path: Path,
     (tmp_path / "in").mkdir()
     path = write_tar(tmp_path / "in/pile.tar", {"./sub/" + name.upper(): payload, "after.txt": b"After it."})
     make(path, tmp_path / "out")
-    files = [file for _, file, _ in table(tmp_path / "out")]
+    files = [file for _, file, _ in origins(tmp_path / "out")]
     assert files.count("pile.tar/after.txt") == 1
     assert len(files) >= 2
     with running_inputs(tmp_path / "in") as server:
         make(server.url("pile.tar"), tmp_path / "far")
-    assert table(tmp_path / "far") == table(tmp_path / "out")
+    assert origins(tmp_path / "far") == origins(tmp_path / "out")
 
 
 def test_a_member_that_is_cut_is_a_bad_record_and_those_after_it_are_read(tmp_path: Path) -> None:
     members = {"a.jsonl.bz2": bz2.compress(LINES)[:-20], "b.csv": b"no,column\n1,2\n", "c.txt": b"Whole."}
-    path = write_tar(tmp_path / "pile.tar", members)
-    with pytest.raises(
-        InputError, match=r"pile\.tar/b\.csv: line 2: member that cannot be read further: no column 'text'"
-    ):
-        make(
-            write_tar(tmp_path / "one.tar", {"b.csv": members["b.csv"]}).rename(path),
-            tmp_path / "stopped",
-            on_error="stop",
-        )
-    path = write_tar(tmp_path / "pile.tar", members)
-    manifest = make(path, tmp_path / "out")
+    alone = write_tar(tmp_path / "one.tar", {"b.csv": members["b.csv"]})
+    said = r"one\.tar/b\.csv: line 2: member that cannot be read further: no column 'text'"
+    with pytest.raises(InputError, match=said):
+        make(alone, tmp_path / "stopped", on_error="stop")
+    manifest = make(write_tar(tmp_path / "pile.tar", members), tmp_path / "out")
     assert manifest.counts["bad"] == {"member that cannot be read further": 2}
-    assert "pile.tar/c.txt" in [file for _, file, _ in table(tmp_path / "out")]
+    assert "pile.tar/c.txt" in [file for _, file, _ in origins(tmp_path / "out")]
 
 
 def test_a_tar_of_which_no_member_can_be_read_names_what_it_holds(tmp_path: Path) -> None:
@@ -154,4 +136,4 @@ def test_names_that_are_not_utf8_are_spelled_out(tmp_path: Path) -> None:
         info.size = 5
         tar.addfile(info, io.BytesIO(b"Text."))
     make(path, tmp_path / "out")
-    assert table(tmp_path / "out") == [(r"caf\xe9", r"pile.tar/caf\xe9.txt", 1)]
+    assert origins(tmp_path / "out") == [(r"caf\xe9", r"pile.tar/caf\xe9.txt", 1)]

@@ -9,19 +9,19 @@ from typing import Any
 from ..document import Record, RecordKeys, Tally
 from .byte_stream import Source, UnreadableFileError
 from .format_reader import FormatReader
-from .parquet import paths_of, rows_of
+from .parquet import find_columns, rows_of
 
 _MAGIC = b"ARROW1"
 
 
-def read_arrow(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_arrow(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row, batch by batch. ``UnreadableFileError`` for a file that is cut or no Arrow file."""
     import pyarrow as pa
 
     try:
         batches, schema = _open(source)
         ended = 0  # where the batch before ends; a mapped file is not read by its handle, which stays at its beginning
-        for records in rows_of(batches, paths_of(schema, fields), fields, tally):
+        for records in rows_of(batches, find_columns(schema, keys), keys, tally):
             source.bytes_read, ended = ended, source.file.tell()
             yield records
         source.bytes_read = source.file.seek(0, io.SEEK_END)

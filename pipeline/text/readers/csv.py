@@ -10,25 +10,25 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally
 from ..fields import MISFIT, shown, surrogate_in
 from .byte_stream import Source, UnreadableFileError
-from .format_reader import FormatReader, bytes_of
+from .format_reader import FormatReader
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 
 
-def read_csv(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_csv(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row below the header line."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
-    feed = _Feed(source)
-    # strict: an open quote at the end is an error, not a very long field
-    rows = csv.reader(feed, strict=True, delimiter=delimiter_of(source.path))
-    columns: _Columns | None = None
     records: list[Record] = []
+    lines = _Lines(source)
+    # strict: an open quote at the end is an error, not a very long field
+    rows = csv.reader(lines, strict=True, delimiter=delimiter_of(source.path))
+    columns: _Columns | None = None
     row: list[str] | None = []
     while row is not None:
-        line, batch = rows.line_num + 1, feed.batch
+        line, block = rows.line_num + 1, lines.block
         error = ""
         try:
             row = next(rows, None)
@@ -37,7 +37,7 @@ def read_csv(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
         except (UnreadableFileError, OSError):
             yield records
             raise
-        if feed.batch is not batch:
+        if lines.block != block:
             yield records
             records = []
         tally.lines = rows.line_num
@@ -45,16 +45,12 @@ def read_csv(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
             if columns is None:
                 raise UnreadableFileError(f"the header line cannot be read: {error}")
             span = f" (lines {line} to {tally.lines})" if tally.lines > line else ""
-            records.append(fields.bad(line, feed.byte(batch, line), INVALID_CSV, f"{error}{span}"))
+            records.append(keys.bad(line, None, INVALID_CSV, f"{error}{span}"))
         elif row and columns is None:
-            columns = _Columns(row, fields)
+            columns = _Columns(row, keys)
         elif row and columns is not None:
-            record = columns.record(row, line)
-            if isinstance(record, Document):
-                tally.documents += 1
-            elif isinstance(record, BadRecord):
-                record.byte = feed.byte(batch, line)
-            records.append(record)
+            records.append(columns.record(row, line))
+            tally.documents += isinstance(records[-1], Document)
     yield records
 
 
@@ -67,60 +63,53 @@ def delimiter_of(name: str) -> str:
     return "\t" if ".tsv" in os.path.basename(name).lower()[-9:] else ","
 
 
-class _Feed:
-    """The lines of a source as csv.reader wants them: text with its line feeds.
+class _Lines:
+    """The lines of a source as csv.reader wants them, text with its line feeds; ``block`` is the number of the current block.
 
     Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        # Lines and bytes before the current lines, and these lines.
-        self.batch: tuple[int, int, list[bytes]] = (0, 0, [])
+        self.block = 0
 
     def __iter__(self) -> Iterator[str]:
         for lines in self._source.lines():
-            before, byte, last = self.batch
-            self.batch = (before + len(last), byte + bytes_of(last), lines)
+            self.block += 1
             yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
-
-    def byte(self, batch: tuple[int, int, list[bytes]], line: int) -> int:
-        """Return where a line begins, given the batch that was current before it was read."""
-        before, byte, lines = batch
-        return self._source.text_start + byte + bytes_of(lines[: line - before - 1])
 
 
 class _Columns:
-    def __init__(self, names: Sequence[str], fields: RecordKeys) -> None:
-        if fields.text_key not in names:
-            raise UnreadableFileError(no_column(fields.text_key, names))
-        for name in {fields.text_key, fields.id_key, *(field.name for field in fields.kept)}:
+    def __init__(self, names: Sequence[str], keys: RecordKeys) -> None:
+        if keys.text_key not in names:
+            raise UnreadableFileError(no_column(keys.text_key, names))
+        for name in {keys.text_key, keys.id_key, *(field.name for field in keys.kept)}:
             if names.count(name) > 1:
                 raise UnreadableFileError(two_columns(name, names.count(name)))
         self._width = len(names)
-        self._fields = fields
-        self._text = names.index(fields.text_key)
-        self._id = names.index(fields.id_key) if fields.id_key in names else None
-        for field in fields.kept:
+        self._keys = keys
+        self._text = names.index(keys.text_key)
+        self._id = names.index(keys.id_key) if keys.id_key in names else None
+        for field in keys.kept:
             if field.name not in names:
                 raise UnreadableFileError(no_column(field.name, names, "for a field that is asked for"))
-        self._kept = [(field, names.index(field.name)) for field in fields.kept]
+        self._kept = [(field, names.index(field.name)) for field in keys.kept]
 
     def record(self, row: list[str], line: int) -> Record:
         if len(row) != self._width:
             detail = f"{len(row)} fields, but the header names {self._width}"
-            return self._fields.bad(line, None, INVALID_CSV, detail)
+            return self._keys.bad(line, None, INVALID_CSV, detail)
         text, id = row[self._text], "" if self._id is None else row[self._id]
         if surrogate_in(text) is not None or surrogate_in(id) is not None:
-            return self._fields.bad(line, None, INVALID_UTF8)
+            return self._keys.bad(line, None, INVALID_UTF8)
         metadata = {}
         for field, place in self._kept:
             if surrogate_in(row[place]) is not None:
-                return self._fields.bad(line, None, INVALID_UTF8)
+                return self._keys.bad(line, None, INVALID_UTF8)
             metadata[field.name] = value = field.parse(row[place])
             if value is MISFIT:
-                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {shown(row[place])}")
-        return self._fields.document(text, id, line, metadata)
+                return self._keys.bad(line, None, field.misfit(row[place]), f"it is {shown(row[place])}")
+        return self._keys.document(text, id, line, metadata)
 
 
 def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names the one to read") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ..document import INVALID_UTF8, BadRecord, Record, RecordKeys, Tally, made_id_at
+from ..document import INVALID_UTF8, BadRecord, Record, RecordKeys, Tally
 from ..formats import BLANK_LINE, LINE_END, Format
 from .byte_stream import BLOCK, Source, UnreadableFileError
 from .format_reader import FormatReader, line_cuts, never_cut
@@ -43,7 +43,7 @@ def reader_of(form: Format) -> FormatReader:
     return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts, gradual=True)
 
 
-def _read(delimiter: _Delimiter, source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def _read(delimiter: _Delimiter, source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a document for each text between delimiters that is not blank; ``line`` is the line in which it begins.
 
     Blank lines before and after a document are no part of it, nor is the line end at its end. A span holds the documents
@@ -54,8 +54,8 @@ def _read(delimiter: _Delimiter, source: Source, fields: RecordKeys, tally: Tall
         for piece in pieces:
             begin, text = _text_of(piece.removesuffix(delimiter.separator))
             if text:
-                line = tally.lines + 1 + piece.count(b"\n", 0, begin)
-                record = _record(text, fields, line, byte + begin)
+                line = 0 if keys.by_byte else tally.lines + 1 + piece.count(b"\n", 0, begin)
+                record = _record(text, keys, line, byte + begin)
                 if record is not None:
                     tally.documents += not isinstance(record, BadRecord)
                     records.append(record)
@@ -64,19 +64,12 @@ def _read(delimiter: _Delimiter, source: Source, fields: RecordKeys, tally: Tall
         yield records
 
 
-def _record(text: bytes, fields: RecordKeys, line: int, byte: int) -> Record | None:
+def _record(text: bytes, keys: RecordKeys, line: int, byte: int) -> Record | None:
     try:
         decoded = text.decode()
     except UnicodeDecodeError as error:
-        number = 0 if fields.by_byte else line
-        return fields.bad(number, byte, INVALID_UTF8, f"byte {error.start} of the document: {error.reason}")
-    if decoded.isspace():  # blanks beyond ASCII
-        return None
-    if not fields.by_byte:
-        return fields.document(decoded, "", line)
-    document = fields.document(decoded, made_id_at(fields.file, byte), 0)
-    document.byte = byte
-    return document
+        return keys.bad(line, byte, INVALID_UTF8, f"byte {error.start} of the document: {error.reason}")
+    return None if decoded.isspace() else keys.document(decoded, "", line, byte=byte)  # blanks beyond ASCII
 
 
 def _text_of(piece: bytes) -> tuple[int, bytes]:

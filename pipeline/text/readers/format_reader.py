@@ -6,7 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..document import Record, RecordKeys, Tally
 from ..formats import Format
@@ -22,22 +22,6 @@ class FileSpan(NamedTuple):
 
 
 WHOLE = FileSpan()
-
-
-class Lines(Protocol):
-    """Lines in batches, of which the first begins at byte ``text_start`` of the data."""
-
-    text_start: int
-
-    def lines(self) -> Iterator[list[bytes]]: ...
-
-
-def bytes_of(lines: list[bytes]) -> int:
-    """Return how many bytes lines take, each with its end."""
-    return sum(map(len, lines)) + len(lines)
-
-
-ReadLines = Callable[[Lines, RecordKeys, Tally], Iterator[list[Record]]]
 
 
 def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
@@ -63,8 +47,7 @@ class FormatReader:
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
     ``unit_bytes``; it depends on the file alone. ``in_order`` says that ``read`` goes over the file from its beginning to
     its end, so that a remote one is read ahead; ``gradual`` that it yields records as their bytes come, so that who wants
-    few of them can stop early. ``read_lines`` is for formats in which each line is one record: lines that are not wanted
-    are then never parsed. ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups:
+    few of them can stop early. ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups:
     streams read these apart.
     """
 
@@ -72,7 +55,6 @@ class FormatReader:
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     in_order: bool = True
     gradual: bool = False
-    read_lines: ReadLines | None = None
     part_rows: Callable[[InputFile], list[int]] | None = None
 
     @property

@@ -19,13 +19,13 @@ from .jsonl import read_jsonl
 _BEGINNING = 4096  # bytes that tell an array from lines
 
 
-def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_json(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
 
     An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.
     """
     if not source.starts_with(b"["):
-        yield from read_jsonl(source, fields, tally)
+        yield from read_jsonl(source, keys, tally)
         return
     data = b"".join(source.text())
     try:
@@ -47,7 +47,7 @@ def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list
     def respell(at: int) -> Any:
         return respelled()[at]
 
-    records = [fields.judge(value, at + 1, None, functools.partial(respell, at)) for at, value in enumerate(values)]
+    records = [keys.judge(value, at + 1, None, functools.partial(respell, at)) for at, value in enumerate(values)]
     tally.lines = len(records)
     tally.documents = sum(isinstance(record, Document) for record in records)
     yield records

@@ -10,24 +10,24 @@ from typing import Any
 import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
-from .format_reader import FormatReader, Lines, bytes_of, line_cuts
+from .byte_stream import Source
+from .format_reader import FormatReader, line_cuts
 
 
-def read_jsonl(source: Lines, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each line that is not blank; a line that cannot be used costs only itself.
-
-    Lines are counted on from ``tally.lines``.
-    """
-    loads, text_key, id_key, file, name = orjson.loads, fields.text_key, fields.id_key, fields.file, fields.source
-    start, keeps = fields.start, bool(fields.kept)
+def read_jsonl(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+    """Yield a record for each line that is not blank; a line that cannot be used costs only itself."""
+    loads, text_key, id_key, file, name = orjson.loads, keys.text_key, keys.id_key, keys.file, keys.source
+    start, keeps, counts = keys.start, bool(keys.kept), not keys.by_byte
     flat = "." not in id_key  # else a missing id may be found inside another field
-    number = tally.lines
-    byte = 0  # of ``lines[counted]``, from the first line on; brought up only where it is asked for
+    number, following = tally.lines, -1
     for lines in source.lines():
-        first, counted, lost = number, 0, 0
+        if following < 0:
+            following = source.text_start
         records: list[Record] = []
+        lost = 0
         for line in lines:
-            number += 1
+            number += counts
+            byte, following = following, following + len(line) + 1
             value = None
             try:
                 value = loads(line)
@@ -37,50 +37,47 @@ def read_jsonl(source: Lines, fields: RecordKeys, tally: Tally) -> Iterator[list
                         if type(id) is int:
                             id = str(id)
                         elif id is None and flat:
-                            id = fields.missing_id(number)
-                        if type(id) is str and (id or not fields.made_ids):
+                            id = ""
+                        if type(id) is str:
+                            id = id or keys.missing_id(number, byte)
                             if not keeps:
-                                records.append(Document(text, id, file, number, name, start))
+                                records.append(Document(text, id, file, number, name, start, byte))
                                 continue
-                            metadata = fields.metadata(value)
+                            metadata = keys.metadata(value)
                             if metadata is not None:
-                                records.append(Document(text, id, file, number, name, start, metadata))
+                                records.append(Document(text, id, file, number, name, start, byte, metadata))
                                 continue
             except ValueError:
                 pass
-            index = number - first - 1
-            byte += bytes_of(lines[counted:index])
-            counted = index
-            record = _judge(line, value, fields, number, source.text_start + byte)
-            lost += not isinstance(record, Document)
+            record = _judge(line, value, keys, number, byte)
             if record is not None:
                 records.append(record)
-        byte += bytes_of(lines[counted:])
+            lost += not isinstance(record, Document)
         tally.lines = number
         tally.documents += len(lines) - lost
         yield records
 
 
-def _judge(line: bytes, value: Any, fields: RecordKeys, number: int, byte: int) -> Record | None:
+def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) -> Record | None:
     """Judge a line that gave no document at once; ``value`` None: orjson refused it. A blank line gives None."""
     if value is not None:
-        return fields.judge(value, number, byte, partial(_respell, line))
+        return keys.judge(value, number, byte, partial(_respell, line))
     if not line.strip():
         return None
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        return fields.bad(number, byte, INVALID_UTF8, f"byte {error.start} of the line: {error.reason}")
+        return keys.bad(number, byte, INVALID_UTF8, f"byte {error.start} of the line: {error.reason}")
     try:
         # It also takes NaN and Infinity, which Python writes, and lone surrogates, which the judge refuses by name.
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return fields.bad(number, byte, INVALID_JSON, "a NUL byte" if "\0" in text else str(error))
-    return fields.judge(value, number, byte, partial(_respell, line))
+        return keys.bad(number, byte, INVALID_JSON, "a NUL byte" if "\0" in text else str(error))
+    return keys.judge(value, number, byte, partial(_respell, line))
 
 
 def _respell(line: bytes) -> Any:
     return json.loads(line, parse_float=str, parse_int=str)
 
 
-READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True, read_lines=read_jsonl)
+READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True)

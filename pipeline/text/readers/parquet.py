@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from ..document import INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
-from ..fields import MISFIT, Field, shown
+from ..fields import MISFIT, shown
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
@@ -21,7 +21,7 @@ _ROWS = 64  # at a time: few, so that the first ones of a file are there when it
 _BUFFER_BYTES = 64 << 10
 
 
-def read_parquet(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_parquet(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row of the row groups from ``source.start`` to ``source.stop``, page by page.
 
     ``source.bytes_read`` is the share of the rows that are done in the bytes of the file.
@@ -29,7 +29,7 @@ def read_parquet(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[l
     import pyarrow as pa
 
     try:
-        yield from _read_groups(source, fields, tally)
+        yield from _read_groups(source, keys, tally)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
@@ -76,60 +76,71 @@ def _metadata(file: InputFile) -> Any:
             return read_footer(opened)
 
 
-def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def _read_groups(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     table = _open(source)
-    paths = paths_of(table.schema_arrow, fields)
-    columns = paths.columns
+    columns = find_columns(table.schema_arrow, keys)
+    names = [".".join(path) for path in columns.values()]
     stop = table.num_row_groups if source.stop is None else source.stop
-    skipped = {group: _rows_to_skip(table, group, fields, paths.kept) for group in range(source.start, stop)}
+    skipped = {group: _rows_to_skip(table, group, keys, columns) for group in range(source.start, stop)}
     if isinstance(source.file, RemoteFile):
-        expect_columns(source.file, table.metadata, columns, [group for group in skipped if not skipped[group]])
+        expect_columns(source.file, table.metadata, names, [group for group in skipped if not skipped[group]])
     size, all_rows = source.file.seek(0, os.SEEK_END), max(1, table.metadata.num_rows)
     before = sum(table.metadata.row_group(group).num_rows for group in range(source.start))
+    lines = tally.lines
     for group, rows in skipped.items():
         if rows:
             tally.lines += rows
-            yield [Unselected(fields.file, tally.lines - rows + 1, rows, fields.source)]
+            yield [Unselected(keys.file, tally.lines - rows + 1, rows, keys.source)]
             continue
-        batches = table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
-        for records in rows_of(batches, paths, fields, tally):
-            source.bytes_read = size * (before + tally.lines) // all_rows - size * before // all_rows
+        batches = table.iter_batches(_ROWS, row_groups=[group], columns=names, use_threads=False)
+        for records in rows_of(batches, columns, keys, tally):
+            source.bytes_read = size * (before + tally.lines - lines) // all_rows - size * before // all_rows
             yield records
     if stop == table.num_row_groups:
         source.bytes_read = size - size * before // all_rows
 
 
-class Paths(NamedTuple):
-    """Where the columns of text, id and other fields are; the id's is empty where there is none."""
+def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
+    """Return the path of each column of documents, by the name of its field; that of ids may be missing.
 
-    text: list[str]
-    id: list[str]
-    kept: list[tuple[Field, list[str]]]
+    Raises ``UnreadableFileError`` where another one is missing, or is of another type.
+    """
+    import pyarrow.types as types
 
-    @property
-    def columns(self) -> list[str]:
-        return [".".join(path) for path in (self.text, self.id, *(path for _, path in self.kept)) if path]
+    kept = [field.name for field in keys.kept]
+    columns = {}
+    for name in dict.fromkeys((keys.text_key, keys.id_key, *kept)):
+        found = _find(schema, name)
+        if found is not None:
+            columns[name], kind = found
+            plain = kind.value_type if types.is_dictionary(kind) else kind
+            if name == keys.text_key and not any(check(plain) for check in _textual()):
+                raise UnreadableFileError(f"column {name!r} is {plain}, not text; {TEXT_KEY} names the one to read")
+            if name == keys.id_key and types.is_nested(kind):
+                raise UnreadableFileError(
+                    f"column {name!r} is {kind}, not a name or number; --id-key names the one to read"
+                )
+        elif name == keys.text_key:
+            raise UnreadableFileError(no_column(name, schema.names))
+        elif name in kept:
+            raise UnreadableFileError(no_column(name, schema.names, "for a field that is asked for"))
+    return columns
 
 
-def paths_of(schema: Any, fields: RecordKeys) -> Paths:
-    """Return where the columns of documents are; ``UnreadableFileError`` where one is missing or of another type."""
-    return Paths(
-        *_text_and_id_paths(schema, fields), [(field, _kept_path(schema, field.name)) for field in fields.kept]
-    )
-
-
-def rows_of(batches: Iterable[Any], paths: Paths, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def rows_of(
+    batches: Iterable[Any], columns: Mapping[str, list[str]], keys: RecordKeys, tally: Tally
+) -> Iterator[list[Record]]:
     """Yield, for each of some record batches, a record for each row."""
     for batch in batches:
-        texts = _values(_column(batch, paths.text))
-        ids = _values(_column(batch, paths.id)) if paths.id else [None] * len(texts)
-        more = [_values(_column(batch, path)) for _, path in paths.kept]
+        values = {name: _values(_column(batch, path)) for name, path in columns.items()}
+        texts = values[keys.text_key]
+        ids = values.get(keys.id_key, [None] * len(texts))
         records: list[Record] = []
         for row, (text, id) in enumerate(zip(texts, ids, strict=True)):
             tally.lines += 1
-            record = _record(text, id, tally.lines, fields)
-            if more and isinstance(record, Document):
-                record = _with_fields(record, [column[row] for column in more], fields)
+            record = _record(text, id, tally.lines, keys)
+            if keys.kept and isinstance(record, Document):
+                record = _with_fields(record, [values[field.name][row] for field in keys.kept], keys)
             tally.documents += isinstance(record, Document)
             records.append(record)
         yield records
@@ -145,21 +156,21 @@ def _open(source: Source) -> Any:
     return pq.ParquetFile(file, metadata=footer, page_checksum_verification=True, **options)
 
 
-def _record(text: Any, id: Any, line: int, fields: RecordKeys) -> Record:
+def _record(text: Any, id: Any, line: int, keys: RecordKeys) -> Record:
     if isinstance(text, bytes) or isinstance(id, bytes):
-        return fields.bad(line, None, INVALID_UTF8)
+        return keys.bad(line, None, INVALID_UTF8)
     if text is None:
-        return fields.bad(line, None, f"{fields.text_key!r} is {kind_of(text)}, not text")
-    return fields.document(text, "" if id is None else scalar_name(id), line)
+        return keys.bad(line, None, f"{keys.text_key!r} is {kind_of(text)}, not text")
+    return keys.document(text, "" if id is None else scalar_name(id), line)
 
 
-def _with_fields(document: Document, values: list[Any], fields: RecordKeys) -> Record:
+def _with_fields(document: Document, values: list[Any], keys: RecordKeys) -> Record:
     """Return a document with its other fields, or the bad record that it is where one does not fit its type."""
-    for field, value in zip(fields.kept, values, strict=True):
+    for field, value in zip(keys.kept, values, strict=True):
         if isinstance(value, bytes):
-            return fields.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
+            return keys.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
         if (found := field.fit(_plain(value))) is MISFIT:
-            return fields.bad(document.line, None, field.misfit(value), f"it is {shown(value)}")
+            return keys.bad(document.line, None, field.misfit(value), f"it is {shown(value)}")
         document.metadata[field.name] = found
     return document
 
@@ -169,49 +180,32 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 
-def _rows_to_skip(table: Any, group: int, fields: RecordKeys, kept: list[tuple[Field, list[str]]]) -> int:
+def _rows_to_skip(table: Any, group: int, keys: RecordKeys, columns: Mapping[str, list[str]]) -> int:
     """Return the rows of a row group of which its statistics say that none is selected; 0 where one may be."""
-    if fields.where is None:
+    if keys.where is None:
         return 0
     metadata = table.metadata.row_group(group)
     places = {metadata.column(number).path_in_schema: number for number in range(metadata.num_columns)}
-    read = {field.name for field in fields.where.fields}
     ranges = {}
-    for field, path in kept:
-        place = places.get(".".join(path))
-        found = metadata.column(place).statistics if field.name in read and place is not None else None
+    read = {field.name for field in keys.where.fields}
+    for field in keys.kept:
+        if field.name not in read:
+            continue
+        place = places.get(".".join(columns[field.name]))
+        found = None if place is None else metadata.column(place).statistics
         if found is None or not found.has_min_max or not found.has_null_count:
             continue
         low, high = found.min, found.max
-        if Field("", field.kind).fit(low) is not MISFIT and Field("", field.kind).fit(high) is not MISFIT:
+        if field.fit(low) is not MISFIT and field.fit(high) is not MISFIT:
             ranges[field.name] = Range(low, high, nulls=found.null_count > 0, nan=isinstance(low, float))
-    return 0 if fields.where.may_hold(ranges) else metadata.num_rows
+    return 0 if keys.where.may_hold(ranges) else metadata.num_rows
 
 
-def _kept_path(schema: Any, name: str) -> list[str]:
-    found = _find(schema, name)
-    if found is None:
-        raise UnreadableFileError(no_column(name, schema.names, "for a field that is asked for"))
-    return found[0]
-
-
-def _text_and_id_paths(schema: Any, fields: RecordKeys) -> tuple[list[str], list[str]]:
-    """Return the columns of text and id as paths (the id's is empty where there is none), or raise ``UnreadableFileError``."""
+def _textual() -> tuple[Callable[[Any], bool], ...]:
     import pyarrow.types as types
 
-    text, id = _find(schema, fields.text_key), _find(schema, fields.id_key)
-    if text is None:
-        raise UnreadableFileError(no_column(fields.text_key, schema.names))
-    kind = text[1].value_type if types.is_dictionary(text[1]) else text[1]
-    textual = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
-    if not any(check(kind) for check in textual + binary):
-        raise UnreadableFileError(f"column {fields.text_key!r} is {kind}, not text; {TEXT_KEY} names the one to read")
-    if id is not None and types.is_nested(id[1]):
-        raise UnreadableFileError(
-            f"column {fields.id_key!r} is {id[1]}, not a name or number; --id-key names the one to read"
-        )
-    return text[0], id[0] if id else []
+    texts = types.is_string, types.is_large_string, types.is_string_view, types.is_null
+    return *texts, types.is_binary, types.is_large_binary, types.is_binary_view
 
 
 def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:

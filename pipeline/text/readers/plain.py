@@ -12,26 +12,26 @@ from .format_reader import FormatReader
 SUFFIX = ".txt"
 
 
-def read_plain(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_plain(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the one document that a text file is, to the byte; its id is the file's name without endings.
 
     The id of a tar's member has the folders of its name, too.
     """
-    member = fields.file.removeprefix(f"{fields.tar}/") if fields.tar else ""
+    member = keys.file.removeprefix(f"{keys.tar}/") if keys.tar else ""
     name = member or PurePath(source.path).name
     data = b"".join(source.blocks())
     tally.lines = 1
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        yield [fields.bad(1, error.start, INVALID_UTF8, UTF16 if is_utf16(data) else error.reason)]
+        yield [keys.bad(1, error.start, INVALID_UTF8, UTF16 if is_utf16(data) else error.reason)]
         return
     if is_utf16(data):
-        yield [fields.bad(1, 0, INVALID_UTF8, UTF16)]
+        yield [keys.bad(1, 0, INVALID_UTF8, UTF16)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)
-    yield [fields.document(text, name if end < 0 else name[:end], 1)]
+    yield [keys.document(text, name if end < 0 else name[:end], 1)]
 
 
 READER = FormatReader(read_plain)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from ...errors import DamagedInputError, InputError
 from ...notices import warn
@@ -24,7 +25,7 @@ from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
 from ..storage.remote_file import RANGE_BYTES
 from ..where import Where
-from .byte_stream import Source, UnreadableFileError, is_compressed
+from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
 
 __all__ = [
@@ -53,16 +54,18 @@ class Reader:
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
-    ``first_bytes`` is how many of a remote file are asked for first. ``by_byte`` names the documents of a text file by their
-    byte offsets, for a span whose lines are not counted. At the end of a tar of which members were left out, a warning says
-    so, unless ``warns`` is False: then the caller says it (``left_out``).
+    ``first_bytes`` is how many of a remote file are asked for first; of one that is read ``whole``, by several readers, a
+    process downloads all bytes once. ``block`` bytes are read at a time. At the end of a tar of which members were left
+    out, a warning says so, unless ``warns`` is False: then the caller says it (``left_out``).
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
     they are exact and ``sha256`` is the hash of those bytes.
 
     In a span that does not begin the file, lines are counted from the span's own first: add the ``lines`` of the spans
-    before it. Documents without an id have the id '' there, for ``made_id`` to name when the line is known.
+    before it. Documents without an id have the id '' there, for ``made_id`` to name when the line is known. Where
+    ``rows_before`` says how many rows the spans before hold, they are counted on from these. ``by_byte`` names the documents
+    of a file of lines by their byte offsets; lines are not counted.
     """
 
     def __init__(
@@ -78,7 +81,12 @@ class Reader:
         first_bytes: int = RANGE_BYTES,
         warns: bool = True,
         by_byte: bool = False,
+        rows_before: int | None = None,
+        whole: bool = False,
+        block: int = BLOCK,
     ) -> None:
+        self._whole = whole
+        self._block = block
         self._warns = warns
         self._until = until
         self._first_bytes = first_bytes
@@ -86,19 +94,19 @@ class Reader:
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
-        self._fields = RecordKeys(
+        self._keys = RecordKeys(
             text_key,
             id_key,
             given.name,
             given.source,
-            start=self.span.start,
-            made_ids=self.span.start == 0,
+            start=self.span.start if rows_before is None else 0,
+            made_ids=self.span.start == 0 or rows_before is not None,
             by_byte=by_byte,
             kept=merge_fields([keep, where.fields if where else ()]),
             where=where,
             record=self.format.record,
         )
-        self._tally = Tally()
+        self._tally = Tally(rows_before or 0)
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
         self._source: Source | None = None
         self.fault = ""  # why the file could not be read further, if so
@@ -117,7 +125,7 @@ class Reader:
         count = self._tally.left_out
         members = f"{count:,} member{' was' if count == 1 else 's were'} left out"
         reasons = "an ending not known, a tar, a link or a device"
-        return f"{self._fields.file}: {members} ({reasons}): {self._tally.left_out_text}" if count else ""
+        return f"{self._keys.file}: {members} ({reasons}): {self._tally.left_out_text}" if count else ""
 
     @property
     def unconfirmed(self) -> int:
@@ -152,11 +160,15 @@ class Reader:
             reader = load_reader(self.format)
             start, stop = self.span
             ahead = stop if self._until is None else self._until
-            opened = open_input(self._file, start, ahead, in_order=reader.in_order, first_bytes=self._first_bytes)
-            with opened as file:
-                self._source = Source(file, start, stop, on_stream=weakly(self._confirm))
+            options: dict[str, Any] = {
+                "in_order": reader.in_order,
+                "first_bytes": self._first_bytes,
+                "whole": self._whole,
+            }
+            with open_input(self._file, start, ahead, **options) as file:
+                self._source = Source(file, start, stop, block=self._block, on_stream=weakly(self._confirm))
                 yield from self._batches(self._source, reader)
-            check_sha256(self._file, self._source)
+            _check_sha256(self._file, self._source)
             if self._warns and self.left_out:
                 warn(self.left_out)
         except UnreadableFileError as damage:
@@ -178,11 +190,11 @@ class Reader:
     def _batches(self, source: Source, reader: FormatReader) -> Iterator[list[Record]]:
         if self.format.compressible:
             source.check_compression()
-        batches, where = reader.read(source, self._fields, self._tally), self._fields.where
+        batches, where = reader.read(source, self._keys, self._tally), self._keys.where
         return batches if where is None else (list(selected(records, where)) for records in batches)
 
 
-def check_sha256(file: InputFile, source: Source) -> None:
+def _check_sha256(file: InputFile, source: Source) -> None:
     """Raise ``InputError`` where all bytes of a remote file were read, and have another hash than its store told."""
     stored = file.stored
     if stored is None or not stored.sha256 or not source.is_hashed or source.bytes_read != stored.size:

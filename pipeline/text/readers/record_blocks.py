@@ -1,7 +1,8 @@
-"""Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept; they are parsed when used.
+"""Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept.
 
-A block ends with the record that makes it reach a number of bytes. So what it holds depends on the file alone, and any number
-of readers can share a file's blocks among them. Blocks of JSON Lines that are not wanted are never parsed.
+A block ends before the record that begins a number of bytes behind the block's own beginning. Where bytes are not known, it
+ends with the record whose text makes it reach as many characters. So what it holds depends on the file alone, and any number
+of readers can share a file's blocks among them.
 """
 
 from __future__ import annotations
@@ -11,32 +12,26 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from ...daemon_threads import DaemonThreads
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile
-from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id_at, selected
-from ..fields import Field, merge_fields
+from ..document import Document, Record, Unselected
 from ..formats import format_of
-from ..storage.opening import open_input
-from ..where import Where
-from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
-from .format_reader import WHOLE, FileSpan, ReadLines, load_reader
-from .reader import Reader, check_sha256
+from .byte_stream import is_compressed
+from .format_reader import WHOLE, FileSpan, load_reader
+from .reader import Reader
 
 FIRST_BYTES = 256 << 10  # of a remote file, that the first block waits for: streams begin with blocks of many files
 _AT_ONCE = 32  # files that are waited for together
 
-Wanted = Callable[[int], bool]
-
 
 class Block(NamedTuple):
-    """Some neighbouring records: ``records()`` parses them; ``size`` is how many bytes they take."""
+    """Some neighbouring records; ``size`` is how many bytes they take."""
 
     size: int
-    records: Callable[[], list[Record]]
+    records: list[Record]
 
 
 def begin_together(scans: Sequence[BlockScan]) -> None:
@@ -50,12 +45,9 @@ def begin_together(scans: Sequence[BlockScan]) -> None:
 class BlockScan:
     """Goes once over the blocks of about ``block_bytes`` of a file or span; iterating gives (number, block) of the wanted ones.
 
-    ``span``: bytes of plain JSON Lines or text, whose documents then have a byte offset and no line; the offset names those
-    without an id; or row groups of Parquet, with ``lines`` rows before them. A compressed file has no
-    seek, so its first span holds all of it. Records that ``where`` does not select are in no block; in JSON Lines their
-    bytes count, since lines are parsed only when a block is used.
-
-    A remote file that is read ``whole``, by several scans, is downloaded once.
+    ``span``: bytes of a plain file of lines, whose documents then have a byte offset and no line; or row groups of Parquet,
+    with ``rows_before`` rows before them. A compressed file has no seek, so its first span holds all of it. Records that are
+    not selected are in no block. ``options`` are those of a `Reader`.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read further, after the blocks before the fault.
@@ -65,30 +57,25 @@ class BlockScan:
         self,
         file: InputFile,
         block_bytes: int,
-        wanted: Wanted,
+        wanted: Callable[[int], bool],
         *,
         span: FileSpan = WHOLE,
-        lines: int = 0,
-        text_key: str = "text",
-        id_key: str = "id",
-        keep: Sequence[Field] = (),
-        where: Where | None = None,
-        whole: bool = False,
+        rows_before: int = 0,
+        **options: Any,
     ) -> None:
         self.number = 0
-        self.bytes_read = 0
         self._file = file
-        self._whole = whole
         self._block_bytes = block_bytes
         self._span = span
-        self._rows_before = lines
-        kept = merge_fields([keep, where.fields if where else ()])
-        record = format_of(file).record
-        self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where, record=record)
         self._wanted = wanted
-        self._before = self._byte = 0  # lines before the block that is cut, and the byte at which it begins
+        self._options = options | {"first_bytes": FIRST_BYTES, "rows_before": rows_before}
+        self._reader: Reader | None = None
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        return self._reader.bytes_read if self._reader else 0
 
     def __iter__(self) -> Iterator[tuple[int, Block]]:
         return self
@@ -111,117 +98,57 @@ class BlockScan:
             self._blocks.close()
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
-        try:
-            yield from self._cut_parts()
-        except UnreadableFileError as damage:
-            raise DamagedInputError(
-                f"{os.fspath(self._file)}: {damage}; {self.number} blocks of it were read"
-            ) from None
-        except OSError as error:
-            raise InputError(f"{os.fspath(self._file)}: cannot be read: {error.strerror or error}") from None
+        for block in self._all_blocks():
+            self.number += 1
+            if self._wanted(self.number - 1):
+                yield self.number - 1, block
 
-    def _cut_parts(self) -> Iterator[tuple[int, Block]]:
-        reader = load_reader(format_of(self._file))
-        read_lines, by_byte = reader.read_lines, reader.cut_anywhere and self._span != WHOLE
-        if by_byte and is_compressed(self._file):
-            if self._span.start:
-                return
-            self._span, by_byte = WHOLE, False
-        parts: Iterator[tuple[Any, int]] = self._lines() if read_lines else self._records(by_byte=by_byte)
-        block: list[Any] = []  # lines, or records
-        size = 0
-        fault: Exception | None = None
+    def _all_blocks(self) -> Iterator[Block]:
+        records: list[Record] = []
+        first = size = 0
+        fault: DamagedInputError | None = None
         try:
-            for part, length in parts:
-                block.append(part)
-                size += length
+            for record, byte, length in self._read():
+                if byte is not None and records:
+                    size = byte - first
                 if size >= self._block_bytes:
-                    yield from self._end_block(read_lines, block, size)
-                    block, size = [], 0
-        except (UnreadableFileError, DamagedInputError) as error:  # what lies before damage is a block, each time
+                    yield Block(size, records)
+                    records, size = [], 0
+                if not records:
+                    first = byte or 0
+                records.append(record)
+                size += length
+        except DamagedInputError as error:  # what lies before damage is a block, each time
             fault = error
-        if block:
-            yield from self._end_block(read_lines, block, size)
+        if records:
+            yield Block(size, records)
         if fault is not None:
             raise fault
 
-    def _end_block(self, read: ReadLines | None, block: list[Any], size: int) -> Iterator[tuple[int, Block]]:
-        """Yield a block of lines or records if it is wanted, and count it."""
-        if self._wanted(self.number):
-            yield self.number, Block(size, functools.partial(self._parse, read, self._before, self._byte, block))
-        self._before, self._byte, self.number = self._before + len(block), self._byte + size, self.number + 1
+    def _read(self) -> Iterator[tuple[Record, int | None, int]]:
+        """Yield each record that is selected, the byte at which it begins where the format has lines, and its length.
 
-    def _lines(self) -> Iterator[tuple[bytes, int]]:
-        """Yield each line, and the bytes that it takes."""
-        self._fields.made_ids = self._span == WHOLE
-        with open_input(self._file, *self._span, first_bytes=FIRST_BYTES, whole=self._whole) as file:
-            block_bytes = max(512, self._block_bytes // 4)
-            if self._span == WHOLE:
-                block_bytes = BLOCK if self._file.stored is None else FIRST_BYTES // 4
-            source = Source(file, *self._span, block=block_bytes)
-            source.check_compression()
-            for number, lines in enumerate(source.lines()):
-                self.bytes_read = source.bytes_read
-                if number == 0:
-                    self._byte = source.text_start
-                for line in lines:
-                    yield line, len(line) + 1
-            check_sha256(self._file, source)
+        That is a number of characters: bytes are known when the next record begins.
+        """
+        span, has_lines = self._span, load_reader(format_of(self._file)).cut_anywhere
+        options = self._options
+        if has_lines and span != WHOLE:
+            if not self._is_compressed():
+                options |= {"by_byte": True, "block": max(512, self._block_bytes // 4)}
+            elif span.start:
+                return
+            else:
+                span = WHOLE
+        if self._file.stored is not None and span == WHOLE:
+            options |= {"block": FIRST_BYTES // 4}
+        self._reader = Reader(self._file, span, **options)
+        for record in self._reader:
+            if not isinstance(record, Unselected):
+                length = 1 + (len(record.text) if isinstance(record, Document) else 0)
+                yield record, record.byte if has_lines else None, length
 
-    def _parse(self, read: ReadLines | None, before: int, byte: int, lines: list[Any]) -> list[Record]:
-        """Parse the lines of a block that begins at a byte, in a whole file behind ``before`` lines; records stay."""
-        if read is None:
-            return lines
-        where = self._fields.where
-        if self._span == WHOLE:
-            records = list(chain.from_iterable(read(_Lines(lines, 0), self._fields, Tally(before))))
-            for record in records:
-                if isinstance(record, BadRecord):
-                    record.byte = None  # it was counted from the beginning of the block
-        else:
-            records = list(chain.from_iterable(read(_Lines(lines, byte), self._fields, Tally())))
-            starts = list(accumulate((len(line) + 1 for line in lines), initial=byte))
-            for record in records:
-                assert not isinstance(record, Unselected)  # all are read
-                record.byte, record.line = starts[record.line - 1], 0
-                if isinstance(record, Document) and not record.id:
-                    record.id = made_id_at(record.file, record.byte)
-        if where is None:
-            return records
-        return [record for record in selected(records, where) if not isinstance(record, Unselected)]
-
-    def _records(self, *, by_byte: bool) -> Iterator[tuple[Record, int]]:
-        """Yield each record that is selected, and the characters that it takes."""
-        fields = self._fields
-        reader = Reader(
-            self._file,
-            self._span,
-            text_key=fields.text_key,
-            id_key=fields.id_key,
-            keep=fields.kept,
-            where=fields.where,
-            first_bytes=FIRST_BYTES,
-            by_byte=by_byte,
-        )
-        rows_before = self._rows_before if self._span.start else 0
-        for record in reader:
-            self.bytes_read = reader.bytes_read
-            if isinstance(record, Unselected):
-                continue
-            if rows_before:
-                record.line += rows_before  # of the file, not of the span
-            if isinstance(record, Document):
-                record.start = 0
-                record.id = record.id or fields.missing_id(record.line)
-            yield record, 1 + (len(record.text) if isinstance(record, Document) else 0)
-
-
-class _Lines:
-    """Lines that were read before, as a `Lines`."""
-
-    def __init__(self, lines: list[bytes], text_start: int) -> None:
-        self.text_start = text_start
-        self._lines = lines
-
-    def lines(self) -> Iterator[list[bytes]]:
-        yield self._lines
+    def _is_compressed(self) -> bool:
+        try:
+            return is_compressed(self._file)
+        except OSError as error:
+            raise InputError(f"{os.fspath(self._file)}: cannot be read: {error.strerror or error}") from None

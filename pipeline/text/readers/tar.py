@@ -21,7 +21,7 @@ UNREADABLE_MEMBER = "member that cannot be read further"
 _DIRECTORY = b"5"
 
 
-def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_tar(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the records of each member whose name ends as a format's files do, in file order.
 
     A record's ``file`` is that of the tar, ``/`` and the member's name; its ``line`` is that in the member. Hidden
@@ -41,7 +41,7 @@ def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
                 continue
             read += 1
             own = Source(cast(BinaryIO, _MemberFile(source.file, member, f"{source.path}/{name}")))
-            for records in _records(own, name, form, fields, tally):
+            for records in _records(own, name, form, keys, tally):
                 source.bytes_read = member.data + own.bytes_read
                 yield records
     except ShardError as error:
@@ -59,9 +59,9 @@ def _name(member: Member) -> str:
     return member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").removeprefix("./")
 
 
-def _records(source: Source, name: str, form: Format, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def _records(source: Source, name: str, form: Format, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the records of one member, and count them in the tally of the tar."""
-    keys = replace(fields, file=f"{fields.file}/{name}", record=form.record, tar=fields.file)
+    keys = replace(keys, file=f"{keys.file}/{name}", record=form.record, tar=keys.file)
     lines, documents, own = tally.lines, tally.documents, Tally()
     try:
         if form.compressible:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from ...paths import is_hidden, natural_key
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
+from .listing import expand_braces
 
 _SPEC = re.compile(
     r"hf://datasets/(?P<id>[\w.-]+/[\w.-]+|[\w.-]+(?=[@:]|$))"
@@ -185,27 +185,15 @@ def splits_by_name(files: Sequence[HubFile]) -> Splits:
     return {"train": list(files)}
 
 
-def _matching(files: Sequence[HubFile], globs: Iterable[str]) -> list[HubFile]:
-    """Return the files that one of the globs matches, each once."""
-    found = [re.compile(each) for glob in globs for each in _expressions(glob)]
+def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
+    """Return the files that one of the globs matches, each once, as the hub's own library does."""
+    from fsspec.utils import glob_translate
+
+    try:
+        found = [re.compile(glob_translate(each)) for glob in globs for each in expand_braces(glob)]
+    except ValueError as error:
+        raise InputError(f"{', '.join(globs)}: {error}") from None
     return [file for file in files if any(each.fullmatch(file.path) for each in found)]
-
-
-def _expressions(glob: str) -> list[str]:
-    """Return a glob as regular expressions: ``*`` stays inside a folder, ``**`` does not, braces give several."""
-    from braceexpand import braceexpand
-
-    expressions = []
-    for pattern in braceexpand(glob):
-        pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", pattern)
-        special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-        expressions.append(
-            "".join(
-                special.get(piece) or (fnmatch.translate(piece)[4:-3] if piece.startswith("[") else re.escape(piece))
-                for piece in pieces
-            )
-        )
-    return expressions
 
 
 def _is_hidden(path: str) -> bool:

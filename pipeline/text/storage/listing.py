@@ -24,20 +24,14 @@ MOST_URLS = 1_000_000
 WILDCARD = re.compile(r"[*?[]")
 
 
-def list_urls(pattern: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
+def list_urls(pattern: str, source: str, credentials: Credentials) -> list[InputFile]:
     """Return the files that a url names: one, those that its glob or braces match, those below its folder.
 
-    Braces and single files work everywhere; a glob or a folder where the store can list. ``commits`` are those that revisions
-    of the hub stand for, as `list_dataset` has it. Raises ``InputError`` where
+    Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
     nothing is there, and ``StorageError`` where the store cannot be asked.
     """
-    clean = shown(pattern)
-    if clean.startswith("hf://"):
-        from .hub_files import list_dataset
-
-        return list_dataset(clean, source, credentials, commits)
     urls = expand_braces(pattern)
-    if is_http(clean):
+    if is_http(pattern):
         return _of_web_servers(urls, source, credentials)
     return [file for url in urls for file in _of_store(url, source, credentials)]
 

@@ -84,7 +84,7 @@ def _download(process: int, key: object) -> _Download:
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """Bytes that one request fetches, of a group; ``left`` of them are not read yet."""
+    """Bytes that one request fetches, of a group of ranges; ``left`` of them are not read yet."""
 
     start: int
     stop: int
@@ -96,9 +96,9 @@ class _Piece:
 class RemoteFile(io.RawIOBase):
     """A read-only file over the ranges of a remote object.
 
-    `expect` states what will be read. Once half of a piece was read, those behind it are fetched, of the same size or more.
-    Pieces grow from ``first_bytes`` on: a stream begins with little of many files. A piece is dropped when it was read, or
-    one of a later group. Bytes outside of pieces are fetched by a request for each ``read``.
+    `expect` states what will be read. Once half of a piece was read, the one behind it is fetched. Pieces grow from
+    ``first_bytes`` on: a stream begins with little of many files. A piece is dropped when it was read, or one of a later group.
+    Bytes outside of pieces are fetched by a request for each ``read``.
     """
 
     def __init__(self, ranges: ObjectRanges, first_bytes: int = RANGE_BYTES) -> None:
@@ -131,7 +131,7 @@ class RemoteFile(io.RawIOBase):
             end = min(end, stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE))
         if begin < end and not self._ranges.is_whole:
             pieces = cut_range(begin, end, self.first_bytes)
-            self._pieces = [_Piece(start, stop, number, stop - start) for number, (start, stop) in enumerate(pieces)]
+            self._pieces = [_Piece(start, stop, 0, stop - start) for start, stop in pieces]
 
     @property
     def bytes_in_memory(self) -> int:
@@ -184,24 +184,15 @@ class RemoteFile(io.RawIOBase):
         data = self._begin(piece).result()[self._at - piece.start : stop - piece.start]
         piece.left -= len(data)
         if 2 * piece.left <= piece.stop - piece.start:
-            self._begin_next(number)
+            for each in self._pieces[number + 1 : number + 2]:
+                self._begin(each)
         if not piece.left or self._pieces[0].group < piece.group:
             self._pieces = [each for each in self._pieces if each.group >= piece.group and each.left]
         return data
 
     def _begin(self, piece: _Piece) -> Future[bytes]:
-        if piece.future is None:
-            piece.future = REQUESTS.submit(partial(self._ranges.fetch, piece.start, piece.stop))
+        piece.future = piece.future or REQUESTS.submit(partial(self._ranges.fetch, piece.start, piece.stop))
         return piece.future
-
-    def _begin_next(self, number: int) -> None:
-        """Begin to fetch the pieces behind one, until they are as large as it."""
-        left = self._pieces[number].stop - self._pieces[number].start
-        for piece in self._pieces[number + 1 :]:
-            self._begin(piece)
-            left -= piece.stop - piece.start
-            if left <= 0:
-                break
 
 
 def cut_range(start: int, stop: int, first: int) -> list[ByteRange]:

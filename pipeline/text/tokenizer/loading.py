@@ -33,7 +33,7 @@ BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Token
 
 
 class LoadedTokenizer(NamedTuple):
-    """The text of a ``tokenizer.json``, or ``BYTES``; its tokens by role; and what else a configuration says of use.
+    """The text of a ``tokenizer.json``, or ``BYT5``; its tokens by role; and what else a configuration says of use.
 
     ``extras`` change no id: the chat template, and the special tokens that have no role.
     """
@@ -41,6 +41,9 @@ class LoadedTokenizer(NamedTuple):
     definition: str
     roles: Mapping[str, str]
     extras: Mapping[str, Any] = MappingProxyType({})
+
+
+BYT5_TOKENIZER = LoadedTokenizer(BYT5, BYT5_ROLES)
 
 
 def read_definition(spec: str) -> LoadedTokenizer:
@@ -137,7 +140,7 @@ def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wante
 def _read_directory(path: Path) -> LoadedTokenizer:
     config = _read_config(path)
     if config.get("tokenizer_class") == "ByT5Tokenizer":
-        return LoadedTokenizer(BYTES, BYT5_ROLES)
+        return BYT5_TOKENIZER
     plain = config.get("tokenizer_class") in _PLAIN_CLASSES and not config.get("added_tokens_decoder")
     # A model's own configuration beside it may choose a class that reads tokenizer.json in its own way.
     if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
@@ -166,7 +169,7 @@ def _read_auto(spec: str) -> LoadedTokenizer:
 
 def _read_transformers(loaded: Any, where: str) -> LoadedTokenizer:
     if type(loaded).__name__ == "ByT5Tokenizer":
-        return LoadedTokenizer(BYTES, BYT5_ROLES)
+        return BYT5_TOKENIZER
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(f"{where}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
@@ -192,7 +195,7 @@ def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
     name = str(getattr(loaded, "name_or_path", "")) or kind
     found = _read_transformers(loaded, name)
     definition = found.definition
-    if definition != BYTES:
+    if definition != BYT5:
         from tokenizers import Tokenizer
 
         rebuilt = Tokenizer.from_str(definition)

@@ -20,11 +20,11 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
-from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Choice, Definition, Load, choose_encoder
+from .encoders import DEFINITION, ENCODERS, FAST, FIRST_BYTE, ID, THREADS, Load, fault_of_fast, load_definition
 from .loading import (
     BYT5,
     BYT5_IDS,
-    BYT5_ROLES,
+    BYT5_TOKENIZER,
     BYTES,
     CONFIG_NAME,
     END_OF_TEXT,
@@ -32,6 +32,7 @@ from .loading import (
     LoadedTokenizer,
     canonical,
     end_token,
+    parsed,
     read_definition,
     read_loaded,
     read_vocabulary,
@@ -62,17 +63,18 @@ class Tokenizer:
         definition: str,
         name: str,
         roles: Mapping[str, str],
+        extras: Mapping[str, Any] | None = None,
         encoder: str = DEFINITION,
         refused: str = "",
-        extras: Mapping[str, Any] | None = None,
         encoders: Mapping[str, Load] = ENCODERS,
     ) -> None:
         self.definition = definition
         self.name = name
         self.roles = dict(roles)
         self.extras = dict(extras or {})
-        made = encoders[encoder](definition)
-        self._choice = Choice(encoder, made, refused)
+        self.encoder = encoder
+        self.refused = refused
+        self._encode_text = encoders[encoder](definition)
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
         self._vocabulary = read_vocabulary(definition)
         ids, special = self._vocabulary.ids, self._vocabulary.special
@@ -85,16 +87,8 @@ class Tokenizer:
         self._is_guarded = np.zeros(self.vocab_size, bool)
         self._is_guarded[list(self._spelled)] = True
 
-    @property
-    def encoder(self) -> str:
-        return self._choice.name
-
-    @property
-    def refused(self) -> str:
-        return self._choice.refused
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self.definition, self.name, self.roles, self.encoder, self.refused, self.extras)
+        return Tokenizer, (self.definition, self.name, self.roles, self.extras, self.encoder, self.refused)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.name!r}, vocab_size={self.vocab_size}, encoder={self.encoder!r})"
@@ -141,8 +135,10 @@ class Tokenizer:
         """
         if self.encoder == BYTES:
             names = {id: token.encode() for token, id in BYT5_IDS.items()}
-            return b"".join(names.get(int(id)) or bytes([int(id) - 3]) for id in ids).decode("utf-8", "replace")
-        text: str = Definition(self.definition).tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+            return b"".join(names.get(int(id)) or bytes([int(id) - FIRST_BYTE]) for id in ids).decode(
+                "utf-8", "replace"
+            )
+        text: str = parsed(self.definition).decode([int(id) for id in ids], skip_special_tokens=False)
         return text
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -166,13 +162,13 @@ class Tokenizer:
             return
         added = self._vocabulary.added
         few = added if len(added) <= 200 else added[:100] + added[-100:]
-        self._choice = choose_encoder(
-            self.definition, [*few, *self.roles.values()], sample, Definition(self.definition)
-        )
+        self.refused = fault_of_fast(self.definition, (*few, *self.roles.values()), tuple(sample))
+        self.encoder = DEFINITION if self.refused else FAST
+        self._encode_text = ENCODERS[self.encoder](self.definition)
 
     def _encode(self, text: str) -> bytes:
         try:
-            return self._choice.encoder.encode(text)
+            return self._encode_text(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException:  # Rust's panics among them
@@ -182,9 +178,7 @@ class Tokenizer:
                 raise InputError(f"a lone surrogate at character {error.start} cannot be encoded") from None
             if self.encoder != FAST:
                 raise
-            return Definition(self.definition).encode(
-                text
-            )  # the fast one met a limit, such as its regular expressions' stack
+            return load_definition(self.definition)(text)  # the fast one met a limit, as of its regular expressions
 
     def _stored(self, parts: Sequence[bytes]) -> Array:
         tokens = np.frombuffer(b"".join(parts), ID)
@@ -242,16 +236,15 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
-    found = LoadedTokenizer(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
+    found = BYT5_TOKENIZER if spec == BYTES else read_definition(spec)
     return _made(found, spec, _name(spec), eos, sample)
 
 
 def _made(found: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
-    definition = BYT5 if found.definition == BYTES else found.definition
-    roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(definition).ids, found.roles, eos)}
-    if definition == BYT5:
-        return Tokenizer(definition, BYTES, roles, encoder=BYTES)
-    tokenizer = Tokenizer(definition, name, roles, extras=found.extras)
+    roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(found.definition).ids, found.roles, eos)}
+    if found.definition == BYT5:
+        return Tokenizer(BYT5, BYTES, roles, encoder=BYTES)
+    tokenizer = Tokenizer(found.definition, name, roles, found.extras)
     tokenizer.choose_encoder(sample)
     return tokenizer
 

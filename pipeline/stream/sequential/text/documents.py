@@ -28,7 +28,7 @@ Filters = tuple[Callable[[Any], Any], ...]
 
 
 class FilteredBlock(NamedTuple):
-    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
+    """A block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
 
     ``size`` is about what it takes in memory.
     """
@@ -46,15 +46,13 @@ class DocumentEncoder:
 
     def __init__(self, data: TextData, filters: Filters) -> None:
         self.counts: Counter[str] = Counter()
-        self.is_filtering = bool(filters or data.splits)
         self._data = data
         self._filters = filters
 
     def filter(self, block: Block) -> FilteredBlock:
-        """Parse a block and leave those of its documents that are selected and pass the filters."""
-        records = block.records()
-        bad = [record for record in records if isinstance(record, BadRecord)]
-        documents = [record for record in records if isinstance(record, Document)]
+        """Leave those documents of a block that are selected and pass the filters."""
+        bad = [record for record in block.records if isinstance(record, BadRecord)]
+        documents = [record for record in block.records if isinstance(record, Document)]
         selected = self._data.selects(documents)
         kept = [document if is_selected else None for document, is_selected in zip(documents, selected, strict=True)]
         if self._data.normalize:
@@ -89,10 +87,9 @@ class DocumentEncoder:
         """Count what became of a block that a window takes; ``InputError`` for a bad record where one stops the stream."""
         for record in filtered.bad:
             if self._data.on_error == "stop":
-                where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
                 detail = f" ({record.detail})" if record.detail else ""
                 raise InputError(
-                    f"{record.file}, {where}: {record.reason}{detail}; mend it, or count and skip such records with "
+                    f"{_where(record)}: {record.reason}{detail}; mend it, or count and skip such records with "
                     "on_error='records'"
                 )
         self.counts["documents"] += filtered.read
@@ -121,7 +118,6 @@ class DocumentEncoder:
             raise
 
 
-def _where(document: Document) -> str:
-    """Name the place of a document for an error."""
-    at = f"line {document.line}" if document.byte is None else f"byte {document.byte}"
-    return f"{document.file}, {at}"
+def _where(record: Document | BadRecord) -> str:
+    """Name the place of a record for an error."""
+    return f"{record.file}, {f'line {record.line}' if record.line else f'byte {record.byte}'}"

@@ -98,4 +98,4 @@ class LiveWindows:
         self.bytes_read += size
         if self._where is not None:
             records = list(selected(records, self._where))
-        return Block(size, lambda: records), has_ended
+        return Block(size, records), has_ended

@@ -33,7 +33,7 @@ log = logging.getLogger("pipeline")
 class SharedScans:
     """Reads blocks of about ``block_bytes`` of the pieces of ``deal``, for lanes that read from ``places`` on, and move on there.
 
-    ``documents`` filters blocks: before they are kept, if filters leave less of them.
+    ``documents`` filters blocks, before they are kept: filters leave less of them.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SharedScans:
         self._places = places
         self._block_bytes = block_bytes
         self._documents = documents
-        self._kept: dict[Place, FilteredBlock | Block] = {}  # by epoch, piece and number
+        self._kept: dict[Place, FilteredBlock] = {}  # by epoch, piece and number
         self._kept_bytes = 0
         self._most_kept = kept_bytes // sources
         self._is_remote = any(file.stored for file in data.files)
@@ -76,9 +76,9 @@ class SharedScans:
         kept = self._kept.pop((epoch, at, number), None)
         if kept is not None:
             self._kept_bytes -= kept.size
-        else:
-            kept = self._scan(epoch, at, number)
-        return self._documents.filter(kept) if isinstance(kept, Block) else kept
+            return kept
+        block = self._scan(epoch, at, number)
+        return None if block is None else self._documents.filter(block)
 
     def begin(self, epoch: int, group: int, bundle: int) -> None:
         """Read the first blocks of remote pieces together: of a bundle and the next, and at first of all lanes' bundles."""
@@ -151,7 +151,7 @@ class SharedScans:
             self._block_bytes,
             wanted,
             span=piece.span,
-            lines=piece.lines,
+            rows_before=piece.lines,
             text_key=data.text_key,
             id_key=data.id_key,
             keep=data.fields,
@@ -164,7 +164,7 @@ class SharedScans:
     def _keep(self, place: Place, block: Block) -> None:
         """Keep a block that another lane reads, unless too much is kept already."""
         if place not in self._kept and self._kept_bytes < self._most_kept:
-            self._kept[place] = kept = self._documents.filter(block) if self._documents.is_filtering else block
+            self._kept[place] = kept = self._documents.filter(block)
             self._kept_bytes += kept.size
 
     def _drop(self, scan: _Scan) -> None:
@@ -192,6 +192,6 @@ def _whole_files(data: TextData, most: int) -> set[int]:
     plain = [
         number
         for number, file in enumerate(data.files)
-        if file.stored and load_reader(format_of(file)).read_lines and not is_named_compressed(file)
+        if file.stored and load_reader(format_of(file)).cut_anywhere and not is_named_compressed(file)
     ]
     return set(plain) if sum(data.files[number].size for number in plain) <= most else set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import subprocess
 import sys
@@ -12,29 +11,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from pipeline.text.tokenizer.tokenizer import load_tokenizer
-from tests.builds import ROOT
+from tests.builds import ROOT, kept, rejected, run_plain, write_jsonl
 from tests.corpus import english
 from tests.shard_samples import Shard
 
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
-
 
 def run(folder: Path, records: list[dict[str, Any]], **options: Any) -> Manifest:
-    (folder / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return build(folder / "in.jsonl", folder / "out", progress=Progress(quiet=True), **{**SETTINGS, **options})
-
-
-def kept(output: Path) -> list[str]:
-    """Return the texts in the shards, decoded."""
-    tokenizer = load_tokenizer(str(output))
-    shards = [Shard(path) for path in sorted(output.glob("*.tar"))]
-    return [tokenizer.decode(shard.document(n)[:-1].tolist()) for shard in shards for n in range(len(shard))]
+    return run_plain(write_jsonl(folder / "in.jsonl", records), folder / "out", **options)
 
 
 EMPTY = ["", " \n\t ", "\x00", "\x00\x01 \x7f", "\u3000\u2003"]
@@ -45,17 +31,14 @@ def test_texts_of_nothing_are_dropped_under_a_reason_whatever_the_rules(tmp_path
     manifest = run(tmp_path, [{"text": text} for text in EMPTY], rules=rules, keep_rejected=True)
     assert (manifest.counts["read"], manifest.counts["kept"]) == (5, 0)
     assert manifest.counts["dropped"] == {"empty text": 5}
-    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
-    assert [json.loads(line)["reason"] for line in lines] == ["empty text"] * 5
+    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["empty text"] * 5
 
 
 def test_a_text_that_holds_nul_is_kept_without_it_or_byte_for_byte_where_asked(tmp_path: Path) -> None:
     text = "before\x00after " + english(0)
     for normalize, wanted in ((True, text.replace("\x00", "")), (False, text)):
-        folder = tmp_path / str(normalize)
-        folder.mkdir()
-        run(folder, [{"text": text}, {"text": "\x00" * 5}], normalize=normalize)
-        assert wanted in kept(folder / "out")
+        run(tmp_path / str(normalize), [{"text": text}, {"text": "\x00" * 5}], normalize=normalize)
+        assert wanted in kept(tmp_path / str(normalize) / "out")
 
 
 def test_texts_that_differ_in_line_ends_or_composition_alone_are_exact_duplicates(tmp_path: Path) -> None:
@@ -126,7 +109,7 @@ def test_megabytes_without_a_space_take_bounded_time_and_memory(tmp_path: Path) 
     texts = [letters[n % 26] + "".join(letters[(n * k + k // 7) % 26] for k in range(997)) for n in range(1, 3)]
     huge = [(text * 4_100)[:4_000_000] for text in texts] + ["漢字仮名" * 400_000]
     records = [{"text": text} for text in [*huge, *(english(n) for n in range(50))]]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_jsonl(tmp_path / "in.jsonl", records)
     command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(tmp_path / "in.jsonl"), "--quiet"]
     command += ["--output", str(tmp_path / "out"), "--tokenizer", "train:400", "--rules", "gopher", "--workers", "1"]
     limited = subprocess.run(command, preexec_fn=_four_gigabytes, capture_output=True, text=True, timeout=100)
@@ -139,7 +122,7 @@ def _four_gigabytes() -> None:
 
 
 def test_a_script_with_a_main_guard_builds_in_spawned_workers(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(n)}) + "\n" for n in range(40)))
+    write_jsonl(tmp_path / "in.jsonl", map(english, range(40)))
     (tmp_path / "mine.py").write_text(
         "import pipeline\n"
         "if __name__ == '__main__':\n"

@@ -4,68 +4,37 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.errors import InputError, PlanChangedError
-from pipeline.shards.manifest import Manifest
-from tests.builds import digests
-from tests.corpus import english
+from tests.builds import digests, run_plain, write_jsonl
+from tests.corpus import english, write_inputs
 from tests.interruptions import interrupt_after
 
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
-
-
-def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
-
-
-def write_jsonl(path: Path, count: int = 60) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps({"id": f"d{k}", "text": english(k)}) + "\n" for k in range(count)))
-    return path
-
-
-def write_every_format(folder: Path) -> Path:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    lines = write_jsonl(folder / "a.jsonl").read_bytes()
-    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines))
-    texts = [json.loads(line)["text"] for line in lines.splitlines()]
-    (folder / "c.csv").write_text("text\n" + "".join(f'"{text}"\n' for text in texts))
-    pq.write_table(pa.table({"text": texts}), folder / "d.parquet", row_group_size=7)
-    (folder / "e.txt").write_text(english(1))
-    (folder / "f.jsonl").write_text("")
-    return folder
-
-
+TEXTS = [english(number) for number in range(60)]
 SMALL_UNITS = Limits(smallest_unit_bytes=2_000, lane_bytes=2_000)
 
 
 def test_the_manifest_holds_the_sha256_of_every_file_cut_or_not(tmp_path: Path) -> None:
-    folder = write_every_format(tmp_path / "in")
-    manifest = run(folder, tmp_path / "out", workers=2, limits=SMALL_UNITS)
-    wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    files = [Path(path) for path in write_inputs(tmp_path / "in")]
+    manifest = run_plain(tmp_path / "in", tmp_path / "out", workers=2, limits=SMALL_UNITS)
+    wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert {item["name"]: item["sha256"] for item in manifest.inputs} == wanted
 
 
 def test_a_file_that_was_not_read_to_its_end_has_no_hash(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "in" / "a.jsonl")
-    data = gzip.compress(write_jsonl(tmp_path / "b.jsonl").read_bytes())
+    write_jsonl(tmp_path / "in" / "a.jsonl", TEXTS)
+    data = gzip.compress(write_jsonl(tmp_path / "b.jsonl", TEXTS).read_bytes())
     (tmp_path / "in" / "b.jsonl.gz").write_bytes(data[: len(data) // 2])
-    limited = run(tmp_path / "in", tmp_path / "limited", limit=3, limits=SMALL_UNITS)
+    limited = run_plain(tmp_path / "in", tmp_path / "limited", limit=3, limits=SMALL_UNITS)
     assert [item["sha256"] for item in limited.inputs] == [None, None]
-    manifest = run(tmp_path / "in", tmp_path / "damaged", on_error="skip", limits=SMALL_UNITS)
+    manifest = run_plain(tmp_path / "in", tmp_path / "damaged", on_error="skip", limits=SMALL_UNITS)
     assert [item["sha256"] is None for item in manifest.inputs] == [False, True]
 
 
@@ -89,8 +58,8 @@ def truncate(path: Path) -> None:
 def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_it_goes_on(
     tmp_path: Path, change: Callable[[Path], None], said: str
 ) -> None:
-    path, on_error = write_jsonl(tmp_path / "in.jsonl"), "skip"  # which passes over damage
-    whole = run(path, tmp_path / "whole", on_error=on_error)
+    path, on_error = write_jsonl(tmp_path / "in.jsonl", TEXTS), "skip"  # which passes over damage
+    whole = run_plain(path, tmp_path / "whole", on_error=on_error)
     kept = shutil.copy2(path, tmp_path / "kept.jsonl")
 
     def change_after_the_plan(name: str) -> None:
@@ -98,20 +67,20 @@ def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_
             change(path)
 
     with pytest.raises(InputError, match=said):
-        run(path, tmp_path / "out", on_error=on_error, after_stage=change_after_the_plan)
+        run_plain(path, tmp_path / "out", on_error=on_error, after_stage=change_after_the_plan)
     shutil.copy2(kept, path)
-    assert run(path, tmp_path / "out", on_error=on_error).fingerprint == whole.fingerprint
+    assert run_plain(path, tmp_path / "out", on_error=on_error).fingerprint == whole.fingerprint
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "in.jsonl", 20)
+    path = write_jsonl(tmp_path / "in.jsonl", map(english, range(20)))
     before = path.stat().st_size
     with pytest.raises(KeyboardInterrupt):
-        run(path, tmp_path / "out", after_stage=interrupt_after("filter"))
+        run_plain(path, tmp_path / "out", after_stage=interrupt_after("filter"))
     append(path)
     with pytest.raises(PlanChangedError) as refused:
-        run(path, tmp_path / "out")
+        run_plain(path, tmp_path / "out")
     message = str(refused.value)
     assert f"inputs: in.jsonl: bytes: was {before}, now {path.stat().st_size}" in message
     assert 'inputs: in.jsonl: modified: was "20' in message
@@ -120,9 +89,9 @@ def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(tmp_pa
 
 
 def test_inputs_may_move_between_two_runs(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "in" / "a.jsonl")
-    whole = run(tmp_path / "in", tmp_path / "whole")
+    write_jsonl(tmp_path / "in" / "a.jsonl", TEXTS)
+    whole = run_plain(tmp_path / "in", tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "in", tmp_path / "out", after_stage=interrupt_after("plan"))
+        run_plain(tmp_path / "in", tmp_path / "out", after_stage=interrupt_after("plan"))
     (tmp_path / "in").rename(tmp_path / "elsewhere")
-    assert run(tmp_path / "elsewhere", tmp_path / "out").fingerprint == whole.fingerprint
+    assert run_plain(tmp_path / "elsewhere", tmp_path / "out").fingerprint == whole.fingerprint

@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import random
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ShardwrightError
 from pipeline.shards.verify.dataset import verify_dataset
+from tests.builds import run_plain
 from tests.corpus import english
+from tests.format_samples import FORMATS
 
-DOCUMENTS = [{"id": f"d{k}", "text": english(k, 8) + " é中" * (k % 3)} for k in range(40)]
-LINES = b"".join(json.dumps(each, ensure_ascii=k % 2 > 0).encode() + b"\n" for k, each in enumerate(DOCUMENTS))
-CSV = ("id,text\n" + "".join(f'{each["id"]},"{each["text"]}"\n' for each in DOCUMENTS)).encode()
-
-
-def parquet() -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    table = pa.table({name: [each[name] for each in DOCUMENTS] for name in ("id", "text")})
-    pq.write_table(table, sink, row_group_size=13)
-    return bytes(sink.getvalue())
-
-
-def tar() -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as made:
-        for each in DOCUMENTS:
-            member = tarfile.TarInfo(f"{each['id']}.txt")
-            member.size = len(each["text"].encode())
-            made.addfile(member, io.BytesIO(each["text"].encode()))
-    return file.getvalue()
-
-
-FILES = {
-    "a.jsonl": lambda: LINES,
-    "a.jsonl.gz": lambda: gzip.compress(LINES, mtime=0),
-    "a.jsonl.zst": lambda: zstandard.ZstdCompressor(write_checksum=True).compress(LINES),
-    "a.json": lambda: json.dumps(DOCUMENTS).encode(),
-    "a.csv": lambda: CSV,
-    "a.txt": lambda: DOCUMENTS[0]["text"].encode(),
-    "a.parquet": parquet,
-    "a.tar": tar,
-}
+PAIRS = [(f"d{k}", english(k, 8) + " é中" * (k % 3)) for k in range(40)]
+NAMES = ("x.jsonl", "x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv", "x.parquet", "x.arrow", "x.tar")
 
 
 def mutate(data: bytes, generator: random.Random) -> bytes:
@@ -77,22 +39,18 @@ def mutate(data: bytes, generator: random.Random) -> bytes:
     return bytes(raw)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")
 def test_a_broken_file_is_counted_or_named_and_never_more(tmp_path: Path, name: str) -> None:
     generator = random.Random(name)
     for number in range(4):
-        (tmp_path / name).write_bytes(mutate(FILES[name](), generator))
+        (tmp_path / name).write_bytes(mutate(FORMATS[name](PAIRS), generator))
         output = tmp_path / f"out-{number}"
-        settings: dict[str, Any] = {
-            "tokenizer": "bytes",
-            "rules": generator.choice(["none", "c4"]),
-            "val_fraction": 0.1,
-        }
+        settings: dict[str, Any] = {"rules": generator.choice(["none", "c4"]), "val_fraction": 0.1}
         settings["on_error"] = generator.choice(["stop", "records", "skip"])
         manifest, refusal = None, ""
         try:
-            manifest = build(tmp_path / name, output, progress=Progress(quiet=True), **settings)
+            manifest = run_plain(tmp_path / name, output, **settings)
         except ShardwrightError as error:
             refusal = str(error)
         if manifest is None:

@@ -10,19 +10,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from tests.builds import digests
+from tests.builds import digests, run_plain, table, write_jsonl
 from tests.corpus import english
 from tests.interruptions import Units
-from tests.shard_samples import Shard
 
 FILES, RECORDS = 8, 25
 UNITS = Limits(unit_bytes=10_000, smallest_unit_bytes=10_000)  # one or two a file
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "dedup": False, "limits": UNITS}
 MEASURE = """
 import os, pathlib, time
 def seen(page):
@@ -37,18 +33,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("limit")
     for number in range(FILES):
         texts = (f"{number} {k} {english(100 * number + k, 9)}" for k in range(RECORDS))
-        lines = [json.dumps({"id": f"{number}-{k}", "text": text}) + "\n" for k, text in enumerate(texts)]
-        (folder / f"{number}.jsonl").write_text("".join(lines))
-        assert 10_000 < (folder / f"{number}.jsonl").stat().st_size < 20_000
+        path = write_jsonl(
+            folder / f"{number}.jsonl", ({"id": f"{number}-{k}", "text": text} for k, text in enumerate(texts))
+        )
+        assert 10_000 < path.stat().st_size < 20_000
     return folder
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
-
-
-def ids(output: Path) -> list[str]:
-    return [name for path in sorted(output.glob("train-*.tar")) for name in Shard(path).table()["id"]]
+    return run_plain(inputs, output, **{"dedup": False, "limits": UNITS, **options})
 
 
 @pytest.mark.parametrize("limit", [25, 130])
@@ -56,7 +49,7 @@ def test_the_first_records_are_read_whatever_the_workers(folder: Path, tmp_path:
     for workers in (1, 3):
         run(folder, tmp_path / str(workers), limit=limit, workers=workers)
     every = [f"{number}-{k}" for number in range(FILES) for k in range(RECORDS)]
-    assert ids(tmp_path / "1") == every[:limit]
+    assert table(tmp_path / "1")["id"] == every[:limit]
     assert digests(tmp_path / "1") == digests(tmp_path / "3")
 
 
@@ -106,15 +99,12 @@ def test_a_limit_falls_within_pieces_of_one_file(tmp_path: Path, ending: str) ->
     (tmp_path / f"in{ending}").write_bytes(gzip.compress(data, 1) if ending.endswith(".gz") else data)
     for workers in (1, 2):
         run(tmp_path / f"in{ending}", tmp_path / str(workers), limit=111, workers=workers)
-    assert ids(tmp_path / "1") == [str(k) for k in range(111)]
+    assert table(tmp_path / "1")["id"] == [str(k) for k in range(111)]
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
 def test_files_beyond_the_limit_are_not_read_at_the_start(tmp_path: Path) -> None:
-    for name in "abc":
-        lines = [json.dumps({"text": f"{name} {n} " * 9}) + "\n" for n in range(2000)]
-        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
-    inputs = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    inputs = [write_jsonl(tmp_path / f"{name}.jsonl", (f"{name} {n} " * 9 for n in range(2000))) for name in "abc"]
     manifest = run(inputs, tmp_path / "out", limit=1)
     assert [bool(item["ends"]) for item in manifest.inputs] == [True, False, False]
     assert run(inputs, tmp_path / "out", limit=1).fingerprint == manifest.fingerprint
