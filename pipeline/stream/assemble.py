@@ -200,7 +200,6 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
         own=own,
         live=config.data.live,
         batch_size=config.batch_size or 1,
-        ranks=world_size,
         cursors=cursors,
         bounded=config.epochs is not None,
         buffer=buffer,

@@ -152,6 +152,10 @@ class StreamConfig:
         """Return how many lanes the stream has, on so many ranks."""
         return self.lane_layout(world_size).lanes if self.sequential else self.lane_count
 
+    def rank_period(self, world_size: int) -> int:
+        """Return how the rows of a step are dealt to ranks (see `Step`): by lanes; of a sequential stream, neighbouring ones."""
+        return world_size if self.sequential else self.lane_count
+
     def shape(self, world_size: int) -> dict[str, Any]:
         """Return what the order depends on: a state made under one shape is refused under another.
 

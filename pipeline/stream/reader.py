@@ -24,17 +24,9 @@ class Reader(Protocol[R_out]):
     An indexed reader finds the rows of any step by arithmetic. A sequential reader goes on from cursors, so it gives the
     rows of a step once, in their order. What drives a reader does not ask which it is.
 
-    ``rank_period``: how the rows of a step are dealt to ranks (see `Step`): the lanes of an indexed reader; the ranks
-    themselves for a sequential one, so that each takes neighbouring rows. ``alignment``: between two steps, a position is a
-    multiple of it. ``cursors``: where each lane of a sequential reader stands after the rows that were read last, by the
-    lane's number; None of an indexed reader, whose position is the sequence index alone.
+    ``cursors``: where each lane of a sequential reader stands after the rows that were read last, by the lane's number;
+    None of an indexed reader, whose position is the sequence index alone.
     """
-
-    @property
-    def rank_period(self) -> int: ...
-
-    @property
-    def alignment(self) -> int: ...
 
     @property
     def cursors(self) -> dict[str, list[int]] | None: ...

@@ -45,8 +45,11 @@ def near_pairs(
         i = begin + int(generator.integers(0, max(1, (after - first) // 10 - 400)))
         places: dict[int, None] = {}
         while len(places) < 512:
-            _, n = sequences.locate(i)
-            span = range(n * SEQ_LEN // per_document, (n * SEQ_LEN + SEQ_LEN - 1) // per_document + 1)
+            epoch = sequences.epoch(i)
+            (place,) = (
+                sequences.places(epoch, np.array([i - sequences.first(epoch)])) + epoch * sequences.tokens
+            ).tolist()
+            span = range(place // per_document, (place + SEQ_LEN - 1) // per_document + 1)
             places |= dict.fromkeys(map(corpus_place, span))
             i += 1
         at = np.array(list(places)[:512])

@@ -14,7 +14,6 @@ from typing import Any
 import pipeline
 from pipeline.stream.order import derive_key, permutation
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
-from tests.stream.oracle import plain_best_fit
 
 EOS = 1
 BYTES = load_tokenizer("bytes")
@@ -246,3 +245,20 @@ def batches_of(case: Case) -> Iterator[list[tuple[Tokens, Tokens]]]:
         if not batch or (case.last == "drop" and len(batch) < case.rows):
             return
         yield batch
+
+
+def plain_best_fit(sizes: list[int], capacity: int) -> list[list[int]]:
+    """Best-fit decreasing in the plainest words: every item looks at every bin, of equal rooms it takes the newest."""
+    bins: list[list[int]] = []
+    since: list[int] = []  # when each bin came to the room that it has
+    for turn, item in enumerate(sorted(range(len(sizes)), key=lambda item: (-sizes[item], item))):
+        rooms = [capacity - sum(sizes[other] for other in one) for one in bins]
+        fitting = [number for number, room in enumerate(rooms) if room >= sizes[item]]
+        if fitting:
+            best = min(fitting, key=lambda number: (rooms[number], -since[number]))
+            bins[best].append(item)
+            since[best] = turn
+        else:
+            bins.append([item])
+            since.append(turn)
+    return sorted(sorted(items) for items in bins)

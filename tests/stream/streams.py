@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from tests.shard_samples import make_documents, write_dataset
-from tests.text_samples import write_texts
 
 
 def packed(dataset: Path | str, epochs: int | None = None, **options: Any) -> pipeline.Stream:
@@ -42,12 +40,3 @@ def assert_goes_on(make: Callable[[], Any], count: int, stops: Any = None, to_li
         del first
         second.load_state_dict(state)
         assert seen + to_list(islice(second, count - stop)) == whole, stop
-
-
-def small_dataset(directory: Path) -> Path:
-    write_dataset(directory, [make_documents(n, seed=n) for n in (12, 1, 9)])
-    return directory
-
-
-def small_texts(path: Path) -> Path:
-    return write_texts(path, [f"text {number} " * (1 + number % 5) for number in range(60)])

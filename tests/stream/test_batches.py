@@ -15,17 +15,18 @@ import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
 from pipeline.stream.batch.rows import DocumentRows
+from tests.order_oracle import Options, Stream
 from tests.shard_samples import write_dataset
 from tests.stream.global_order import global_rows
-from tests.stream.oracle import Oracle
+from tests.stream.order_samples import numbered, written
 
 
-def expected_rows(oracle: Oracle, seq_len: int, shift: int, epochs: int) -> list[list[tuple[int, int]]]:
-    """Every sequence as (token, document) pairs, labels' tokens included, by loops."""
-    pairs = [(t, (e, number)) for e in range(epochs) for number, d in enumerate(oracle.documents(e)) for t in d]
-    names = {name: k for k, name in enumerate(dict.fromkeys(name for _, name in pairs))}
-    order = oracle.global_order(len(pairs) // epochs, seq_len, epochs)
-    return [[(t, names[name]) for t, name in pairs[n * seq_len : n * seq_len + seq_len + shift]] for n in order]
+def expected_rows(oracle: Stream, seq_len: int, shift: int, epochs: int) -> list[list[tuple[int, int]]]:
+    """Every sequence as (token, number of its document in the stream) pairs, labels' tokens included, by loops."""
+    documents = [document for epoch in range(epochs) for document in oracle.epoch_documents(epoch)]
+    pairs = [(token, number) for number, document in enumerate(documents) for token in document]
+    begins = [oracle.stream_sequence(i) * seq_len for i in range(oracle.A(epochs))]
+    return [pairs[begin : begin + seq_len + shift] for begin in begins]
 
 
 @settings(max_examples=50)
@@ -49,19 +50,17 @@ def test_boundaries_positions_and_masks_agree_with_the_documents(
     workers_share: bool,
 ) -> None:
     shift = 1 if same else shift
-    generator = np.random.default_rng(0)
-    shards = [[generator.integers(1, 60_000, size=n).astype("<u2") for n in shard] for shard in sizes]
-    directory = tmp_path_factory.mktemp("boundaries") / "data"
-    write_dataset(directory, shards)
-    window, lanes = min(2, len(shards)), 3
+    directory, source = written(tmp_path_factory.mktemp("boundaries") / "data", numbered(sizes))
+    window, lanes = 2, 3
     stream = pipeline.ShardDataset(directory, epochs=2).shuffle(seed=3, window=window, lanes=lanes)
     stream = stream.pack(seq_len, shift=shift, boundaries=True, labels="same" if same else "next").batch(batch)
     ranks = 2 if workers_share else 1  # two ranks do not divide three lanes
     shares = [[(b, row) for b in stream.shard(r, ranks) for row in range(batch)] for r in range(ranks)]
     tokens = 2 * sum(map(sum, sizes))
     flat = global_rows(shares, batch, lanes, end=-(-tokens // seq_len))
-    oracle = Oracle([[d.tolist() for d in s] for s in shards], 3, window, lanes)
-    expected = expected_rows(oracle, seq_len, shift, 2)
+    expected = expected_rows(
+        Stream(source, Options(seq_len=seq_len, seed=3, window=window, lanes=lanes)), seq_len, shift, 2
+    )
     for number, (b, row) in enumerate(flat):
         tokens = expected[number] if number < len(expected) else []
         inputs = tokens[:seq_len]

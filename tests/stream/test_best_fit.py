@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.sequential.best_fit import best_fit_decreasing
 from tests.shard_samples import EOS, make_documents, write_dataset
-from tests.stream.oracle import plain_best_fit
+from tests.stream.sequential_oracle import plain_best_fit
 
 SHARDS = [make_documents(n, seed=n, longest=90) for n in (130, 1, 75, 240)]
 DOCUMENTS = [tuple(document.tolist()) for shard in SHARDS for document in shard]
@@ -32,10 +31,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make(dataset: Path, **options: Any) -> pipeline.Stream:
     return pipeline.ShardDataset(dataset, **options).shuffle(seed=1, lanes=6)
-
-
-def ids(batches: Any) -> list[Any]:
-    return [batch["input_ids"].tolist() for batch in batches]
 
 
 def is_long(document: Any) -> bool:
@@ -130,20 +125,11 @@ def test_a_predicate_sees_each_document_as_an_array_that_it_cannot_change(datase
         next(iter(make(dataset).filter(change).pack(32)))
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-def test_workers_give_the_order_without_workers(dataset: Path, workers: int) -> None:
-    stream = pipeline.ShardDataset(dataset).shuffle(seed=1, lanes=12).filter(is_long)
-    stream = stream.pack(50, best_fit=True).batch(2).take(20)
-    assert ids(DataLoader(stream, batch_size=None, num_workers=workers)) == ids(stream)
-
-
 def test_filtered_and_best_fit_streams_resume_exactly(dataset: Path) -> None:
-    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).pack(32).batch(2), items=4)
     pipeline.assert_resumes(lambda: make(dataset).filter(is_long).filter(ends_odd).documents().batch(2), items=4)
     pipeline.assert_resumes(lambda: make(dataset).pack(100, best_fit=True, boundaries=True).batch(3), items=6)
     pipeline.assert_resumes(lambda: make(dataset, epochs=1).pack(300, best_fit=True).batch(6), items=99)
     pipeline.assert_resumes(lambda: make(dataset, epochs=1).filter(is_long).pack(900).batch(6), items=99)
-    pipeline.assert_resumes(lambda: make(dataset).pack(24, shift="divisors", best_fit=True).batch(2), items=6)
 
 
 def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> None:

@@ -16,31 +16,21 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.data.shards import say_once
-from tests.stream.streams import batched, ids, small_dataset, small_texts
+from tests.stream.streams import batched, ids
 
 SEQ_LEN, BATCH, STEPS = 16, 2, 5
 Make = Callable[[], pipeline.Stream]
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_dataset(tmp_path_factory.mktemp("epochs") / "data")
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_texts(tmp_path_factory.mktemp("epochs") / "a.jsonl")
-
-
-def bounds(dataset: Path, count: int = 8) -> list[int]:
+def bounds(small: Path, count: int = 8) -> list[int]:
     """Where the first epochs begin, in sequences."""
-    tokens = int(sum(len(row["input_ids"]) for row in pipeline.ShardDataset(dataset, epochs=1).documents()))
+    tokens = int(sum(len(row["input_ids"]) for row in pipeline.ShardDataset(small, epochs=1).documents()))
     assert tokens % SEQ_LEN, "the borders of epochs must lie inside sequences"
     return [-(-epoch * tokens // SEQ_LEN) for epoch in range(count)]
 
 
-def mixed(dataset: Path) -> pipeline.Stream:
-    sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
+def mixed(small: Path) -> pipeline.Stream:
+    sources = {"a": pipeline.ShardDataset(small), "b": pipeline.ShardDataset(small)}
     return pipeline.mix(sources, {"a": 0.7, "b": 0.3}).shuffle(seed=2, lanes=2).pack(SEQ_LEN).batch(BATCH)
 
 
@@ -48,19 +38,19 @@ def text(texts: Path, epochs: int | None) -> pipeline.Stream:
     return pipeline.TextDataset(texts, "bytes", epochs=epochs).shuffle(seed=3, lanes=4).pack(24).batch(2)
 
 
-def filtered(dataset: Path, **options: Any) -> pipeline.Stream:
-    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=3, lanes=4)
+def filtered(small: Path, **options: Any) -> pipeline.Stream:
+    stream = pipeline.ShardDataset(small, epochs=1).shuffle(seed=3, lanes=4)
     return stream.filter(lambda document: len(document) % 3 != 0).pack(24, **options).batch(2)
 
 
 KINDS: dict[str, Callable[[Path, Path], pipeline.Stream]] = {
-    "epochs=1": lambda dataset, texts: batched(dataset, 1),
-    "epochs=1, take": lambda dataset, texts: batched(dataset, 1).take(STEPS),
-    "take": lambda dataset, texts: batched(dataset).take(STEPS),
-    "mix, take": lambda dataset, texts: mixed(dataset).take(STEPS),
-    "text": lambda dataset, texts: text(texts, 1),
-    "filter": lambda dataset, texts: filtered(dataset),
-    "best fit": lambda dataset, texts: filtered(dataset, best_fit=True),
+    "epochs=1": lambda small, texts: batched(small, 1),
+    "epochs=1, take": lambda small, texts: batched(small, 1).take(STEPS),
+    "take": lambda small, texts: batched(small).take(STEPS),
+    "mix, take": lambda small, texts: mixed(small).take(STEPS),
+    "text": lambda small, texts: text(texts, 1),
+    "filter": lambda small, texts: filtered(small),
+    "best fit": lambda small, texts: filtered(small, best_fit=True),
 }
 LOADERS: dict[str, Callable[[pipeline.Stream], Any]] = {
     "bare": lambda stream: stream,
@@ -88,30 +78,30 @@ def saved(stream: pipeline.Stream, epoch: int, batches: int) -> dict[str, Any]:
     return state
 
 
-def test_a_pass_with_epochs_1_yields_the_epoch_that_set_epoch_names_alone_and_uncut(dataset: Path) -> None:
-    begins = bounds(dataset)
-    endless = [row for batch in ids(islice(batched(dataset), begins[5])) for row in batch]
-    for epoch, batches in enumerate(passes_of(lambda: batched(dataset, 1), 4)):
+def test_a_pass_with_epochs_1_yields_the_epoch_that_set_epoch_names_alone_and_uncut(small: Path) -> None:
+    begins = bounds(small)
+    endless = [row for batch in ids(islice(batched(small), begins[5])) for row in batch]
+    for epoch, batches in enumerate(passes_of(lambda: batched(small, 1), 4)):
         rows = [row for batch in batches for row in batch]
         count = begins[epoch + 1] - begins[epoch]
         assert rows[:count] == endless[begins[epoch] : begins[epoch + 1]]  # the last one whole
         assert not any(token for row in rows[count:] for token in row)
-        stream = batched(dataset, 1).take(STEPS)
+        stream = batched(small, 1).take(STEPS)
         stream.set_epoch(epoch)
         assert stream.state_dict()["sequence_index"] == begins[epoch]
         assert ids(stream) == batches[:STEPS]
-    cut = [row for batch in ids(batched(dataset, 1)) for row in batch]
+    cut = [row for batch in ids(batched(small, 1)) for row in batch]
     assert [row for row in cut if any(row)] != endless[: begins[1]]  # where set_epoch was never called
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("mix", 5), ("shards", 5), ("shards", 60)])  # less than an epoch, and more
 def test_pass_e_of_take_is_the_steps_from_e_n_on_so_passes_neither_overlap_nor_leave_anything_out(
-    dataset: Path, kind: str, steps: int
+    small: Path, kind: str, steps: int
 ) -> None:
-    assert 5 * BATCH < bounds(dataset)[1] < 60 * BATCH
+    assert 5 * BATCH < bounds(small)[1] < 60 * BATCH
     endless = mixed if kind == "mix" else batched
-    whole = ids(islice(endless(dataset), 4 * steps))
-    stream = endless(dataset).take(steps)
+    whole = ids(islice(endless(small), 4 * steps))
+    stream = endless(small).take(steps)
     got = []
     for epoch in range(4):
         stream.set_epoch(epoch)
@@ -131,9 +121,9 @@ def test_pass_e_of_take_is_the_steps_from_e_n_on_so_passes_neither_overlap_nor_l
     ],
 )
 def test_after_a_load_the_first_number_keeps_the_position_and_later_ones_count_on_from_its_pass(
-    dataset: Path, texts: Path, kind: str, loader: str
+    small: Path, texts: Path, kind: str, loader: str
 ) -> None:
-    make = lambda: KINDS[kind](dataset, texts)  # noqa: E731
+    make = lambda: KINDS[kind](small, texts)  # noqa: E731
     whole = passes_of(make, 5)
     assert len({json.dumps(each) for each in whole}) == 5
     for number, batches, first in ((0, 3, 0), (2, 3, 0), (1, len(whole[1]), 7), (2, 0, 1)):
@@ -150,10 +140,10 @@ def test_after_a_load_the_first_number_keeps_the_position_and_later_ones_count_o
 
 
 @pytest.mark.parametrize("loader", ["bare", "workers", "loader"])
-def test_a_loop_that_names_the_epoch_after_each_pass_or_never_resumes_too(dataset: Path, loader: str) -> None:
-    whole = passes_of(lambda: batched(dataset, 1), 5)
-    stream = batched(dataset, 1)
-    stream.load_state_dict(saved(batched(dataset, 1), 3, 2))
+def test_a_loop_that_names_the_epoch_after_each_pass_or_never_resumes_too(small: Path, loader: str) -> None:
+    whole = passes_of(lambda: batched(small, 1), 5)
+    stream = batched(small, 1)
+    stream.load_state_dict(saved(batched(small, 1), 3, 2))
     source = LOADERS[loader](stream)
     assert ids(source) == whole[3][2:]
     if loader != "loader":
@@ -162,33 +152,33 @@ def test_a_loop_that_names_the_epoch_after_each_pass_or_never_resumes_too(datase
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_that_loads_states_when_it_begins_keeps_them_and_counts_on(dataset: Path, workers: int) -> None:
+def test_a_loader_that_loads_states_when_it_begins_keeps_them_and_counts_on(small: Path, workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
     def loader(stream: pipeline.Stream) -> Any:
         return stateful.StatefulDataLoader(stream, batch_size=None, num_workers=workers)
 
-    first = batched(dataset, 1)
+    first = batched(small, 1)
     first.set_epoch(2)
     running = loader(first)
     assert len(ids(islice(running, 3))) == 3
-    second = batched(dataset, 1)
+    second = batched(small, 1)
     resumed = loader(second)
     resumed.load_state_dict(running.state_dict())
     got = []
     for number in range(2):
         second.set_epoch(number)
         got.append(ids(resumed))
-    whole = passes_of(lambda: batched(dataset, 1), 4)
+    whole = passes_of(lambda: batched(small, 1), 4)
     assert got == [whole[2][3:], whole[3]]
 
 
 def test_a_state_in_data_epoch_3_of_an_endless_stream_stays_there_and_the_next_number_is_epoch_4(
-    dataset: Path,
+    small: Path,
 ) -> None:
-    begins = bounds(dataset)
-    reference = batched(dataset)
-    stream = batched(dataset)
+    begins = bounds(small)
+    reference = batched(small)
+    stream = batched(small)
     stream.load_state_dict(reference.state_dict(batches=(begins[3] + 4) // BATCH))
     stream.set_epoch(0)
     rows = [row for batch in ids(islice(reference, begins[3])) for row in batch]
@@ -201,15 +191,15 @@ def test_a_state_in_data_epoch_3_of_an_endless_stream_stays_there_and_the_next_n
 
 @pytest.mark.parametrize("kind", ["mix", "shards"])
 def test_passes_of_take_on_several_ranks_are_runs_of_the_global_order_for_any_number_that_resumes(
-    dataset: Path, kind: str
+    small: Path, kind: str
 ) -> None:
     endless = mixed if kind == "mix" else batched
-    rows = [row for batch in ids(islice(endless(dataset), 120)) for row in batch]
+    rows = [row for batch in ids(islice(endless(small), 120)) for row in batch]
 
     def global_rows(world_size: int, state: Any, numbers: range) -> tuple[list[Any], int]:
         ranks, index = [], 0
         for rank in range(world_size):
-            stream = endless(dataset).take(4).shard(rank, world_size)
+            stream = endless(small).take(4).shard(rank, world_size)
             if state is not None:
                 stream.load_state_dict(state)
             found = []
@@ -222,15 +212,15 @@ def test_passes_of_take_on_several_ranks_are_runs_of_the_global_order_for_any_nu
 
     assert global_rows(3, None, range(2))[0] == sorted(rows[: 2 * 4 * 3 * BATCH])
     for before, after in ((2, 1), (1, 2), (2, 3)):
-        state = saved(endless(dataset).take(4).shard(0, before), 3, 1)
+        state = saved(endless(small).take(4).shard(0, before), 3, 1)
         found, index = global_rows(after, state, range(2))
         assert index == state["sequence_index"] == (3 * 4 + 1) * before * BATCH
         size = 4 * after * BATCH  # of a pass of so many ranks: the one that holds the position, and the next
         assert found == sorted(rows[index : (index // size + 2) * size])
 
 
-def test_passes_of_a_mix_keep_the_weights_that_were_set(dataset: Path) -> None:
-    reference, stream = mixed(dataset), mixed(dataset).take(6)
+def test_passes_of_a_mix_keep_the_weights_that_were_set(small: Path) -> None:
+    reference, stream = mixed(small), mixed(small).take(6)
     for each in (reference, stream):
         each.set_weights({"a": 0, "b": 1})
     whole = ids(islice(reference, 12))
@@ -239,8 +229,8 @@ def test_passes_of_a_mix_keep_the_weights_that_were_set(dataset: Path) -> None:
     assert stream.stats()["sources"]["b"]["served"] == 1
 
 
-def test_on_several_epochs_set_epoch_above_0_is_refused_and_names_the_cure(dataset: Path) -> None:
-    stream = batched(dataset, 2)
+def test_on_several_epochs_set_epoch_above_0_is_refused_and_names_the_cure(small: Path) -> None:
+    stream = batched(small, 2)
     whole = ids(stream)
     with pytest.raises(ConfigError, match=r"set_epoch\(1\) on a stream of epochs=2.*use epochs=1"):
         stream.set_epoch(1)
@@ -253,12 +243,12 @@ def test_on_several_epochs_set_epoch_above_0_is_refused_and_names_the_cure(datas
 
 
 def test_set_epoch_changes_nothing_on_a_mix_without_take_and_says_so_once(
-    dataset: Path, caplog: pytest.LogCaptureFixture
+    small: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     say_once.cache_clear()
-    whole = ids(islice(mixed(dataset), 8))
-    stream = mixed(dataset)
-    stream.load_state_dict(mixed(dataset).state_dict(batches=3))
+    whole = ids(islice(mixed(small), 8))
+    stream = mixed(small)
+    stream.load_state_dict(mixed(small).state_dict(batches=3))
     for epoch in (0, 1, 5):
         stream.set_epoch(epoch)
         stream.take(2).set_epoch(epoch)
@@ -294,10 +284,10 @@ def test_a_lone_rank_of_a_sequential_stream_cannot_say_which_epoch_all_lanes_are
 @given(loaded=st.integers(0, 4), first=st.integers(0, 9), later=st.lists(st.integers(0, 9), max_size=4))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_numbers_after_a_load_differ_from_epochs_by_one_offset(
-    dataset: Path, loaded: int, first: int, later: list[int]
+    small: Path, loaded: int, first: int, later: list[int]
 ) -> None:
-    stream, begins = batched(dataset, 1), bounds(dataset, 16)
-    stream.load_state_dict(saved(batched(dataset, 1), loaded, 1))
+    stream, begins = batched(small, 1), bounds(small, 16)
+    stream.load_state_dict(saved(batched(small, 1), loaded, 1))
     index = stream.state_dict()["sequence_index"]
     for _ in range(2):
         stream.set_epoch(first)

@@ -12,7 +12,7 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError
-from tests.stream.streams import batched, ids, small_texts
+from tests.stream.streams import batched, ids
 
 IGNORE = -100
 
@@ -181,9 +181,9 @@ UNKNOWN = ["text", "filter", "best fit", "stage", "take after a stage"]
 
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream_whatever_was_done_with_it(
-    dataset: Path, tmp_path: Path, kind: str
+    dataset: Path, texts: Path, kind: str
 ) -> None:
-    stream = BOUNDED[kind](dataset, small_texts(tmp_path / "a.jsonl"))
+    stream = BOUNDED[kind](dataset, texts)
     whole = ids(stream)
     assert len(whole) > 2
     if kind in UNKNOWN:

@@ -16,17 +16,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.stream.streams import batched, small_dataset, small_texts
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_dataset(tmp_path_factory.mktemp("searches") / "data")
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_texts(tmp_path_factory.mktemp("searches") / "a.jsonl")
+from tests.stream.streams import batched
 
 
 class Clock:
@@ -49,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_what_keeps_nothing_for_seconds_is_logged_with_what_it_read_and_kept(
-    dataset: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+    small: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = pipeline.ShardDataset.from_texts([f"text {number}" for number in range(3000)], "bytes")
     stream = data.shuffle(seed=1, lanes=16).filter(clock.is_late, name="slow").documents().batch(2)
@@ -67,9 +57,7 @@ def test_what_keeps_nothing_for_seconds_is_logged_with_what_it_read_and_kept(
     def slow(items: Iterator[Any]) -> Iterator[Any]:
         yield from filter(clock.is_late, items)
 
-    mixed = (
-        pipeline.mix({"a": pipeline.ShardDataset(dataset)}, {"a": 1}).pack(8).apply(slow)
-    )  # has no epoch that ends it
+    mixed = pipeline.mix({"a": pipeline.ShardDataset(small)}, {"a": 1}).pack(8).apply(slow)  # has no epoch that ends it
     next(iter(mixed))
     said, *_ = [record.message for record in caplog.records if "gave no item for" in record.message]
     assert re.match(r"stage 0\.slow gave no item for \d+ seconds, in which it took \d+", said)
@@ -80,31 +68,31 @@ def drop_all(items: Iterator[Any]) -> Iterator[Any]:
         yield from ()
 
 
-def endless(kind: str, dataset: Path, texts: Path) -> pipeline.Stream:
+def endless(kind: str, small: Path, texts: Path) -> pipeline.Stream:
     if kind == "text":
         return pipeline.TextDataset(texts, "bytes").shuffle(seed=3, lanes=4).pack(24)
     if kind == "filter":
-        return pipeline.ShardDataset(dataset).shuffle(seed=3, lanes=4).filter(len).pack(24)
-    return pipeline.ShardDataset(dataset).shuffle(seed=3, lanes=4).pack(8)
+        return pipeline.ShardDataset(small).shuffle(seed=3, lanes=4).filter(len).pack(24)
+    return pipeline.ShardDataset(small).shuffle(seed=3, lanes=4).pack(8)
 
 
 @pytest.mark.parametrize("kind", ["shards", "filter", "text"])
-def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(dataset: Path, texts: Path, kind: str) -> None:
+def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(small: Path, texts: Path, kind: str) -> None:
     for stream in (
-        endless(kind, dataset, texts).apply(drop_all),
-        endless(kind, dataset, texts).apply(drop_all).batch(4).take(9),
-        endless(kind, dataset, texts).batch(2).apply(drop_all),
+        endless(kind, small, texts).apply(drop_all),
+        endless(kind, small, texts).apply(drop_all).batch(4).take(9),
+        endless(kind, small, texts).batch(2).apply(drop_all),
     ):
         stream.set_epoch(3)
         with pytest.raises(ConfigError, match=r"stage 0\.\w+ took \d+ items, those of a whole epoch, and gave none"):
             next(iter(stream))
-    on_two = endless(kind, dataset, texts).batch(2).apply(drop_all).shard(1, 2)
+    on_two = endless(kind, small, texts).batch(2).apply(drop_all).shard(1, 2)
     with pytest.raises(ConfigError, match="those of 8 epochs, and gave none"):
         next(iter(on_two))
 
 
-def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_stream_is_left_alone(dataset: Path) -> None:
-    tokens = Counter(int(t) for batch in batched(dataset, 1) for t in batch["input_ids"].flatten())
+def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_stream_is_left_alone(small: Path) -> None:
+    tokens = Counter(int(t) for batch in batched(small, 1) for t in batch["input_ids"].flatten())
     rare = min(tokens, key=tokens.__getitem__)
     assert tokens[rare] == 1
 
@@ -113,9 +101,9 @@ def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_strea
             if bool((batch["input_ids"] == rare).any()):
                 yield batch
 
-    assert len(list(batched(dataset).apply(with_a_rare_token).take(12))) == 12
-    assert list(batched(dataset, 1).apply(drop_all)) == []
-    assert list(batched(dataset).take(200).apply(drop_all)) == []
+    assert len(list(batched(small).apply(with_a_rare_token).take(12))) == 12
+    assert list(batched(small, 1).apply(drop_all)) == []
+    assert list(batched(small).take(200).apply(drop_all)) == []
 
 
 class FailsAtThird:
@@ -156,11 +144,11 @@ CHAINS: dict[str, Any] = {
 }
 
 
-def test_an_iterator_that_was_interrupted_says_so(dataset: Path) -> None:
+def test_an_iterator_that_was_interrupted_says_so(small: Path) -> None:
     def interrupt(batch: Any) -> Any:
         raise KeyboardInterrupt
 
-    iterator = iter(batched(dataset, 1).map(interrupt))
+    iterator = iter(batched(small, 1).map(interrupt))
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     with pytest.raises(StateError, match=r"was interrupted; call iter\(\)"):
@@ -168,15 +156,15 @@ def test_an_iterator_that_was_interrupted_says_so(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*CHAINS, "StatefulDataLoader", "StatefulDataLoader with workers"])
-def test_after_an_error_an_iterator_raises_it_again_instead_of_ending(dataset: Path, kind: str) -> None:
+def test_after_an_error_an_iterator_raises_it_again_instead_of_ending(small: Path, kind: str) -> None:
     if kind.startswith("Stateful"):
         stateful = pytest.importorskip("torchdata.stateful_dataloader")
         workers = 2 if kind.endswith("workers") else 0
         source = stateful.StatefulDataLoader(
-            batched(dataset, 1).map(FailsAtThird()), batch_size=None, num_workers=workers
+            batched(small, 1).map(FailsAtThird()), batch_size=None, num_workers=workers
         )
     else:
-        source = CHAINS[kind](dataset)
+        source = CHAINS[kind](small)
     iterator = iter(source)
     errors = []
     for _ in range(20):  # as a loop that skips what fails

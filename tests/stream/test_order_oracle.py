@@ -4,14 +4,13 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from math import gcd
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import order_oracle as oracle
-from tests.order_oracle import WORD, Options, Shard, Source, Stream
+from tests.order_oracle import Options, Shard, Source, Stream
 from tests.stream.order_oracle_mixes import Mix, Samples, quotas
 
 few = settings(max_examples=40, deadline=None)
@@ -61,60 +60,6 @@ def all_tokens(source: Source) -> list[int]:
 # Sections 1 to 3
 
 
-def unmix64(x: int) -> int:
-    x ^= x >> 31 ^ x >> 62
-    x = x * pow(0x94D049BB133111EB, -1, WORD) % WORD
-    x ^= x >> 27 ^ x >> 54
-    x = x * pow(0xBF58476D1CE4E5B9, -1, WORD) % WORD
-    return x ^ x >> 30 ^ x >> 60
-
-
-@given(st.integers(0, WORD - 1), st.integers(0, 300))
-def test_the_hash_can_be_undone_so_a_permutation_has_no_ties_and_holds_every_integer_once(x: int, n: int) -> None:
-    assert unmix64(oracle.mix64(x)) == x
-    assert sorted(oracle.permutation(n, oracle.key("blocks", "", x, 0))) == list(range(n))
-
-
-def test_keys_tell_apart_tags_names_and_numbers() -> None:
-    parts = [("a", "b", 1), ("a", "b", "1"), ("ab", 1), ("a", "b1"), ("b", "a", 1), ("a", "b", 1, 0), ("a", "é", 1)]
-    assert len({oracle.key(*part) for part in parts}) == len(parts)
-
-
-def test_a_selection_parts_a_shard_into_runs_of_neighbours_and_a_block_holds_up_to_four_extents() -> None:
-    documents = [[k] * 100 for k in range(6)]
-    shard = oracle.memory_shard(documents, 4096)
-    shard.kept = [True, True, False, True, False, False]
-    source = Source([shard], itemsize=4096, extent_bytes=4096 * 100)
-    runs = [[extent.documents for extent in run] for run in oracle.source_runs(source)]
-    assert runs == [[[documents[0]], [documents[1]]], [[documents[3]]]]
-    means = [0, 128 * KIB, 129 * KIB, 192 * KIB, 256 * KIB, 257 * KIB, 768 * KIB, 5000 * KIB]
-    assert [oracle.extents_a_block(10, max(1, 10 * mean), in_mix=False) for mean in means] == [4, 4, 3, 2, 2, 1, 1, 1]
-    assert oracle.extents_a_block(10, 1, in_mix=True) == 1
-
-
-@given(st.integers(1, 700), st.integers(1, 70), st.integers(1, 9), st.sampled_from([1, 2**27, 2**27 + 1]))
-def test_windows_are_one_or_the_most_that_are_coprime_to_lanes(K: int, C: int, W: int, y: int) -> None:
-    M = oracle.window_count(K, C, W, y)
-    coprime = [number for number in range(1, K + 1) if number * W <= K and gcd(number, C) == 1]
-    assert (1 if K <= C * W and y <= 128 << 20 else max(coprime, default=1)) == M
-    assert gcd(M, C) == 1
-
-
-def test_lanes_and_windows_follow_from_the_kind_of_stream_and_its_bytes() -> None:
-    shuffled, mebibyte = Options(seed=0), 1 << 20
-    assert [oracle.lane_count(Options(), True), oracle.lane_count(shuffled, True)] == [1, 16]
-    assert [oracle.lane_count(Options(), False), oracle.lane_count(shuffled, False)] == [1, 64]
-    means = [1, 100_000, mebibyte // 4, mebibyte, 9 * mebibyte]
-
-    def windows(lanes: int, **options: int) -> list[int]:
-        return [oracle.blocks_a_window(shuffled, 7, 7 * mean, lanes, **options) for mean in means]
-
-    assert windows(64) == windows(64, sequential=True) == [4 * mebibyte, 42, 16, 4, 1]
-    assert windows(16, sources=5) == [3 * mebibyte, 31, 12, 3, 1]
-    assert windows(16, sources=16) == windows(64, sources=4) == [mebibyte, 10, 4, 1, 1]
-    assert oracle.blocks_a_window(Options(seed=0, window=5), 7, 7, 3) == 5
-
-
 @few
 @given(sources(selected=True), options(), st.integers(0, 5))
 def test_an_epoch_holds_every_kept_document_once_and_without_shuffle_in_file_order(
@@ -125,21 +70,6 @@ def test_an_epoch_holds_every_kept_document_once_and_without_shuffle_in_file_ord
     plain = Stream(source, replace(chosen, seed=None))
     assert plain.lanes == 1
     assert plain.epoch_documents(e) == documents
-
-
-@few
-@given(sources(), options())
-def test_a_window_holds_whole_blocks_and_windows_are_near_equal(source: Source, chosen: Options) -> None:
-    stream = Stream(source, chosen)
-    blocks = [{id(document) for document in block} for block in stream.blocks]
-    counts = []
-    for window in oracle.windows(stream.blocks, stream.M, "", chosen.seed, 1):
-        inside = {id(document) for document in window}
-        held = [block for block in blocks if block & inside]
-        assert inside == set().union(*held)
-        counts.append(len(held))
-    assert sum(counts) == len(blocks)
-    assert max(counts) - min(counts) <= 1
 
 
 # Sections 4 to 7
@@ -170,22 +100,6 @@ def test_ranks_share_every_step_whatever_their_number(C: int, R: int, B: int, a:
     assert len(sizes) == R
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= B
-
-
-def test_ranks_that_divide_lanes_take_residues_and_others_take_runs_of_near_lanes() -> None:
-    assert oracle.step_of_ranks(3, 8, 4, 64) == [[4, 8], [5, 9], [6, 10], [3, 7]]
-    assert oracle.step_of_ranks(3, 7, 4, 64) == [[4, 8], [5, 9], [6], [3, 7]]
-    assert oracle.step_of_ranks(0, 6, 3, 64) == [[0, 3], [1, 4], [2, 5]]  # 0, 25, 50, 11, 36, 61: sorted 0 3 1 4 2 5
-    assert oracle.step_of_ranks(3, 7, 4, 1) == [[3], [4, 5], [6, 7], [8, 9]]
-    assert [oracle.multiplier(C) for C in (1, 2, 4, 16, 24, 64)] == [0, 1, 3, 7, 11, 25]
-
-
-@given(st.integers(0, 30), st.integers(0, 90), st.integers(1, 5), st.integers(1, 4), st.integers(1, 8))
-def test_steps_go_on_from_any_step_and_only_the_last_is_short(first: int, count: int, R: int, B: int, C: int) -> None:
-    padded = oracle.steps(first, first + count, R, B, C)
-    assert sorted(i for step in padded for rank in step for i in rank) == list(range(first, first + count))
-    assert oracle.steps(first, first + count, R, B, C, last="drop") == padded[: count // (R * B)]
-    assert padded[1:] == oracle.steps(first + R * B, first + count, R, B, C)
 
 
 @few

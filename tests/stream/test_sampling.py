@@ -55,12 +55,6 @@ def test_boundaries_are_those_of_the_documents(dataset: Path, shards: list[list[
         assert all(batch["labels"][0, at - 1] == -100 for at in inside.tolist())
 
 
-@pytest.mark.parametrize("options", [{}, {"boundaries": True}, {"shift": "divisors"}])
-def test_sampling_resumes_exactly_on_any_number_of_ranks(dataset: Path, options: dict[str, Any]) -> None:
-    pipeline.assert_resumes(lambda: sampled(dataset, **options).batch(2))
-    pipeline.assert_resumes(lambda: sampled(dataset, epochs=1))
-
-
 def test_an_epoch_is_as_many_sequences_as_hold_all_tokens(dataset: Path, shards: list[list[Any]]) -> None:
     tokens = sum(len(document) for shard in shards for document in shard)
     stream = sampled(dataset, epochs=1)
@@ -110,5 +104,3 @@ def test_what_sampling_cannot_do_is_refused_with_the_cure(dataset: Path) -> None
         data.shuffle(lanes=4).sample(8)
     with pytest.raises(ConfigError, match=r"a mix is packed; add \.pack"):
         iter(pipeline.mix({"a": data}, weights={"a": 1}).sample(8))
-    with pytest.raises(ConfigError, match="seq_len must be"):
-        data.sample(0)

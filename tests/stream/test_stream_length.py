@@ -14,21 +14,11 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
-from tests.stream.streams import batched, ids, small_dataset, small_texts
+from tests.stream.streams import batched, ids
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_dataset(tmp_path_factory.mktemp("epochs") / "data")
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_texts(tmp_path_factory.mktemp("epochs") / "a.jsonl")
-
-
-def layouts(dataset: Path, epochs: int | None, name: str) -> pipeline.Stream:
-    source = pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=4)
+def layouts(small: Path, epochs: int | None, name: str) -> pipeline.Stream:
+    source = pipeline.ShardDataset(small, epochs=epochs).shuffle(seed=4)
     if name == "documents":
         return source.documents()
     return source.sample(7) if name == "sample" else source.pack(9, stride=4) if name == "stride" else source.pack(9)
@@ -47,7 +37,7 @@ def layouts(dataset: Path, epochs: int | None, name: str) -> pipeline.Stream:
     mapped=st.booleans(),
 )
 def test_len_is_the_count_of_items_of_every_rank(
-    dataset: Path,
+    small: Path,
     name: str,
     epochs: int | None,
     epoch: int | None,
@@ -59,7 +49,7 @@ def test_len_is_the_count_of_items_of_every_rank(
     mapped: bool,
 ) -> None:
     for rank in range(world_size):
-        stream = layouts(dataset, epochs, name).shard(rank, world_size)
+        stream = layouts(small, epochs, name).shard(rank, world_size)
         stream = stream.map(dict) if mapped and name != "documents" else stream  # whose rows are not stacked
         stream = stream if take is None else stream.take(take)
         stream = stream if batch is None else stream.batch(batch, last=last)
@@ -93,9 +83,9 @@ def drop_some(items: Iterator[Any]) -> Iterator[Any]:
     ],
 )
 def test_an_endless_or_unknown_len_is_a_type_error_that_says_why(
-    dataset: Path, texts: Path, change: Any, reason: str
+    small: Path, texts: Path, change: Any, reason: str
 ) -> None:
-    stream = change(dataset, texts)
+    stream = change(small, texts)
     assert bool(stream) is True
     with pytest.raises(TypeError, match=reason):
         len(stream)
@@ -111,11 +101,11 @@ def test_a_take_of_an_endless_sequential_stream_or_mix_has_a_len(texts: Path) ->
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_loader_neither_warns_of_the_len_nor_ends_by_it(dataset: Path, workers: int) -> None:
-    whole = ids(batched(dataset, 1))
+def test_a_data_loader_neither_warns_of_the_len_nor_ends_by_it(small: Path, workers: int) -> None:
+    whole = ids(batched(small, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stream = batched(dataset, 1)
+        stream = batched(small, 1)
         loader = DataLoader(stream, batch_size=None, num_workers=workers)
         assert len(loader) == len(whole)
         assert ids(loader) == whole

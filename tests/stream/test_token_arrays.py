@@ -149,21 +149,3 @@ def test_workers_of_a_loader_map_the_file_again(tmp_path: Path) -> None:
     sent = pickle.dumps(stream)  # as to workers that are started by spawn
     assert len(sent) < tokens.nbytes // 10
     assert rows(pickle.loads(sent)) == rows(DataLoader(stream, batch_size=None, num_workers=2)) == expected
-
-
-@pytest.mark.parametrize(
-    ("call", "written"),
-    [
-        (lambda data: data.shuffle(1000), r"\.shuffle\(1000\)"),
-        (lambda data: data.shuffle(0, window=8), r"\.shuffle\(0\)"),
-        (lambda data: data.shuffle(buffer_size=1000), r"\.shuffle\(buffer_size=1000\)"),
-        (lambda data: data.shuffle(1000, buffer_size=10, seed=3), r"\.shuffle\(1000, buffer_size=10\)"),
-    ],
-)
-def test_a_shuffle_as_of_other_libraries_is_an_error_that_shows_what_to_write(call: Any, written: str) -> None:
-    data = pipeline.ShardDataset.from_tokens(TOKENS)
-    with pytest.raises(
-        ConfigError, match=rf"{written}: .*; write \.shuffle\(seed=0\), or \.shuffle\(seed=0, window=64\)"
-    ):
-        call(data)
-    assert rows(data.shuffle(seed=0, window=64).pack(8), 1)

@@ -26,6 +26,7 @@ NO_NAME = (1, True, 1.5, NAN, b"next", ["next"], {}, "nxt", "")
 NO_FUNCTION = (None, 3, "len", [len], NAN)
 NO_SHARE = (None, 0, 1, -0.1, 1.5, "0.1", True, NAN, math.inf, [0.1], HUGE)
 NO_PATH = (1, True, 1.5, NAN, b"x", {}, "a\0b", "\ud800", [])
+NO_BUFFER = r".* no buffer is filled; write \.shuffle\(seed=0\), or \.shuffle\(seed=0, window=64\)"
 NO_OPTIONS = (1, True, "key", NAN, ["key"], {1: 2})
 
 
@@ -57,11 +58,14 @@ CASES: list[Case] = [
     ("ShardDataset([source])", lambda v: pipeline.ShardDataset([v]), (None, *NO_PATH), "each shard must be a path"),
     ("ShardDataset(cache_dir)", lambda v: pipeline.ShardDataset("x.tar", cache_dir=v), NO_PATH, "cache_dir must be a path"),
     ("from_tokens(tokens)", pipeline.ShardDataset.from_tokens, (None, "3", 1.5, [1.5], [[1]], NAN), "tokens must be"),
-    ("from_tokens(lengths)", lambda v: pipeline.ShardDataset.from_tokens([1, 2], lengths=v), ("3", 1.5, [[1]]), "lengths must"),
+    ("from_tokens(lengths)",
+     lambda v: pipeline.ShardDataset.from_tokens([1, 2], lengths=v), ("3", 1.5, [[1]], [True], [3, -1]), "lengths must"),
+    ("from_texts(tokenizer)",
+     lambda v: pipeline.ShardDataset.from_texts(["a"], v), (3, None, len, {"a": 1}), "a loaded tokenizer"),
     ("from_tokens(eos_id)", lambda v: tokens(eos_id=v), (-1, True, 1.5, "3", NAN, HUGE), "eos_id must be an integer"),
     ("from_tokens(epochs)", lambda v: tokens(epochs=v), NO_COUNT, "epochs must be"),
     ("from_texts(texts)",
-     lambda v: pipeline.ShardDataset.from_texts(v, "bytes"), (None, 3, NAN, "a", b"a", {}, [1]), "texts must"),
+     lambda v: pipeline.ShardDataset.from_texts(v, "bytes"), (None, 3, NAN, "a", b"a", {}, [1], ["a", None]), "texts must"),
     ("from_texts(bos)", lambda v: pipeline.ShardDataset.from_texts(["a"], "bytes", bos=v), NO_FLAG, "bos must be True or False"),
     ("from_texts(epochs)", lambda v: pipeline.ShardDataset.from_texts(["a"], "bytes", epochs=v), NO_COUNT, "epochs must be"),
     ("pack(seq_len)", lambda v: tokens().pack(v), (None, *NO_COUNT), "seq_len must be"),
@@ -79,8 +83,9 @@ CASES: list[Case] = [
      lambda v: tokens().documents(pad_to_multiple_of=v), (None, *NO_COUNT), "pad_to_multiple_of"),
     ("documents(labels)", lambda v: tokens().documents(labels=v), (None, *NO_NAME), "labels must be 'next'"),
     ("documents(bucket)", lambda v: tokens().documents(bucket=v), NO_COUNT, "bucket must be"),
-    ("shuffle(number)", lambda v: tokens().shuffle(v), (None, 1000, -1, True, "3", NAN), "no buffer is filled"),
-    ("shuffle(buffer_size)", lambda v: tokens().shuffle(buffer_size=v), (1000, -1, True, "3", NAN), "no buffer is filled"),
+    ("shuffle(number)", lambda v: tokens().shuffle(v), (None, 1000, -1, True, "3", NAN), rf"shuffle\([^,]+\): {NO_BUFFER}"),
+    ("shuffle(number, buffer_size)",
+     lambda v: tokens().shuffle(1, buffer_size=v, seed=3), (9, -1), rf"1, buffer_size=-?\d\): {NO_BUFFER}"),
     ("shuffle(seed)", lambda v: tokens().shuffle(seed=v), (-1, True, 1.5, "3", NAN, b"3", [3]), "seed must be"),
     ("shuffle(window)", lambda v: tokens().shuffle(seed=0, window=v), NO_COUNT, "window must be"),
     ("shuffle(lanes)", lambda v: tokens().shuffle(seed=0, lanes=v), NO_COUNT, "lanes must be"),

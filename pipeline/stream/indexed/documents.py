@@ -23,6 +23,7 @@ class DocumentSequences(IndexedReader):
 
     def __init__(self, lanes: LaneWindows, *, maps: DocumentMaps | None = None) -> None:
         super().__init__([lanes])
+        self.lanes = lanes
         self._maps = maps
 
     def read(self, step: Step) -> DocumentRows:

@@ -16,7 +16,7 @@ from .core import IndexedReader
 class PackedSequences(IndexedReader):
     """Sequences of tokens, those of the labels included, as the ``rows`` of each source cut them.
 
-    ``boundaries``: rows say where documents end.
+    ``boundaries``: rows say where documents end. ``mixture`` says which of several sources serves a sequence.
     """
 
     def __init__(
@@ -27,7 +27,8 @@ class PackedSequences(IndexedReader):
         boundaries: bool,
         mixture: Mixture | None = None,
     ) -> None:
-        super().__init__([each.lanes for each in rows], mixture)
+        super().__init__([each.lanes for each in rows])
+        self._mixture = mixture
         self._rows = rows
         self._buffer = RowBuffer(rows[0].width, dtype, with_ends=boundaries, with_masks=rows[0].masks)
 
@@ -35,15 +36,15 @@ class PackedSequences(IndexedReader):
         """Return the tokens of a rank's rows of a step."""
         indices = step.indices()
         self._buffer.begin(len(indices))
-        if self.mixture is None:
+        if (mixture := self._mixture) is None:
             return self._buffer.rows(self._rows[0].fill(self._buffer, list(range(len(indices))), indices))
         served: dict[int, tuple[list[int], list[int]]] = {}  # by source: rows, and their indices in its own stream
         for row, index in enumerate(indices.tolist()):
-            own, lane = divmod(index, self.mixture.lanes)
-            source, draw = self.mixture.source(own, lane)
+            own, lane = divmod(index, mixture.lanes)
+            source, draw = mixture.source(own, lane)
             rows, owns = served.setdefault(source, ([], []))
             rows.append(row)
-            owns.append(draw * self.mixture.lanes + lane)
+            owns.append(draw * mixture.lanes + lane)
         for source, (rows, owns) in served.items():
             self._rows[source].fill(self._buffer, rows, np.array(owns, np.int64))
         return self._buffer.rows()

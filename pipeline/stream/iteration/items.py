@@ -38,7 +38,7 @@ def make_items(
     # which lanes of a bounded sequential stream end first.
     share = Share(position.skip, context.workers) if divides else Share(0, 1)
     reader = make_reader(config, position, context, share)
-    items = _made(config, reader, end, position, _steps(config, reader, share, position, context))
+    items = _made(config, reader, end, position, _steps(config, share, position, context))
     items = stages.run(config.steps, 0, items)
     if config.steps and config.batch_size is not None:
         items = _stacked(items, config)
@@ -86,23 +86,25 @@ def _made(
 
 
 def _steps(
-    config: StreamConfig, reader: Reader[Any], share: Share, position: Position, context: WorkerContext
+    config: StreamConfig, share: Share, position: Position, context: WorkerContext
 ) -> Iterator[tuple[Step, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
     size = (config.batch_size or 1) * context.world_size
     start, count = position.sequence_index, None
     begin_of_pass, end = Passes(config, context.world_size).bounds(position)
     if end is not None:
-        count = item_count(config, start, end, context, reader.rank_period)
+        count = item_count(config, start, end, context)
         if config.drop_last and context.rank == share.skip == 0 and end > start:
             lost, whole = (end - start) % size, end - begin_of_pass
             log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
+    period, aligned = config.rank_period(context.world_size), size if config.sequential else 1
     number = share.skip
     while count is None or number < count:
         begin = start + number * size
         length = size if end is None else max(0, min(size, end - begin))
-        after = begin + -(-length // reader.alignment) * reader.alignment
-        yield Step(begin, length, context.rank, context.world_size, reader.rank_period), after
+        # A position of a sequential stream is a multiple of its global batch.
+        after = begin + -(-length // aligned) * aligned
+        yield Step(begin, length, context.rank, context.world_size, period), after
         number += share.every
 
 

@@ -75,7 +75,7 @@ class Passes:
         start, end = self.bounds(position)
         if end is None:
             raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
-        return item_count(config, start, end, context, config.lane_count)
+        return item_count(config, start, end, context)
 
     def begin(self, number: int, weights: list[list[Any]] | None = None) -> Position:
         """Return the position where a pass begins."""
@@ -133,17 +133,14 @@ class Passes:
         return len(position.lanes) == self._config.lane_layout(self._world_size).lanes
 
 
-def item_count(config: StreamConfig, start: int, end: int, context: WorkerContext, rank_period: int) -> int:
-    """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``.
-
-    ``rank_period`` is that of the reader, or the lanes of an indexed stream that has none yet.
-    """
+def item_count(config: StreamConfig, start: int, end: int, context: WorkerContext) -> int:
+    """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``."""
     left, step = max(0, end - start), (config.batch_size or 1) * context.world_size
     if config.batch_size is None:
-        if config.sequential:
-            rank_period = context.world_size
-        last = Step(start + left - left % step, left % step, context.rank, context.world_size, rank_period)
-        return left // step + len(last)
+        period = config.rank_period(context.world_size)
+        return left // step + len(
+            Step(start + left - left % step, left % step, context.rank, context.world_size, period)
+        )
     return left // step if config.drop_last else -(-left // step)
 
 

@@ -20,8 +20,6 @@ class Sequences:
     >>> order = Sequences(tokens=10, stride=4, lanes=2)
     >>> [order.first(e) for e in range(4)]
     [0, 3, 5, 8]
-    >>> [order.locate(i) for i in range(5)]
-    [(0, 0), (0, 2), (0, 1), (1, 3), (1, 4)]
     """
 
     tokens: int
@@ -35,12 +33,6 @@ class Sequences:
     def epoch(self, i: int) -> int:
         """Return the epoch in which sequence index ``i`` begins."""
         return i * self.stride // self.tokens
-
-    def locate(self, i: int) -> tuple[int, int]:
-        """Return the epoch and the stream sequence ``u`` of sequence index ``i``."""
-        epoch = self.epoch(i)
-        row, lane = divmod(i - self.first(epoch), self.lanes)
-        return epoch, self.lane_start(epoch, lane) + row
 
     def lane_start(self, epoch: int, lane: int) -> int:
         """Return the stream sequence at which ``lane`` begins to read ``epoch``."""
@@ -81,7 +73,7 @@ class Step:
     last: int | None = None
 
     def __len__(self) -> int:
-        return len(range(self._rows())[self.first : self.last])
+        return len(self.indices())
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.indices().tolist())
@@ -90,8 +82,8 @@ class Step:
         """Return the same step with the rank's rows ``first`` to before ``last`` alone."""
         return replace(self, first=first, last=last)
 
-    def offsets(self) -> NDArray[np.int64]:
-        """Return the sequence indices less ``begin``, in the order of the rank's rows."""
+    def indices(self) -> NDArray[np.int64]:
+        """Return the sequence indices, in the order of the rank's rows."""
         if self.lanes % self.ranks == 0:
             own = np.arange((self.rank - self.begin) % self.ranks, self.size, self.ranks)
         else:
@@ -100,16 +92,7 @@ class Step:
             keys = (places * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
             mine = slice(self.rank * self.size // self.ranks, (self.rank + 1) * self.size // self.ranks)
             own = np.argsort(keys, kind="stable")[mine]
-        return own[self.first : self.last]
-
-    def indices(self) -> NDArray[np.int64]:
-        """Return the sequence indices, in the order of the rank's rows."""
-        return self.begin + self.offsets()
-
-    def _rows(self) -> int:
-        if self.lanes % self.ranks == 0:
-            return len(range((self.rank - self.begin) % self.ranks, self.size, self.ranks))
-        return (self.rank + 1) * self.size // self.ranks - self.rank * self.size // self.ranks
+        return self.begin + own[self.first : self.last]
 
 
 @lru_cache

@@ -47,7 +47,6 @@ class SequentialReader:
         own: list[int],
         live: Sequence[bool],
         batch_size: int,
-        ranks: int,
         cursors: Mapping[str, Cursor],
         bounded: bool,
         buffer: RowBuffer | None,
@@ -56,8 +55,6 @@ class SequentialReader:
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
             raise missing_lanes(missing, layout.lanes)
-        self.rank_period = ranks
-        self.alignment = layout.rows
         self._sources = sources
         self._live = live
         self._mixture = mixture
