@@ -69,6 +69,17 @@ def test_the_rule_for_keys_is_its_definition_whatever_other_keys_there_are(keys:
     assert [held_out([key], share, level).tolist()[0] for key in keys] == expected
 
 
+def test_one_long_key_among_many_takes_no_room_beside_each_other() -> None:
+    keys = [str(n) for n in range(20_000)]
+    tracemalloc.start()
+    try:
+        out = held_out([*keys, "x" * 100_000], Fraction(1, 10))
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20  # all as wide as the longest: 2 GB
+    finally:
+        tracemalloc.stop()
+    assert out[:-1].tolist() == held_out(keys, Fraction(1, 10)).tolist()
+
+
 @pytest.mark.parametrize("make", ["{:012d}", "https://example.org/page/{}"])
 def test_shares_of_like_keys_are_those_asked_for_nested_and_independent_of_another_split(make: str) -> None:
     keys = [make.format(n) for n in range(100_000)]

@@ -36,13 +36,16 @@ def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np
     >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()
     [True, False]
     """
-    raw = np.array([key.encode("utf-8", "surrogatepass") for key in keys], dtype=bytes)  # ids in JSON may be no UTF-8
-    width = max(1, -(-raw.itemsize // 8))
-    words = raw.astype(f"S{8 * width}").view("<u8").reshape(len(keys), width)
-    start = derive_key("split", level) if level else derive_key("split")
-    hashes = np.full(len(keys), start, dtype=np.uint64)
-    for word in words.T:
-        hashes = np.where(word == 0, hashes, mix64(hashes ^ word))  # what is zero lies behind the key's end
+    encoded = [key.encode("utf-8", "surrogatepass") for key in keys]  # ids in JSON may be no UTF-8
+    widths = np.array([-(-len(key) // 8) for key in encoded], dtype=np.int64)
+    hashes = np.full(len(keys), derive_key("split", level) if level else derive_key("split"), dtype=np.uint64)
+    for width in np.unique(
+        widths[widths > 0]
+    ).tolist():  # by itself, so that one long key takes no room beside each other
+        rows = np.flatnonzero(widths == width)
+        words = np.array([encoded[row] for row in rows.tolist()], dtype=f"S{8 * width}").view("<u8").reshape(-1, width)
+        for word in words.T:
+            hashes[rows] = np.where(word == 0, hashes[rows], mix64(hashes[rows] ^ word))
     return hashes < np.uint64(int(share * 2**64))
 
 
