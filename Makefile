@@ -1,6 +1,7 @@
 # Every target sets itself up in .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 # Worker processes of a test run.
 JOBS ?= 2
 # A file goes to one process whole; tests/conftest.py puts the files that take long first.
@@ -35,12 +36,17 @@ check: .venv/installed
 loops: .venv/installed
 	grep -rl --include '*.py' '^@compiled' pipeline filters | sed 's|/|.|g; s|.py$$||; s|^|import |' | $(BIN)/python -
 
-demo: .venv/installed
+demo: .venv/package
 	$(BIN)/python scripts/demo.py
 
-.venv/installed: setup.cfg pyproject.toml constraints.txt
+# The package alone: a demo needs no frameworks.
+.venv/package: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
+	touch $@
+
+.venv/installed: .venv/package
+	$(PIP) -e '.[dev]'
 	@# On all cores, which pip does not do. Tests start hundreds of processes: each would compile what is not kept.
 	@# Some packages hold files that are wrong on purpose.
 	-$(BIN)/python -m compileall -qq -j 0 $$(echo .venv/lib/python*/site-packages) pipeline filters scripts

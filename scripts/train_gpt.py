@@ -85,14 +85,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("data", nargs="+", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
     add("--tokenizer", help="of raw text: a name, a path, a tokenizer.json (default: bytes)")
+    add("--text-key", help="field of the text in records (default: text)")
     add("--dtype-of-tokens", metavar="DTYPE", help="of an array.bin, as uint16")
     add("--vocab-size", type=int, help="of an array.bin (default: the tokenizer's)")
     add("--val-share", type=float, help="documents to validate on without a split val (default: 0.005; 0 of text)")
     add("--val-batches", type=int, default=20, help="global batches of a validation (default: 20)")
     add("--eval-every", type=int, default=100, help="steps between validations, 0 for none (default: 100)")
-    add("--preset", choices=PRESETS, default="tiny", help="sizes that the flags below change (default: tiny)")
+    add("--preset", choices=PRESETS, default="tiny", help="sizes, which the next six flags change (default: tiny)")
     for name, kind in Preset.__annotations__.items():
-        add(f"--{name.replace('_', '-')}", type=float if kind == "float" else int, help=argparse.SUPPRESS)
+        add(f"--{name.replace('_', '-')}", type=float if kind == "float" else int, help="instead of the preset's")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, help="optimizer steps in all (default: 200)")
     length.add_argument("--epochs", type=int, help="passes over the data instead of steps")
@@ -141,6 +142,7 @@ def open_data(options: argparse.Namespace) -> Data:
 def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     """Open one dataset; its split ``val`` or a share of its documents is for validation."""
     settings = {"tokenizer": options.tokenizer, "dtype": options.dtype_of_tokens, "epochs": options.epochs}
+    settings["text_key"] = options.text_key
     train: Any = pipeline.open_dataset(what, **settings)
     is_text = isinstance(train, pipeline.TextDataset)
     if is_text and options.tokenizer is None and os.environ.get("RANK", "0") == "0":
@@ -152,9 +154,8 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
         return Data(train, None, vocab_size)
     try:
         return Data(train, pipeline.open_dataset(what, split="val", **settings), vocab_size)
-    except (pipeline.ManifestError, pipeline.ConfigError):  # no such split, or no splits at all
-        default = 0.0 if is_text else 0.005  # a share of text is known only once all of it is read
-    share = default if options.val_share is None else options.val_share
+    except (pipeline.ManifestError, pipeline.ConfigError):  # a share of text is known once all of it is read
+        share = options.val_share if options.val_share is not None else 0.0 if is_text else 0.005
     if not share:
         return Data(train, None, vocab_size)
     try:
@@ -287,8 +288,8 @@ class Run:
         state = torch.load(saved[-1], weights_only=True, map_location="cpu")
         for name, size in asdict(self.sizes).items():
             if name != "lr" and state["sizes"][name] != size:
-                flag = f"--{name.replace('_', '-')}"
-                raise SystemExit(f"error: {saved[-1]} is of {flag} {state['sizes'][name]}, not {size}")
+                was = f"--{name.replace('_', '-')} {state['sizes'][name]}"
+                raise SystemExit(f"error: {saved[-1]} is of {was}, not {size}; give {was}, or another --checkpoint")
         self.stream.load_state_dict(json.loads(state["data"]))
         self.plain.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import CorruptShardError, TruncatedShardError
+from ..errors import CorruptShardError, ShardError, TruncatedShardError
 from ..paths import special_kind
 from .format import BLOCK
 
@@ -66,9 +66,12 @@ class TarDamage(Exception):
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, int]]:
-    """Open a file for reading; give its descriptor and size. An empty one raises ``TruncatedShardError``."""
+    """Open a file for reading; give its descriptor and size. ``ShardError`` where there is none, or an empty one."""
     # A third of the time that a buffered file takes; streams open thousands. A FIFO opens at once without a writer.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise ShardError(f"{path}: the shard is not there; {CURE}") from None
     try:
         status = os.fstat(handle)
         size = status.st_size

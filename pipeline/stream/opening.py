@@ -30,6 +30,7 @@ def open_dataset(
     *,
     split: str = "train",
     tokenizer: Any = None,
+    text_key: str | None = None,
     dtype: str | None = None,
     epochs: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -40,11 +41,11 @@ def open_dataset(
 
     A directory with a manifest, and tars of ``.npy`` members, are a `ShardDataset` of ``split``. An array (``.npy``, or ``.bin``
     with a ``dtype`` such as "uint16") is `ShardDataset.from_tokens` of a memmap. All else is a `TextDataset` of ``tokenizer``
-    (default: "bytes"). Paths, globs, braces, lists and urls are taken as these take them. A url without an ending is a
-    dataset if a manifest lies there.
+    (default: "bytes") and ``text_key`` (default: "text"). Paths, globs, braces, lists and urls are taken as these take
+    them. A url without an ending is a dataset if a manifest lies there.
 
     Raises ``ManifestError`` for ``split`` of an array or of text, which have none but "train"; ``ConfigError`` for a ``.bin``
-    without ``dtype``, and for a ``tokenizer`` or ``dtype`` of what needs none; else as these classes do.
+    without ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` of what needs none; else as these classes do.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -64,12 +65,13 @@ def open_dataset(
         raise ManifestError(
             f"{first or type(what).__name__}: {kind} has no split {split!r}; only built datasets have splits"
         )
-    if tokenizer is not None and kind != "text":
-        raise ConfigError(f"{first} holds tokens, so tokenizer={tokenizer!r} has nothing to do; leave it out")
+    for name, value in (("tokenizer", tokenizer), ("text_key", text_key)):
+        if value is not None and kind != "text":
+            raise ConfigError(f"{first} holds tokens, so {name}={value!r} has nothing to do; leave it out")
     if kind == "shards":
         return ShardDataset(what, split, epochs=epochs, **remote)
     if kind == "text":
-        return TextDataset(what, tokenizer or "bytes", epochs=epochs, **remote)
+        return TextDataset(what, tokenizer or "bytes", text_key=text_key or "text", epochs=epochs, **remote)
     return ShardDataset.from_tokens(_mapped(what, dtype), epochs=epochs)
 
 

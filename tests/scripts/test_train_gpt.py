@@ -57,6 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, step in (("up", 1), ("down", -1)):
         texts = ["".join(chr(97 + (s + step * k) % 26) for k in range(40)) for s in starts.ravel().tolist()]
         jsonl(directory / f"{name}.jsonl", [f"{number} {text}" for number, text in enumerate(texts)])
+    (directory / "bodies.jsonl").write_text((directory / "up.jsonl").read_text().replace('"text"', '"body"'))
     return directory
 
 
@@ -93,7 +94,7 @@ def train(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[int, floa
 
 SOURCES = {
     "shards": ["{0}/data"],
-    "text": ["{0}/up.jsonl", "--tokenizer", "bytes", "--val-share", "0.2"],
+    "text": ["{0}/bodies.jsonl", "--text-key", "body", "--tokenizer", "bytes", "--val-share", "0.2"],
     "mix of shards": ["one={0}/data:0.7", "two={0}/data:0.3"],
     "mix of texts": ["up={0}/up.jsonl:0.7", "down={0}/down.jsonl:0.3", "--tokenizer", "bytes"],
     "url": ["{1}"],
@@ -241,7 +242,7 @@ def test_a_checkpoint_of_other_data_or_sizes_is_refused(
     train(capsys, str(folder / "data"), *checkpoint)
     with pytest.raises(StateError):
         train(capsys, str(folder / "up.jsonl"), *checkpoint)
-    with pytest.raises(SystemExit, match="is of --layers 1, not 2"):
+    with pytest.raises(SystemExit, match="is of --layers 1, not 2; give --layers 1, or another --checkpoint"):
         train_gpt.main([str(folder / "data"), *SIZES, *checkpoint, "--layers", "2"])
 
 

@@ -122,7 +122,7 @@ def test_a_shard_of_another_build_with_documents_of_the_same_lengths_is_never_st
 
 def test_a_shard_that_is_gone_is_named_and_without_shards_and_manifest_nothing_is_streamed(dataset: Path) -> None:
     (dataset / "train-000001.tar").unlink()
-    with pytest.raises((FileNotFoundError, ShardError), match=r"train-000001\.tar"):
+    with pytest.raises(ShardError, match=r"train-000001\.tar: the shard is not there; copy"):
         list(pipeline.ShardDataset(dataset, epochs=1).pack(8))
     for path in dataset.iterdir():
         path.unlink()

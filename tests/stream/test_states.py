@@ -64,7 +64,7 @@ def test_other_data_and_another_order_of_shards_are_named_before_all_that_follow
     manifest = Manifest.read(turned)
     write_manifest(turned, {"train": manifest.split("train").shards[::-1]}, tokenizer=manifest.tokenizer)
     for other in ("other", "turned"):
-        with pytest.raises(StateError, match=r"^data was"):
+        with pytest.raises(StateError, match=r"^data was .* load the state into a stream of those"):
             batches(tmp_path / other, seed=2).load_state_dict(batches(dataset, seed=1).state_dict())
 
 
@@ -140,6 +140,10 @@ def test_what_is_no_state_is_refused(dataset: Path) -> None:
     for version in (1, True, 1.0, "1", None):
         with pytest.raises(StateError, match=r"^state version"):
             stream.load_state_dict({**state, "version": version})
+    with pytest.raises(
+        StateError, match=r"no state of a stream, but a dict of 'step', 'data'; load .* checkpoint\['data'\]"
+    ):
+        stream.load_state_dict({"step": 1, "data": state})
     for cut in ({}, {"world_size": 1}, {"world_size": "1"}):
         with pytest.raises(StateError, match=r"0\.Twice binds this state to a rank, but it lacks the rank"):
             stream.load_state_dict({**state, "bound_to": "0.Twice", **cut})

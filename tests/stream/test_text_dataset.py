@@ -63,6 +63,8 @@ def test_an_epoch_of_which_all_lanes_of_a_rank_keep_nothing_raises_and_never_spi
         ConfigError, match=r"no document was kept of a whole epoch, in any of the 36 lanes .* 206 rejected"
     ):
         next(iter(make(files).filter(is_nothing).pack(64).batch(6)))
+    with pytest.raises(ConfigError, match=r"0 rejected by filters, \d+ bad: on_error='stop' says why"):
+        next(iter(make(files, text_key="body", on_error="records").pack(64).batch(6)))
     assert list(make(files, epochs=2).filter(is_nothing).pack(64).batch(6)) == []
 
 

@@ -52,7 +52,7 @@ class _Mix(Generic[_Source]):
                 expected, found = getattr(first, field), getattr(data, field)
                 if expected != found:
                     raise ConfigError(
-                        f"sources of a mix share one {field}, but {name!r} has {found}, others {expected}"
+                        f"sources of a mix share one {field}, but {name!r} has {found}, others {expected}; build them alike"
                     )
 
     def __repr__(self) -> str:

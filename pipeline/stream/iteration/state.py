@@ -27,6 +27,7 @@ from .stages import names_of_applied, numbers_of_takes
 
 STATE_VERSION = 2
 _CURES = {
+    "data": "; the shards or texts are other ones: load the state into a stream of those that it was saved with",
     "filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)",
     "weights": (
         "; write the weights that the run began with, and change them by set_weights() after load_state_dict(): a state keeps "
@@ -73,8 +74,15 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     other stages, or belongs to another rank; and naming the lanes that the rank needs and the
     state lacks, except in a worker, which needs only some of them.
     """
-    version = state.get("version") if isinstance(state, dict) else type(state).__name__
-    if not isinstance(state, dict) or type(version) is not int or version != STATE_VERSION:
+    if not isinstance(state, dict) or "version" not in state:
+        held = (
+            f"a dict of {', '.join(map(repr, state))}" if isinstance(state, dict) else f"of type {type(state).__name__}"
+        )
+        raise StateError(
+            f"this is no state of a stream, but {held}; load what stream.state_dict() gave, as checkpoint['data']"
+        )
+    version = state["version"]
+    if type(version) is not int or version != STATE_VERSION:
         raise StateError(f"state version {version!r}, but this release reads {STATE_VERSION}")
     _refuse_other_shape(shape_of(state), config, context)
     rank, part = part_of(state, context.rank)

@@ -149,9 +149,10 @@ class SequentialReader:
             return
         of_source = "" if self._mixture is None else f" of source {self._mixture.names[source]!r}"
         read, rejected, bad = _read(self._sources[source])
+        why = ": on_error='stop' says why" if bad else ""
         raise ConfigError(
             f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}{of_source}, in any of the "
-            f"{len(self._lanes)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad); "
+            f"{len(self._lanes)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad{why}); "
             "loosen the filter or the condition, or give more input"
         )
 
