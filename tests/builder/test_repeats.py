@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,10 +215,12 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             drawn = np.frombuffer(np.random.RandomState(number).bytes(1 << 20), np.uint64)
             np.unique(drawn).tofile(folder / "passages.bin")
-        (work / "partitions.json").write_text(json.dumps({"partitions": [[number, 0] for number in range(count)]}))
+        (work / "round").mkdir()
+        (work / "round/partitions.json").write_text(
+            json.dumps({"partitions": [[number, 0] for number in range(count)]})
+        )
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
-        plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
-        replace(plan, stages=("filter", "line_dedup")).write(work)
+        make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True)).write(work)
         code = (
             "import resource, sys; from pathlib import Path; from pipeline.builder.work.workspace import Workspace\n"
             "from pipeline.builder.stages.line_dedup import count_buckets, sort_bucket\n"

@@ -32,7 +32,7 @@ def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
 
 
 def hash_path(workspace: Workspace, number: int) -> Path:
-    return workspace.folder("hashes") / f"{number:06d}.json"
+    return workspace.root / "hashes" / f"{number:06d}.json"
 
 
 def hash_input(workspace: Workspace, number: int) -> None:

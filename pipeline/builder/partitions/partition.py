@@ -12,11 +12,10 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         cut.jsonl           of line dedup: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
-    partitions.json         all units are: every partition in input order
+    round/partitions.json   all units are: every partition in input order
 
-Line dedup writes each partition again as ``line_dedup/partitions/000034``, with the same files. All later stages then read
-that one. A stage that drops documents after dedup writes
-``STAGE/000034.npy``: `Partition.drop`.
+Line dedup writes each partition again as ``round/line_dedup/partitions/000034``, with the same files. All later stages then
+read that one. A stage that drops documents after dedup writes ``round/STAGE/000034.npy``: `Partition.drop`.
 
 A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
 be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
@@ -37,13 +36,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
-from ...errors import BuildError
 from ...text.document import made_id
 from ..counts.counts import Counts
 from ..counts.types import DamagedFile, Sample
 from ..dedup.row_files import Piece, Rows, Scalar
 from ..inputs import Input
-from ..outcome import KEPT
+from ..outcome import KEPT, NEAR, OUTCOMES
 from ..plan import Plan
 from ..work.workspace import Workspace
 
@@ -89,7 +87,7 @@ class Partition:
     @property
     def folder(self) -> Path:
         """Its files as dedup and all later stages read them."""
-        return self.cut_folder if LINE_DEDUP in self.workspace.plan.stages else self.read_folder
+        return self.cut_folder if self.workspace.plan.recipe.passage_kinds else self.read_folder
 
     @property
     def read_folder(self) -> Path:
@@ -164,44 +162,27 @@ class Partition:
         hashes[parts] = np.frombuffer(bytes.fromhex("".join(origins)), np.uint8).reshape(-1, 16)
         return hashes
 
-    def outcomes_before(self, stage: str) -> NDArray[np.uint8]:
-        """Return the outcome of each document as a stage finds it: what dedup and the stages before it say.
-
-        These are numbers in ``Plan.outcomes``; the array may be a map of a file.
-        """
-        plan = self.workspace.plan
-        outcomes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")[self.rows]
-        for earlier in plan.stages[: plan.stages.index(stage)]:
-            if earlier in plan.dropping_stages:
-                drops = np.load(self.drops_path(earlier))
-                outcomes = np.where(drops & (outcomes == KEPT), np.uint8(plan.number_of_drops(earlier)), outcomes)
-        return outcomes
-
     @property
     def outcomes(self) -> NDArray[np.uint8]:
-        """The outcome of each document before token quotas."""
-        return self.outcomes_before(SPLIT)
+        """The outcome of each document so far, before token quotas, by its number in ``OUTCOMES``."""
+        outcomes = np.array(np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")[self.rows])
+        for outcome in range(NEAR + 1, len(OUTCOMES)):
+            if (path := self.drops_path(outcome)).exists():
+                outcomes[np.load(path) & (outcomes == KEPT)] = outcome
+        return outcomes
 
     @property
     def survives(self) -> NDArray[np.bool_]:
         """Which of its documents are survivors."""
         return np.asarray(self.outcomes == KEPT)
 
-    def drops_path(self, stage: str) -> Path:
-        """Return the file that says which of its documents a stage drops: bool, an entry for each document."""
-        return self.workspace.folder(stage) / f"{self.number:06d}.npy"
+    def drops_path(self, outcome: int) -> Path:
+        """Return the file that says which of its documents have an outcome: bool, an entry for each document."""
+        return self.workspace.folder(OUTCOMES[outcome].key) / f"{self.number:06d}.npy"
 
-    def drop(self, stage: str, drops: NDArray[np.bool_]) -> None:
-        """Write which of its documents a stage drops; those that are dropped already may be among them.
-
-        Raises ``BuildError`` unless there is an entry for each document.
-        """
-        documents = self.rows.stop - self.rows.start
-        if drops.shape != (documents,):
-            raise BuildError(
-                f"{stage} says of {drops.shape} documents whether it drops them, but {self} holds {documents}"
-            )
-        with atomic_file(self.drops_path(stage)) as file:
+    def drop(self, outcome: int, drops: NDArray[np.bool_]) -> None:
+        """Write which of its documents a stage drops; those that are dropped already may be among them."""
+        with atomic_file(self.drops_path(outcome)) as file:
             np.save(file, drops)
 
     # After tokenize:
@@ -219,7 +200,7 @@ class Partition:
 
 def unit_folder(workspace: Workspace, unit: int) -> Path:
     """Return the directory of a unit of the filter stage."""
-    return workspace.folder(FILTER) / f"{unit:06d}"
+    return workspace.root / FILTER / f"{unit:06d}"
 
 
 def partition_name(number: int) -> str:
@@ -261,7 +242,8 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
         digests.append(hashes)
     partitions = [[number, partition] for _, partition, number in sorted(written)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged, "left_out": left_out}
-    write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
+    workspace.round.mkdir(exist_ok=True)
+    write_json(workspace.round / PARTITIONS, {"partitions": partitions, **read_over})
 
 
 class PartitionTable(TypedDict):
@@ -280,7 +262,7 @@ class PartitionTable(TypedDict):
 
 def partition_table(workspace: Workspace) -> PartitionTable:
     """Return what `write_partition_table` wrote, read once in each process."""
-    path = workspace.root / PARTITIONS
+    path = workspace.round / PARTITIONS
     return _read_table(path, path.stat().st_mtime_ns)
 
 

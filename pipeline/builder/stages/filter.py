@@ -59,9 +59,9 @@ class FilterStage(Stage):
 
     def run(self, run: Run) -> None:
         workspace, plan = run.workspace, run.plan
-        if (workspace.root / PARTITIONS).exists():
+        if (workspace.round / PARTITIONS).exists():
             return
-        for folder in (workspace.folder(self.name), hash_path(workspace, 0).parent):
+        for folder in (workspace.root / FILTER, hash_path(workspace, 0).parent):
             folder.mkdir(exist_ok=True)
         limits, most_bytes = _record_limits(run), units_read(workspace)
         units = list(most_bytes)

@@ -32,7 +32,6 @@ from ..counts.stats import BuildStats, Change
 from ..counts.types import Sample
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..inputs import Input
-from ..outcome import Outcome
 from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..recipe import Recipe
@@ -48,8 +47,7 @@ class LineDedupStage(Stage):
     """Cuts lines and paragraphs that occur earlier in the corpus."""
 
     name = LINE_DEDUP
-    edits = True
-    drops = Outcome(WORDS_LEFT, WORDS_LEFT)  # each document with a reason of its own
+    drops = WORDS_LEFT
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)
