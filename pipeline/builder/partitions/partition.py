@@ -4,7 +4,7 @@ Every later stage works on one partition at a time. A *survivor* is a document t
 stage dropped, dedup or another: what is tokenized. Token quotas then choose among survivors.
 
     filter/000012/0000/     a partition: some documents of unit 12, in input order
-        documents.arrow     those that passed: text, id, span, line, language, score, characters, origin of parts
+        documents.arrow     those that passed: the columns of `partition_writer.Row`
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
@@ -40,9 +40,7 @@ from ...text.document import made_id
 from ..counts.counts import Counts
 from ..counts.types import DamagedFile, Sample
 from ..dedup.row_files import Piece, Rows, Scalar
-from ..inputs import Input
 from ..outcome import KEPT, NEAR, OUTCOMES
-from ..plan import Plan
 from ..work.workspace import Workspace
 
 FILTER, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "filter", "line_dedup", "dedup", "tokenize", "split"
@@ -74,15 +72,10 @@ class Partition:
         return unit, number
 
     @property
-    def inputs(self) -> list[Input]:
-        """The input of each span of its unit."""
-        plan = self.workspace.plan
-        return [plan.inputs[span.input] for span in plan.units[self.unit]]
-
-    @property
     def source(self) -> str:
         """The source of its documents: a unit reads files of one source."""
-        return self.inputs[0].source
+        plan = self.workspace.plan
+        return plan.inputs[plan.units[self.unit][0].input].source
 
     @property
     def folder(self) -> Path:
@@ -213,12 +206,13 @@ def documents_path(folder: Path) -> Path:
     return folder / "documents.arrow"
 
 
-def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
+def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
     """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
     before that are ``unconfirmed``, because no checksum covers them. ``left_out`` says of which tars members were left out.
     """
+    plan = workspace.plan
     written: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
     damaged, left_out = [], []
@@ -310,21 +304,18 @@ class Origins:
     """Where the documents of a partition came from, by row; lines are those of whole files."""
 
     def __init__(self, partition: Partition) -> None:
-        self._inputs = partition.inputs
+        self._source = partition.source
         self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
-        self._values = partition.values("id", "part", "span", "member", "line")
+        self._values = partition.values("id", "part", "file", "span", "line")
 
     def take(self, rows: Iterable[int]) -> list[Origin]:
         """Return the origins of some rows."""
         return [self[row] for row in rows]
 
     def __getitem__(self, row: int) -> Origin:
-        span = self._values["span"][row]
-        item = self._inputs[span]
-        file = item.name + self._values["member"][row]
-        line = self._values["line"][row] + self._first_lines[span]
-        id = (self._values["id"][row] or made_id(file, line)) + self._values["part"][row]
-        return Origin(id, file, line, item.source)
+        id, part, file, span, line = (self._values[name][row] for name in ("id", "part", "file", "span", "line"))
+        line += self._first_lines[span]
+        return Origin((id or made_id(file, line)) + part, file, line, self._source)
 
 
 def locate(partition: Partition, record: Sample) -> Sample:

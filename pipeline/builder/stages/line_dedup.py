@@ -29,11 +29,9 @@ from ...atomic import write_json
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
 from ..counts.stats import BuildStats, Change
-from ..counts.types import Sample
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
-from ..inputs import Input
 from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
-from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
+from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
 from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
@@ -148,15 +146,10 @@ class PassageRemover:
     """Cuts the texts of one partition, counts, and drops those of which too little is left."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        inputs: Sequence[Input],
-        repeats: Repeats,
-        writer: PartitionWriter,
-        rejected: IO[bytes],
+        self, recipe: Recipe, source: str, repeats: Repeats, writer: PartitionWriter, rejected: IO[bytes]
     ) -> None:
         self._recipe = recipe
-        self._inputs = inputs
+        self._source = source
         self._repeats = repeats
         self._writer = writer
         self._rejected = rejected
@@ -204,12 +197,10 @@ class PassageRemover:
         self._count(row, PASSED)
 
     def _count(self, row: Row, outcome: str) -> None:
-        self._counts.add_outcome("filtered", self._inputs[row.span].source, row.language, outcome, row.characters)
+        self._counts.add_outcome("filtered", self._source, row.language, outcome, row.characters)
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
-        file = self._inputs[row.span].name + row.member
-        line: Sample = {"id": row.id, "file": file, "line": row.line, "reason": reason}
-        line |= {"text": text, "span": row.span, "part": row.part}
+        line = rejected_line(row, row.span, reason, text)
         self._counts.samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
@@ -250,13 +241,13 @@ def prepare_cut(workspace: Workspace) -> None:
 
 def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
-    recipe, source = partition.workspace.plan.recipe, partition.read_folder
+    recipe, folder = partition.workspace.plan.recipe, partition.read_folder
     hasher = make_hasher(recipe) if recipe.dedup else None
     with result_directory(partition.cut_folder) as directory:
-        shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
+        shutil.copyfile(folder / "rejected.jsonl", directory / "rejected.jsonl")
         with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
-            remover = PassageRemover(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)
-            for batch in read_batches(source, *Row._fields):
+            remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, rejected)
+            for batch in read_batches(folder, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]
                 remover.add([Row(*values) for values in zip(*columns, strict=True)])
-        write_json(directory / "counts.json", remover.recounted(Counts.read(source / "counts.json")).to_json())
+        write_json(directory / "counts.json", remover.recounted(Counts.read(folder / "counts.json")).to_json())
