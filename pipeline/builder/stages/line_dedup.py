@@ -17,7 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,13 +135,6 @@ def load_repeats(partition: Partition, buckets: int) -> Repeats:
     return Repeats(np.array(_hashes(partition)), np.concatenate(seen))
 
 
-class _Cut(NamedTuple):
-    """What is cut from one text: the lines that its passages take, and how many there are of each kind."""
-
-    places: list[tuple[int, int]]
-    kinds: Counter[str]
-
-
 class PassageRemover:
     """Cuts the texts of one partition, counts, and drops those of which too little is left."""
 
@@ -164,29 +157,26 @@ class PassageRemover:
         repeated = np.flatnonzero(self._repeats.among(passages))
         compared = sum(row.characters for row in rows)
         self._counts.add_all("repeats", {"compared": compared, "passages": len(passages.hashes)})
-        cut: dict[int, _Cut] = {}
-        for (row, first, last), is_line in zip(
-            passages.places[repeated].tolist(), repeated < passages.lines, strict=True
-        ):
-            of_row = cut.setdefault(row, _Cut([], Counter()))
-            of_row.places.append((first, last))
-            of_row.kinds[LINES if is_line else PARAGRAPHS] += 1
+        cut: dict[int, list[tuple[int, int, str]]] = {}  # by row: the lines that each passage takes, and its kind
+        for (row, *lines), is_line in zip(passages.places[repeated].tolist(), repeated < passages.lines, strict=True):
+            cut.setdefault(row, []).append((*lines, LINES if is_line else PARAGRAPHS))
         for number, row in enumerate(rows):
             if number in cut:
                 self._keep_rest(row, cut[number])
             else:
                 self._keep(row)
 
-    def _keep_rest(self, row: Row, cut: _Cut) -> None:
+    def _keep_rest(self, row: Row, cut: Sequence[tuple[int, int, str]]) -> None:
         """Keep what is left of a document, if that is enough."""
-        text = without(row.text, cut.places)
-        what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in cut.kinds.items())
+        places, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
+        text = without(row.text, places)
+        what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in kinds.items())
         violation = too_short(text, self._recipe.words_left)
         if violation is None:
             characters = row.characters - len(text)
-            self._counts.add_all("repeats", {**cut.kinds, "documents": 1, "characters": characters})
+            self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, cut.places))
+            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, places))
         else:
             reason = f"{violation.reason} without {what} found earlier in the corpus"
             self._count(row, WORDS_LEFT)
@@ -218,9 +208,6 @@ def too_short(text: str, words_left: int) -> Violation | None:
     """Return why nothing is to be kept of a text that was cut."""
     if not text.strip():
         return Violation("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
-    first = text.split(None, 4 * words_left)[: 4 * words_left]
-    if sum(map(str.isalpha, first)) >= words_left:
-        return None  # each of these holds at least a word; most texts need no counting beyond them
     rules = _limit(words_left)
     return rules.judge(rules.measure(text))
 
