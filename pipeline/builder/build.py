@@ -33,7 +33,7 @@ from .recipe import Recipe, Settings
 from .report.console import print_table
 from .resolve import resolve
 from .spool import spool_holders
-from .stages.registry import changes, wanted_stages, with_stages
+from .stages.registry import changes, wanted_stages
 from .stages.stage import Run, Stage
 from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import Workspace
@@ -111,7 +111,6 @@ def build(
         access = Access(options=storage_options or {})
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
-        plan = with_stages(plan)
         if overwrite:
             clear(workspace)
         manifest = finished(workspace.output, plan)

@@ -6,7 +6,8 @@ import functools
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from ..text.tokenizer.loading import END_OF_TEXT
+from ..text.tokenizer.tokenizer import Tokenizer, check_size, load_tokenizer
 from .recipe import Recipe
 from .work.workspace import Workspace
 
@@ -17,9 +18,22 @@ TRAINED = "train_tokenizer"  # the folder of one that is trained, a stage's own
 def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
     """Load the tokenizer of a build, once in each process."""
     recipe = workspace.plan.recipe
-    trained = recipe.tokenizer.startswith("train:")
-    folder = workspace.folder(TRAINED) if trained else workspace.references / TOKENIZER
+    folder = workspace.references / TOKENIZER if recipe.vocab_size is None else workspace.folder(TRAINED)
     return load_spec(str(folder), recipe.end_token)
+
+
+def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
+    """Load the tokenizer that a recipe names; None for one that is yet to be trained."""
+    if recipe.vocab_size is None:
+        tokenizer = load_spec(recipe.tokenizer, recipe.end_token)
+        document_marks(tokenizer, recipe)
+        return tokenizer
+    if recipe.bos != "never":
+        raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
+    check_size(recipe.vocab_size)
+    if recipe.end_token not in (None, END_OF_TEXT):
+        raise ConfigError(f"eos {recipe.eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
+    return None
 
 
 def load_spec(spec: str, eos: str | None = None) -> Tokenizer:

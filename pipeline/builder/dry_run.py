@@ -17,6 +17,7 @@ from ..text.readers.reader import Document, Reader
 from ..text.readers.record_blocks import FIRST_BYTES
 from ..text.storage.input_file import InputFile
 from .build import build
+from .build_tokenizer import resolve_tokenizer
 from .counts.counts import descending
 from .counts.progress import Progress
 from .counts.stats import BuildStats
@@ -25,7 +26,6 @@ from .manifest import RUN_NAME
 from .output_directory import local_directory
 from .plan import Plan, make_plan
 from .recipe import Recipe
-from .resolve import resolve_tokenizer
 
 SAMPLE_DOCUMENTS = 1_000
 SAMPLE_FILES = 64

@@ -84,11 +84,9 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
 
 def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
     """Describe the inputs, with the sha256 of each; null for one that was not read to its end."""
-    plan = workspace.plan
-    return [
-        item.described() | {"sha256": digest}
-        for item, digest in zip(plan.inputs, whole_hashes(workspace, plan, units_read(workspace)), strict=True)
-    ]
+    hashes = whole_hashes(workspace, units_read(workspace))
+    inputs = workspace.plan.inputs
+    return [item.described() | {"sha256": digest} for item, digest in zip(inputs, hashes, strict=True)]
 
 
 def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[Row]) -> Manifest:

@@ -1,15 +1,14 @@
 """The outcomes of the documents that passed the filters.
 
 A document that the filters drop has the name of a rule as its outcome, and reaches no later stage. What later stages say of
-the others is a number in arrays, which the plan names: `Plan.outcomes`. Every number but these three is that of a stage that
-drops documents, and those documents count as dropped.
+the others is a number in arrays. All but the first three are those of stages that drop documents after dedup, in their order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-KEPT, EXACT, NEAR = range(3)  # the numbers that are the same in all builds: what dedup writes
+KEPT, EXACT, NEAR, DROP_IDS, MAX_TOKENS = range(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,8 @@ OUTCOMES = (
     Outcome("kept", "kept"),
     Outcome("exact", "exact duplicates", "exact duplicate"),
     Outcome("near", "near duplicates", "near duplicate"),
+    Outcome("drop_ids", "drop_ids", "its id is in the list of drop_ids"),
+    Outcome("max_tokens", "max_tokens", "max_tokens of its source reached"),
 )
 """By number. The reason of a duplicate goes on with the document that is kept in its place."""
 

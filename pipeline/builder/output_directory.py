@@ -112,5 +112,5 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
 
 def _anything_done(workspace: Workspace) -> bool:
     """Whether a build has any result to continue from; the first are those of the filter stage."""
-    patterns = (f"{FILTER}/*/[0-9]*", f"{FILTER}/*/{DONE}", "hashes/*")
+    patterns = (f"{FILTER}/*/[0-9]*", f"{FILTER}/*/{DONE}")
     return any(next(workspace.root.glob(pattern), None) for pattern in patterns)

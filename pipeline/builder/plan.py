@@ -25,10 +25,9 @@ from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile
 from .draws import draw_file
 from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
-from .outcome import OUTCOMES, Outcome
 from .recipe import Recipe
 
-PLAN_VERSION = 8
+PLAN_VERSION = 9
 _REQUESTS_AT_ONCE = 16
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 
@@ -58,21 +57,8 @@ class Plan:
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
     settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
     limits: Limits = DEFAULT_LIMITS
-    stages: tuple[str, ...] = ()  # the names of those that the recipe asks for, in order
-    dropping_stages: Mapping[str, Outcome] = field(
-        default_factory=dict
-    )  # those that drop documents after dedup, in order
     commits: Mapping[str, str] = field(default_factory=dict)  # that "ID@REVISION" of the hub stand for
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """The outcomes of documents that passed the filters, by their number in arrays."""
-        return *OUTCOMES, *self.dropping_stages.values()
-
-    def number_of_drops(self, stage: str) -> int:
-        """Return the number of the outcome of documents that a stage drops."""
-        return len(OUTCOMES) + list(self.dropping_stages).index(stage)
 
     def is_whole_file(self, unit: int) -> bool:
         """Whether a unit reads all of one file, and nothing else."""
@@ -88,8 +74,6 @@ class Plan:
             "definitions": dict(self.definitions),
             "settings": dict(self.settings),
             "limits": asdict(self.limits),
-            "stages": list(self.stages),
-            "dropping_stages": [[name, *astuple(outcome)] for name, outcome in self.dropping_stages.items()],
             "commits": dict(self.commits),
         }
 
@@ -112,8 +96,6 @@ class Plan:
             definitions=value["definitions"],
             settings=value["settings"],
             limits=Limits(**value["limits"]),
-            stages=tuple(value["stages"]),
-            dropping_stages={name: Outcome(*outcome) for name, *outcome in value["dropping_stages"]},
             commits=value["commits"],
         )
 

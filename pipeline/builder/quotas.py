@@ -20,7 +20,7 @@ from collections import Counter
 from ..atomic import read_json, write_json
 from .counts.progress import Progress
 from .draws import draw_file
-from .partitions.partition import DEDUPING, DONE, FILTER, PARTITIONS, partitions, unit_folder
+from .partitions.partition import DONE, partitions, unit_folder
 from .plan import Plan
 from .work.atomic_directory import discard_whole
 from .work.workspace import Workspace
@@ -122,9 +122,7 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
     if more == wanted:
         return False
     # After a kill before the last line, the same is read again, and the same follows from it.
-    for name in (*plan.stages, DEDUPING, PARTITIONS):
-        if name != FILTER:
-            discard_whole(workspace.folder(name))
+    discard_whole(workspace.round)
     write_json(workspace.root / QUOTAS, more)
     return True
 

@@ -180,7 +180,7 @@ class Recipe:
         parse_languages(self.language, self.language_threshold)
         if self.format != "":
             format_named(self.format)
-        _ = self.quotas, self.permutations, self.condition, parse_fields(self.keep_fields)
+        _ = self.quotas, self.permutations, self.condition, self.vocab_size, parse_fields(self.keep_fields)
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -215,6 +215,18 @@ class Recipe:
         """What is cut where it occurs earlier: lines, paragraphs, both or nothing."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
+
+    @property
+    def vocab_size(self) -> int | None:
+        """The size of the vocabulary of a tokenizer that is trained; None where the recipe names a tokenizer."""
+        name, _, size = self.tokenizer.partition(":")
+        if name != "train":
+            return None
+        if not (size.isascii() and size.isdecimal()):
+            raise ConfigError(
+                f"tokenizer {self.tokenizer!r}: train: needs a vocabulary size in digits, as in train:32000"
+            )
+        return int(size)
 
     @property
     def end_token(self) -> str | None:

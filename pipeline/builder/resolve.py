@@ -8,7 +8,7 @@ be large, by absolute path, size, time and sha256, and one that changed is refus
 
 from __future__ import annotations
 
-import shutil
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +20,13 @@ from filters.rules.ruleset import RuleSet, load_rules
 
 from ..atomic import read_json, write_json
 from ..errors import ConfigError
-from ..text.fields import Field, merge_fields, parse_fields
-from ..text.tokenizer.loading import END_OF_TEXT
-from ..text.tokenizer.tokenizer import Tokenizer, check_size
-from .build_tokenizer import TOKENIZER, document_marks, load_spec
+from ..text.fields import merge_fields
+from ..text.tokenizer.tokenizer import Tokenizer
+from .build_tokenizer import TOKENIZER, resolve_tokenizer
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
 from .recipe import Recipe
 from .signature_store import check_against
-from .transforms.registry import Parts, check_order, find_user_functions
+from .transforms.chain import Parts, check_order, find_user_functions
 from .transforms.scores import Scores
 from .transforms.user_functions import UserFunction
 from .work.atomic_directory import discard, result_directory
@@ -40,75 +39,52 @@ _DROP_IDS = "drop_ids.txt"
 
 
 @dataclass(frozen=True)
-class References(Parts):
+class References:
     """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
-    drop_ids: NamedFile | None
+    parts: Parts
+    drop_ids: bytes | None
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
     def write(self, workspace: Workspace) -> None:
-        """Write everything that `read` needs to the workspace, in place of what an earlier run left."""
+        """Write it to the workspace, in place of what an earlier run left."""
+        parts = self.parts
         discard(workspace.references)
         with result_directory(workspace.references) as directory:
             index = {
-                "rules": self.rules.to_json(),
-                "user_functions": {spec: each.to_json() for spec, each in self.user_functions.items()},
-                "language_model": self.language_model.to_json(),
-                "definitions": self.definitions,
+                "rules": parts.rules.to_json(),
+                "language_model": parts.language_model.to_json(),
+                "user_functions": {spec: each.to_json() for spec, each in parts.user_functions.items()},
             }
             write_json(directory / _INDEX, index)
-            if self.evaluation is not None:
-                (directory / _EVALUATION).mkdir()
-                self.evaluation.save(directory / _EVALUATION)
-            if self.scores is not None:
-                (directory / _SCORES).mkdir()
-                self.scores.save(directory / _SCORES)
+            saved = {_EVALUATION: parts.evaluation, _SCORES: parts.scores, TOKENIZER: self.tokenizer}
+            for name, each in saved.items():
+                if each is not None:
+                    (directory / name).mkdir()
+                    each.save(directory / name)
             if self.drop_ids is not None:
-                shutil.copyfile(self.drop_ids.checked(), directory / _DROP_IDS)
-            if self.tokenizer is not None:
-                self.tokenizer.save(directory / TOKENIZER)
+                (directory / _DROP_IDS).write_bytes(self.drop_ids)
 
-    def fields(self, recipe: Recipe) -> tuple[Field, ...]:
-        """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
 
-        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
-        two name with different types.
-        """
-        own = [each.load() for each in self.user_functions.values()]
-        scored = set(self.scores.names if self.scores else ())
-        if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
-            raise ConfigError(
-                f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
-                f'"column:{min(both)}" = {{ min = 0.5 }}'
-            )
-        added = scored | {field.name for each in own for field in parse_fields(getattr(each, "adds", ()))}
-        named = [recipe.keep_fields, self.rules.fields, *(getattr(each, "fields", ()) for each in own)]
-        read = merge_fields(map(parse_fields, named))
-        return tuple(field for field in read if field.name not in added)
+def load_parts(workspace: Workspace) -> Parts:
+    """Load what transforms are made of, as `References.write` wrote it.
 
-    @classmethod
-    def read(cls, workspace: Workspace) -> References:
-        """Read what `write` wrote, without the listed ids and the tokenizer, which their stages load.
-
-        Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
-        """
-        directory = workspace.references
-        index = read_json(directory / _INDEX)
-        model = NamedFile(**index["language_model"])
-        if workspace.plan.recipe.lid_model is None:
-            model = replace(model, path=str(bundled_model()))
-        model.checked()
-        return cls(
-            rules=RuleSet.from_json(index["rules"]),
-            user_functions={spec: UserFunction.from_json(each) for spec, each in index["user_functions"].items()},
-            language_model=model,
-            evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
-            scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
-            drop_ids=None,
-            tokenizer=None,
-            definitions=index["definitions"],
-        )
+    Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
+    """
+    directory = workspace.references
+    index = read_json(directory / _INDEX)
+    model = NamedFile(**index["language_model"])
+    if workspace.plan.recipe.lid_model is None:
+        model = replace(model, path=str(bundled_model()))
+    model.checked()
+    return Parts(
+        rules=RuleSet.from_json(index["rules"]),
+        language_model=model,
+        user_functions={spec: UserFunction.from_json(each) for spec, each in index["user_functions"].items()},
+        evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
+        scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
+    )
 
 
 def resolve(recipe: Recipe) -> References:
@@ -135,27 +111,17 @@ def resolve(recipe: Recipe) -> References:
     }
     if too_short:
         definitions["too_short"] = too_short
-    scores = None
+    scores = drop_ids = None
     if recipe.scores is not None:
         scores, definitions["scores"] = Scores.read(recipe.scores)
     if user_functions:
         definitions["transforms"] = [each.describe() for each in user_functions.values()]
-    drop_ids = None
     if recipe.drop_ids is not None:
-        drop_ids = _text_file("drop_ids", recipe.drop_ids)
-        definitions["drop_ids"] = drop_ids.sha256
-    references = References(
-        rules=rules,
-        user_functions=user_functions,
-        language_model=model,
-        evaluation=evaluation if hashes else None,
-        scores=scores,
-        drop_ids=drop_ids,
-        tokenizer=tokenizer,
-        definitions=definitions,
-    )
-    merge_fields([references.fields(recipe), recipe.condition.fields if recipe.condition else ()])
-    return references
+        drop_ids = _read_text(recipe.drop_ids, "drop_ids")
+        definitions["drop_ids"] = hashlib.sha256(drop_ids).hexdigest()
+    parts = Parts(rules, model, user_functions, evaluation if hashes else None, scores)
+    merge_fields([parts.fields(recipe), recipe.condition.fields if recipe.condition else ()])
+    return References(parts, drop_ids, tokenizer, definitions)
 
 
 def listed_ids_path(workspace: Workspace) -> Path:
@@ -163,32 +129,13 @@ def listed_ids_path(workspace: Workspace) -> Path:
     return workspace.references / _DROP_IDS
 
 
-def _text_file(setting: str, path: str) -> NamedFile:
-    """Hash a file that a setting names. Raises ``ConfigError`` where it cannot be read or is not UTF-8 text."""
+def _read_text(path: str, setting: str) -> bytes:
+    """Return the contents of a file that a setting names; ``ConfigError`` where it cannot be read or is not UTF-8 text."""
     try:
-        named = NamedFile.read(path)
-        with open(path, encoding="utf-8") as file:
-            while file.read(1 << 20):
-                pass
-    except ConfigError as error:
-        raise ConfigError(f"{setting} {error}") from error
+        content = Path(path).read_bytes()
+        content.decode()
+    except OSError as error:
+        raise ConfigError(f"{setting} {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{setting} {path}: not UTF-8 text ({error.reason}); write it as UTF-8") from error
-    return named
-
-
-def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
-    """Load the tokenizer that a recipe names; None for one that is yet to be trained."""
-    spec, eos = recipe.tokenizer, recipe.end_token
-    if spec.startswith("train:"):
-        if not (spec[6:].isascii() and spec[6:].isdecimal()):
-            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size in digits, as in train:32000")
-        if recipe.bos != "never":
-            raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
-        check_size(int(spec[6:]))
-        if eos not in (None, END_OF_TEXT):
-            raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
-        return None
-    tokenizer = load_spec(spec, eos)
-    document_marks(tokenizer, recipe)
-    return tokenizer
+    return content

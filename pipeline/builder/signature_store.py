@@ -78,7 +78,7 @@ def fetch_earlier(workspace: Workspace) -> list[Path]:
         if not is_remote(spec):
             folders.append(Path(local_name(spec)).absolute() / SIGNATURES_NAME)
             continue
-        folders.append(workspace.folder("against") / f"{number:03d}")
+        folders.append(workspace.root / "against" / f"{number:03d}")
         if not folders[-1].exists():
             with result_directory(folders[-1]) as directory:
                 for info in _signature_files(spec, _read_manifest(spec)):

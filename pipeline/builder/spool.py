@@ -21,11 +21,11 @@ def spool_holders(inputs: Any, workspace: Workspace, progress: Progress, *, anew
     build starts ``anew``: one that is continued reads what the generator gave when the build began.
     """
     if anew:
-        discard(workspace.folder(SPOOL_NAME))
+        discard(workspace.root / SPOOL_NAME)
     specs: list[Spec] = []
     for number, (source, given) in enumerate(split_holders(inputs)):
         if is_holder(given):
-            path = _spool(given, workspace.folder(SPOOL_NAME) / f"{number:03d}", progress)
+            path = _spool(given, workspace.root / SPOOL_NAME / f"{number:03d}", progress)
             specs.append(InputFile(path, path.name, source))
         else:
             specs.append(given)

@@ -17,8 +17,7 @@ from filters.rules.rule import Rule, Violation, limits_said
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.transforms.chain import Chain, Judged
-from pipeline.builder.transforms.registry import Parts
+from pipeline.builder.transforms.chain import Chain, Judged, Parts
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
@@ -143,7 +142,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: BadRecords) -> It
     )
     identifier = LanguageIdentifier(options.lid_model)
     identifier.check_known(parse_languages(recipe.language))
-    build = Chain(recipe, Parts(rules, {}, NamedFile.read(identifier.path), None, None))
+    build = Chain(recipe, Parts(rules, NamedFile.read(identifier.path), {}))
     files = evenly(find_inputs(options.inputs, format=options.format), MOST_FILES)
     documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):

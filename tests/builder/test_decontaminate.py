@@ -111,13 +111,6 @@ def test_two_sets_of_one_file_name_are_both_used_and_told_apart(tmp_path: Path) 
     assert set(manifest.recipe["definitions"]["decontaminate"]) == {"one/test.jsonl", "two/test.jsonl"}
 
 
-def test_a_saved_copy_finds_the_same(tmp_path: Path) -> None:
-    found = Decontaminator({"quiz": [QUESTION], "short": ["eight words that are one n gram alone"]})
-    found.save(tmp_path)
-    text = f"{QUESTION} and {QUESTION} eight words that are one n gram alone"
-    assert Decontaminator.load(tmp_path).overlaps([text, ""]) == found.overlaps([text, ""]) == [(3, "quiz"), (0, None)]
-
-
 CHINESE = "下列关于光合作用的说法中，哪一项是不正确的？请写出理由。"
 THAI = "ข้อใดต่อไปนี้กล่าวถึงการสังเคราะห์ด้วยแสงไม่ถูกต้อง"
 

@@ -14,12 +14,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.dedup.bands import ENTRY_BYTES, MOST_GROUPS, KeyFiles, buckets_for, group_rows_for, write_keys
-from pipeline.builder.dedup.lsh import REPRESENTATIVES, similar_rows, star_edges
+from pipeline.builder.dedup.bands import KeyFiles, write_keys
+from pipeline.builder.dedup.lsh import REPRESENTATIVES
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows
 from pipeline.builder.dedup.union_find import longest_of, write_clusters
-from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError
@@ -120,16 +119,6 @@ def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -
     assert dedup(texts, lengths=lengths, before=1).keeper.tolist() == [0, 0, 3]
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(0, 6), max_size=40), st.integers(0, 5))
-def test_clusters_are_closed_and_kept_by_their_first(dedup: Find, numbers: list[int], before: int) -> None:
-    texts = [english(number, 10) for number in numbers]
-    before = min(before, len(texts))
-    found = dedup(texts, before=before)
-    assert found.keeper.tolist() == [numbers.index(number) for number in numbers[before:]]
-    assert found.cluster_size.tolist() == [numbers.count(number) for number in numbers[before:]]
-
-
 def with_values(base: np.ndarray, places: list[int], value: int) -> np.ndarray:
     """Return a signature that differs from ``base`` at ``places``."""
     changed = base.copy()
@@ -146,19 +135,6 @@ def test_candidates_that_agree_on_too_few_values_stay(find: Find, equal: int, ke
     base = np.arange(112, dtype=np.uint32)  # 90 of 112 is the first share above 0.8; 8 equal values make a candidate
     signatures = np.stack([base, with_values(base, list(range(equal, 112)), 999)])
     assert find(numbered(2), signatures).keeper.tolist() == keeper
-
-
-@pytest.mark.parametrize(("strangers", "found"), [(1, True), (REPRESENTATIVES - 1, True), (REPRESENTATIVES, False)])
-def test_candidates_that_fail_against_the_first_are_held_against_the_next_few(
-    tmp_path: Path, strangers: int, found: bool
-) -> None:
-    base = np.arange(112, dtype=np.uint32)
-    rest = list(range(8, 112))  # all agree on the first band alone
-    signatures = np.stack([with_values(base, rest, 1000 + min(k, strangers)) for k in range(strangers + 2)])
-    rows = Rows(written(tmp_path / "s", signatures, 1), 112, np.uint32)
-    documents = np.arange(len(signatures), dtype=np.uint32)
-    edges = list(star_edges(np.zeros(len(documents), np.uint64), documents, similar_rows(rows, 0.8)))
-    assert any(len(some) for some in edges) == found
 
 
 def plainly(signatures: np.ndarray, threshold: float) -> list[int]:
@@ -239,43 +215,11 @@ def bytes_read() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
-def test_what_a_killed_run_left_is_not_done_again(tmp_path: Path) -> None:
-    signatures = np.repeat(np.arange(10, dtype=np.uint32)[:, None], 112, axis=1)[[0, 1, 0, 2, 1, 5]]
-    files = [written(tmp_path / name, rows, 2) for name, rows in (("h", numbered(6)), ("s", signatures))]
-    Job(*files, num_perm=112, bands=14, rows=8, threshold=0.8, buckets=2).write(tmp_path)
-    done: list[Any] = []
-
-    def until(count: int) -> Callable[..., Iterator[Any]]:
-        def run(name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[Any]:
-            for unit in units:
-                if len(done) == count:
-                    raise KeyboardInterrupt
-                done.append((name, unit))
-                yield function(unit)
-
-        return run
-
-    for count in (1, 2, 5, 17):
-        with pytest.raises(KeyboardInterrupt):
-            find_duplicates(tmp_path, until(count))
-    roots, _ = find_duplicates(tmp_path, until(1000))
-    assert roots.tolist() == [0, 1, 0, 3, 1, 5]
-    assert len(done) == len(set(done)) == 1 + 2 + 14 * 2
-
-
 def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:
     pieces = written(tmp_path / "h", numbered(6), 1)
     os.truncate(pieces[0].path, 90)
     with pytest.raises(BuildError, match=r"h\.0: 90 bytes after byte 0, but 6 rows need 96; .* --overwrite"):
         Rows(pieces, 16, np.uint8).read(0)
-
-
-@pytest.mark.parametrize("documents", [0, 1_000, 1_400_000, 20_000_000, 3_000_000_000])
-def test_a_bucket_fits_its_memory_and_there_are_few_buckets_and_groups(documents: int) -> None:
-    assert documents <= MOST_GROUPS * group_rows_for(documents)
-    buckets = buckets_for(documents)
-    assert documents * ENTRY_BYTES <= buckets * Limits().bucket_bytes
-    assert buckets == 1 or documents * ENTRY_BYTES > buckets // 2 * Limits().bucket_bytes
 
 
 def test_cost_grows_linearly_where_no_candidate_is_verified(find: Find) -> None:

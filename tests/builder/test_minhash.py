@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.dedup.minhash import MinHasher, permutations, shingle_sets, text_hashes, word_table
+from pipeline.builder.dedup.minhash import MinHasher, shingle_sets, word_table
 from pipeline.errors import ConfigError
 from tests.order_oracle import mix64
 
@@ -61,22 +61,9 @@ def test_odd_texts_equal_the_definition(text: str) -> None:
     assert MinHasher().signatures([text])[0].tolist() == reference(text)
 
 
-def test_signatures_do_not_depend_on_the_batch() -> None:
-    texts = [f"text number {k} " * (k % 40) for k in range(200)]
-    hasher = MinHasher()
-    together = hasher.signatures(texts)
-    assert all((hasher.signatures([text])[0] == row).all() for text, row in zip(texts, together, strict=True))
-
-
 def test_the_word_table_holds_what_the_regular_expression_matches() -> None:
     matched = {m.start() for m in re.finditer(r"\w", "".join(map(chr, range(sys.maxunicode + 1))))}
     assert set(np.flatnonzero(word_table()).tolist()) == matched
-
-
-def test_permutations_are_datasketchs() -> None:
-    from datasketch import MinHash
-
-    assert (permutations(112, 7) == MinHash(num_perm=112, seed=7).permutations).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,13 +72,6 @@ def test_sets_of_shingles_equal_the_definition(texts: list[str], ngram: int) -> 
     found = list(shingle_sets(texts, ngram))
     sets = [set(long_hashes(text, ngram)) for text in texts]
     assert [values.tolist() for values in found] == [sorted(values) for values in sets]
-
-
-def test_equal_texts_and_no_others_have_equal_hashes() -> None:
-    hashes = text_hashes(["a", "b", "a", "\ud800"])
-    assert hashes.shape == (4, 16)
-    assert bytes(hashes[0]) == bytes(hashes[2])
-    assert len({bytes(row) for row in hashes}) == 3
 
 
 def test_values_beyond_the_bands_do_not_change_those_of_the_bands() -> None:

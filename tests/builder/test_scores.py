@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, PlanChangedError
 from tests.builder.test_transforms import make, write_records
-from tests.builds import digests, table, write_jsonl
-from tests.corpus import english
+from tests.builds import table
 
 TEXTS = ["One text.\r\n", "Another\u00a0text.", "A third.", "Without a score."]
 
@@ -87,20 +85,3 @@ def test_a_condition_on_a_score_is_refused_with_the_rule_to_use(tmp_path: Path) 
     scores = write_scores(tmp_path / "scores.parquet", {"key": [key(TEXTS[0])], "quality": [1.0]})
     with pytest.raises(ConfigError, match="where reads 'quality', which is a score"):
         make(source, tmp_path / "out", scores=scores, where="quality > 0.5")
-
-
-def test_any_number_of_workers_gives_the_same_bytes_with_scores(tmp_path: Path) -> None:
-    texts = [[english(100 * number + k, 10) for k in range(80)] for number in range(3)]
-    for number, some in enumerate(texts):
-        write_jsonl(tmp_path / f"in/{number}.jsonl", some)
-    every = [text for some in texts for text in some]
-    columns = {"key": [*map(key, every)], "quality": [k % 10 / 10 for k in range(len(every))]}
-    settings = {
-        "scores": write_scores(tmp_path / "scores.parquet", columns),
-        "rules": quality_rule(tmp_path / "r.toml", 0.5),
-        "limits": Limits(unit_bytes=20_000, smallest_unit_bytes=5_000),
-    }
-    for workers in (1, 2):
-        manifest = make(tmp_path / "in", tmp_path / f"out{workers}", workers=workers, **settings)
-    assert manifest.counts["dropped"] == {"column:quality": 120}
-    assert digests(tmp_path / "out1") == digests(tmp_path / "out2")

@@ -1,3 +1,5 @@
+"""Documents are cut into shards of balanced sizes, in order, each of one source."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,15 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.stages.write import lay_out
-
-
-@given(st.lists(st.integers(0, 500), max_size=200), st.integers(1, 2_000))
-def test_shards_hold_each_document_once_in_order_and_none_is_empty(lengths: list[int], tokens: int) -> None:
-    shards = lay_out(np.array(lengths, dtype=np.int64), "train", tokens)
-    held = [k for shard in shards for k in range(shard.first, shard.last)]
-    assert held == list(range(len(lengths)))
-    assert all(shard.first < shard.last for shard in shards)
-    assert [shard.number for shard in shards] == list(range(len(shards)))
 
 
 @pytest.mark.parametrize("documents", [999, 1_000, 1_001, 1_499, 1_501])
@@ -36,5 +29,17 @@ def test_a_small_dataset_is_cut_to_shuffle_well(documents: int, shards: int) -> 
     assert len(lay_out(np.full(documents, 100), "train", None)) == shards
 
 
-def test_nothing_is_no_shard() -> None:
-    assert lay_out(np.zeros(0, np.int64), "train", None) == []
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 300), min_size=1, max_size=30)), max_size=8),
+    st.integers(1, 2_000),
+)
+def test_shards_of_sources_hold_each_document_once_and_none_mixes_two(
+    runs: list[tuple[str, list[int]]], tokens: int
+) -> None:
+    lengths = np.array([length for _, held in runs for length in held], np.int64)
+    names = [name for name, held in runs for _ in held]
+    shards = lay_out(lengths, "train", tokens, [(name, len(held)) for name, held in runs])
+    assert [k for shard in shards for k in range(shard.first, shard.last)] == list(range(len(lengths)))
+    for shard in shards:
+        assert shard.first < shard.last
+        assert set(names[shard.first : shard.last]) == {shard.source}

@@ -8,13 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pipeline
-from pipeline.builder.stages.write import lay_out
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.verify.dataset import verify_dataset
@@ -113,19 +109,3 @@ def test_a_source_that_is_no_text_is_refused(dataset: Path, tmp_path: Path) -> N
     value["splits"]["train"]["shards"][0]["source"] = 7
     with pytest.raises(ManifestError, match="has a source that is no text: 7"):
         Manifest.parse(json.dumps(value))
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 300), min_size=1, max_size=30)), max_size=8),
-    st.integers(1, 2_000),
-)
-def test_shards_of_sources_hold_each_document_once_and_none_mixes_two(
-    runs: list[tuple[str, list[int]]], tokens: int
-) -> None:
-    lengths = np.array([length for _, held in runs for length in held], np.int64)
-    names = [name for name, held in runs for _ in held]
-    shards = lay_out(lengths, "train", tokens, [(name, len(held)) for name, held in runs])
-    assert [k for shard in shards for k in range(shard.first, shard.last)] == list(range(len(lengths)))
-    for shard in shards:
-        assert shard.first < shard.last
-        assert set(names[shard.first : shard.last]) == {shard.source}

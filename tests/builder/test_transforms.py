@@ -19,7 +19,6 @@ from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
-from tests import interpreters
 from tests.builds import ROOT, kept, rejected, run_plain, table, write_jsonl
 from tests.corpus import english
 
@@ -310,16 +309,6 @@ def test_a_class_that_cannot_be_made_and_a_module_that_ends_the_program_are_refu
         make(source, tmp_path / "out", transforms=[f"{tmp_path}/own_broken:Model"])
     with pytest.raises(ConfigError, match=r"module 'own_ending' .*cannot be imported: SystemExit: 0"):
         make(source, tmp_path / "out", transforms=[f"{tmp_path}/own_ending:f"])
-
-
-def test_the_command_ends_with_an_error_where_a_transform_calls_exit(tmp_path: Path) -> None:
-    (tmp_path / "own_exit.py").write_text("import sys\n\ndef leave(document):\n    sys.exit(0)\n")
-    source = write_records(tmp_path / "in.jsonl", TEXTS)
-    given = ["--transforms", f"{tmp_path}/own_exit:leave", "--rules", "none", "--tokenizer", "bytes", "--output"]
-    done = interpreters.run(ROOT / "scripts/build_shards.py", source, *given, tmp_path / "out", "--workers", "2")
-    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
-    assert "transform 'own_exit:leave' raised SystemExit: 0" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def windows(document: Document) -> list[Document]:

@@ -1,7 +1,7 @@
 """Whole-file hashes of inputs that several units read in pieces.
 
 A hash of a whole file cannot be put together from hashes of its pieces. So each input that is cut is read once more,
-from end to end, by a unit of its own beside the filter units: the manifest has what ``sha256sum`` prints. It costs about a
+from end to end, by a unit of its own after the filter units: the manifest has what ``sha256sum`` prints. It costs about a
 second for each GB.
 """
 
@@ -31,28 +31,35 @@ def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
     return sorted(number for number in cut - unread if not plan.inputs[number].is_remote)
 
 
-def hash_path(workspace: Workspace, number: int) -> Path:
-    return workspace.folder("hashes") / f"{number:06d}.json"
+def inputs_to_hash(workspace: Workspace, units: Iterable[int]) -> list[int]:
+    """Return those of `cut_inputs` that are not hashed yet."""
+    return [number for number in cut_inputs(workspace.plan, units) if not _hash_path(workspace, number).exists()]
 
 
 def hash_input(workspace: Workspace, number: int) -> None:
     """Hash one input into the folder ``hashes``; ``InputError`` where it cannot be read or changed."""
-    item = workspace.plan.inputs[number]
+    item, path = workspace.plan.inputs[number], _hash_path(workspace, number)
     try:
         with open(item.path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256")
     except OSError as error:
         raise InputError(f"{item.path}: cannot be read: {error.strerror or error}") from error
     check_same(item)
-    write_json(hash_path(workspace, number), digest.hexdigest())
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, digest.hexdigest())
 
 
-def whole_hashes(workspace: Workspace, plan: Plan, units: Iterable[int]) -> list[str | None]:
+def _hash_path(workspace: Workspace, number: int) -> Path:
+    return workspace.root / "hashes" / f"{number:06d}.json"
+
+
+def whole_hashes(workspace: Workspace, units: Iterable[int]) -> list[str | None]:
     """Return the sha256 of each input, after ``units`` were read.
 
     It is None for one that was not read to its end: damaged, or beyond ``limit`` or a quota. For a remote one that was read
     in part, it is the hash that the store has, if any.
     """
+    plan = workspace.plan
     read: list[list[str | None]] = [[] for _ in plan.inputs]
     for unit, digests in zip(plan.units, partition_table(workspace)["sha256"], strict=True):
         for span, digest in zip(unit, digests, strict=True):
@@ -63,5 +70,5 @@ def whole_hashes(workspace: Workspace, plan: Plan, units: Iterable[int]) -> list
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
     for number in cut_inputs(plan, units):
-        whole[number] = read_json(hash_path(workspace, number))
+        whole[number] = read_json(_hash_path(workspace, number))
     return whole

@@ -4,7 +4,7 @@ Every later stage works on one partition at a time. A *survivor* is a document t
 stage dropped, dedup or another: what is tokenized. Token quotas then choose among survivors.
 
     filter/000012/0000/     a partition: some documents of unit 12, in input order
-        documents.arrow     those that passed: text, id, span, line, language, score, characters, origin of parts
+        documents.arrow     those that passed: the columns of `partition_writer.Row`
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
@@ -12,11 +12,10 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         cut.jsonl           of line dedup: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
-    partitions.json         all units are: every partition in input order
+    round/partitions.json   all units are: every partition in input order
 
-Line dedup writes each partition again as ``line_dedup/partitions/000034``, with the same files. All later stages then read
-that one. A stage that drops documents after dedup writes
-``STAGE/000034.npy``: `Partition.drop`.
+Line dedup writes each partition again as ``round/line_dedup/partitions/000034``, with the same files. All later stages then
+read that one. A stage that drops documents after dedup writes ``round/STAGE/000034.npy``: `Partition.drop`.
 
 A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
 be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
@@ -37,14 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
-from ...errors import BuildError
 from ...text.document import made_id
 from ..counts.counts import Counts
 from ..counts.types import DamagedFile, Sample
 from ..dedup.row_files import Piece, Rows, Scalar
-from ..inputs import Input
-from ..outcome import KEPT
-from ..plan import Plan
+from ..outcome import KEPT, NEAR, OUTCOMES
 from ..work.workspace import Workspace
 
 FILTER, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "filter", "line_dedup", "dedup", "tokenize", "split"
@@ -76,20 +72,15 @@ class Partition:
         return unit, number
 
     @property
-    def inputs(self) -> list[Input]:
-        """The input of each span of its unit."""
-        plan = self.workspace.plan
-        return [plan.inputs[span.input] for span in plan.units[self.unit]]
-
-    @property
     def source(self) -> str:
         """The source of its documents: a unit reads files of one source."""
-        return self.inputs[0].source
+        plan = self.workspace.plan
+        return plan.inputs[plan.units[self.unit][0].input].source
 
     @property
     def folder(self) -> Path:
         """Its files as dedup and all later stages read them."""
-        return self.cut_folder if LINE_DEDUP in self.workspace.plan.stages else self.read_folder
+        return self.cut_folder if self.workspace.plan.recipe.passage_kinds else self.read_folder
 
     @property
     def read_folder(self) -> Path:
@@ -164,44 +155,27 @@ class Partition:
         hashes[parts] = np.frombuffer(bytes.fromhex("".join(origins)), np.uint8).reshape(-1, 16)
         return hashes
 
-    def outcomes_before(self, stage: str) -> NDArray[np.uint8]:
-        """Return the outcome of each document as a stage finds it: what dedup and the stages before it say.
-
-        These are numbers in ``Plan.outcomes``; the array may be a map of a file.
-        """
-        plan = self.workspace.plan
-        outcomes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")[self.rows]
-        for earlier in plan.stages[: plan.stages.index(stage)]:
-            if earlier in plan.dropping_stages:
-                drops = np.load(self.drops_path(earlier))
-                outcomes = np.where(drops & (outcomes == KEPT), np.uint8(plan.number_of_drops(earlier)), outcomes)
-        return outcomes
-
     @property
     def outcomes(self) -> NDArray[np.uint8]:
-        """The outcome of each document before token quotas."""
-        return self.outcomes_before(SPLIT)
+        """The outcome of each document so far, before token quotas, by its number in ``OUTCOMES``."""
+        outcomes = np.array(np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")[self.rows])
+        for outcome in range(NEAR + 1, len(OUTCOMES)):
+            if (path := self.drops_path(outcome)).exists():
+                outcomes[np.load(path) & (outcomes == KEPT)] = outcome
+        return outcomes
 
     @property
     def survives(self) -> NDArray[np.bool_]:
         """Which of its documents are survivors."""
         return np.asarray(self.outcomes == KEPT)
 
-    def drops_path(self, stage: str) -> Path:
-        """Return the file that says which of its documents a stage drops: bool, an entry for each document."""
-        return self.workspace.folder(stage) / f"{self.number:06d}.npy"
+    def drops_path(self, outcome: int) -> Path:
+        """Return the file that says which of its documents have an outcome: bool, an entry for each document."""
+        return self.workspace.folder(OUTCOMES[outcome].key) / f"{self.number:06d}.npy"
 
-    def drop(self, stage: str, drops: NDArray[np.bool_]) -> None:
-        """Write which of its documents a stage drops; those that are dropped already may be among them.
-
-        Raises ``BuildError`` unless there is an entry for each document.
-        """
-        documents = self.rows.stop - self.rows.start
-        if drops.shape != (documents,):
-            raise BuildError(
-                f"{stage} says of {drops.shape} documents whether it drops them, but {self} holds {documents}"
-            )
-        with atomic_file(self.drops_path(stage)) as file:
+    def drop(self, outcome: int, drops: NDArray[np.bool_]) -> None:
+        """Write which of its documents a stage drops; those that are dropped already may be among them."""
+        with atomic_file(self.drops_path(outcome)) as file:
             np.save(file, drops)
 
     # After tokenize:
@@ -219,7 +193,7 @@ class Partition:
 
 def unit_folder(workspace: Workspace, unit: int) -> Path:
     """Return the directory of a unit of the filter stage."""
-    return workspace.folder(FILTER) / f"{unit:06d}"
+    return workspace.root / FILTER / f"{unit:06d}"
 
 
 def partition_name(number: int) -> str:
@@ -232,12 +206,13 @@ def documents_path(folder: Path) -> Path:
     return folder / "documents.arrow"
 
 
-def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
+def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
     """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
     before that are ``unconfirmed``, because no checksum covers them. ``left_out`` says of which tars members were left out.
     """
+    plan = workspace.plan
     written: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
     damaged, left_out = [], []
@@ -261,7 +236,8 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
         digests.append(hashes)
     partitions = [[number, partition] for _, partition, number in sorted(written)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged, "left_out": left_out}
-    write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
+    workspace.round.mkdir(exist_ok=True)
+    write_json(workspace.round / PARTITIONS, {"partitions": partitions, **read_over})
 
 
 class PartitionTable(TypedDict):
@@ -280,7 +256,7 @@ class PartitionTable(TypedDict):
 
 def partition_table(workspace: Workspace) -> PartitionTable:
     """Return what `write_partition_table` wrote, read once in each process."""
-    path = workspace.root / PARTITIONS
+    path = workspace.round / PARTITIONS
     return _read_table(path, path.stat().st_mtime_ns)
 
 
@@ -328,21 +304,18 @@ class Origins:
     """Where the documents of a partition came from, by row; lines are those of whole files."""
 
     def __init__(self, partition: Partition) -> None:
-        self._inputs = partition.inputs
+        self._source = partition.source
         self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
-        self._values = partition.values("id", "part", "span", "member", "line")
+        self._values = partition.values("id", "part", "file", "span", "line")
 
     def take(self, rows: Iterable[int]) -> list[Origin]:
         """Return the origins of some rows."""
         return [self[row] for row in rows]
 
     def __getitem__(self, row: int) -> Origin:
-        span = self._values["span"][row]
-        item = self._inputs[span]
-        file = item.name + self._values["member"][row]
-        line = self._values["line"][row] + self._first_lines[span]
-        id = (self._values["id"][row] or made_id(file, line)) + self._values["part"][row]
-        return Origin(id, file, line, item.source)
+        id, part, file, span, line = (self._values[name][row] for name in ("id", "part", "file", "span", "line"))
+        line += self._first_lines[span]
+        return Origin((id or made_id(file, line)) + part, file, line, self._source)
 
 
 def locate(partition: Partition, record: Sample) -> Sample:

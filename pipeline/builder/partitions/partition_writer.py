@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, get_type_hints
 
 import numpy as np
 import orjson
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...errors import BuildError
 from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
+from ..counts.types import Sample
 from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.segments import Passages
 from ..recipe import Recipe
@@ -28,14 +29,16 @@ class Row(NamedTuple):
     text: str
     id: str
     part: str
-    span: int
-    line: int
+    file: str
+    span: int  # the number of its span in the unit
+    line: int  # counted from the start of the span
     language: str
     score: float
     characters: int
-    metadata: str = ""  # `MetadataColumn`
-    member: str = ""  # of a tar, with "/" before it
-    origin: str = ""  # of a part: the hash, in hexadecimal, of the text that a transform made parts of
+    metadata: str  # `MetadataColumn`
+    origin: (
+        str  # of a part: the hash, in hexadecimal, of the text that a transform made parts of; '' of a whole document
+    )
 
 
 class MetadataColumn:
@@ -87,11 +90,8 @@ class PartitionWriter:
         """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
         import pyarrow as pa
 
-        fields = {name: pa.large_string() for name in ("text", "id", "part")}
-        fields |= {"span": pa.int32(), "line": pa.int64()}
-        more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
-        more |= {name: pa.large_string() for name in ("metadata", "member", "origin")}
-        self._schema = pa.schema(fields | more)
+        kinds = {str: pa.large_string(), int: pa.int64(), float: pa.float32()}
+        self._schema = pa.schema({name: kinds[kind] for name, kind in get_type_hints(Row).items()})
         self._directory = directory
         self._hasher = hasher
         self._find = find
@@ -165,6 +165,12 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def rejected_line(document: Document | Row, span: int, reason: str | None, text: str) -> Sample:
+    """Return what is written of a document that is dropped or cut; `locate` completes it."""
+    line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": reason, "text": text}
+    return line | {"span": span, "part": document.part}
 
 
 def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:

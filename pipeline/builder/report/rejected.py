@@ -13,7 +13,7 @@ from ...atomic import atomic_file, read_json
 from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
 from ..counts.types import Sample
-from ..outcome import EXACT, KEPT, NEAR
+from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
@@ -123,8 +123,7 @@ class _LaterOutcomes:
         self._keeper = np.load(dedup / "keeper.npy", mmap_mode="r")
         self._before = read_json(dedup / "counts.json")["before"]
         self._names: dict[int, str] = {}
-        self._outcomes = workspace.plan.outcomes
-        self.titles = [outcome.title for outcome in self._outcomes]
+        self.titles = [outcome.title for outcome in OUTCOMES]
         self.outcome = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
 
     def dropped(self) -> Iterator[np.ndarray]:
@@ -157,7 +156,7 @@ class _LaterOutcomes:
         outcome, kept = int(self.outcome[at]), int(self._keeper[at])
         if outcome == KEPT:
             return None
-        reason = self._outcomes[outcome].reason
+        reason = OUTCOMES[outcome].reason
         if outcome not in (EXACT, NEAR):
             return reason
         name = self._names[kept] if kept >= 0 else earlier_name(self._workspace, kept + self._before)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from ...atomic import read_json
 from ...errors import BuildError, InputError
-from ..partitions.partition import DONE, partition_name, unit_folder
-from ..plan import Plan
+from ..partitions.partition import unit_folder
 from ..recipe import Recipe
 from ..work.atomic_directory import discard
 from ..work.workspace import Workspace
@@ -34,6 +32,7 @@ mend the input, or start over with a larger share and --overwrite
 
     def __init__(self, recipe: Recipe, units: Sequence[int]) -> None:
         self._recipe = recipe
+        self._units = units
         self._bad = 0
         self._waiting = list(reversed(units))
         self._done: dict[int, tuple[int, int]] = {}
@@ -47,8 +46,34 @@ mend the input, or start over with a larger share and --overwrite
         while self._waiting and self._waiting[-1] in self._done:
             more, bad = self._done[self._waiting.pop()]
             self._in_order = self._in_order[0] + more, self._in_order[1] + bad
-            if self._in_order[0] >= LEAST_RECORDS:
-                check_share(*self._in_order, self._recipe, "the first " if self._waiting else "")
+            if self._in_order[0] >= LEAST_RECORDS or not self._waiting:
+                self._check_share(*self._in_order)
+
+    def _check_share(self, records: int, bad: int) -> None:
+        share, which = self._recipe.max_errors, "the first " if self._waiting else ""
+        if 0 < share < 1 and bad > share * records:
+            raise BuildError(
+                f"{bad:,} of {which}{records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
+                f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
+            )
+
+    def check_not_all(self, workspace: Workspace) -> None:
+        """Raise ``InputError`` where every single record was bad once all units are done: then the settings are wrong.
+
+        With ``on_error="skip"`` an empty dataset is what was asked for.
+        """
+        records, bad = self._in_order
+        if bad < records or not records or self._recipe.on_error == "skip":
+            return
+        folders = [unit_folder(workspace, unit) for unit in self._units]
+        written = (path for folder in folders for path in sorted(folder.glob("*/rejected.jsonl")))
+        first = orjson.loads(next(path for path in written if path.stat().st_size).read_bytes().partition(b"\n")[0])
+        for folder in folders:
+            discard(folder)  # so that a changed recipe is not refused as another build
+        raise InputError(
+            f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
+            f"{first['reason']}"
+        )
 
 
 def check_number(bad: int, recipe: Recipe, last: str = "") -> None:
@@ -58,36 +83,3 @@ def check_number(bad: int, recipe: Recipe, last: str = "") -> None:
             f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
             "--max-errors"
         )
-
-
-def check_share(records: int, bad: int, recipe: Recipe, which: str = "") -> None:
-    """Raise ``BuildError`` when a larger share of some records was bad than the recipe allows."""
-    share = recipe.max_errors
-    if 0 < share < 1 and bad > share * records:
-        raise BuildError(
-            f"{bad:,} of {which}{records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
-            f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
-        )
-
-
-def check_all(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
-    """Raise ``BuildError`` where too large a share of the records of the units ``read`` was bad.
-
-    Raises ``InputError`` where every single one was: then the settings are wrong. With ``on_error="skip"`` an
-    empty dataset is what was asked for.
-    """
-    units = [unit_folder(workspace, number) for number in read]
-    done = [read_json(unit / DONE) for unit in units]
-    records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
-    check_share(records, bad, plan.recipe)
-    if bad < records or not records or plan.recipe.on_error == "skip":
-        return
-    unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
-    with open(unit / partition_name(number) / "rejected.jsonl", "rb") as file:
-        first = orjson.loads(file.readline())
-    for path in units:
-        discard(path)  # so that a changed recipe is not refused as another build
-    raise InputError(
-        f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
-        f"{first['reason']}"
-    )

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...atomic import read_json, write_json
 from ..counts.stats import BuildStats
-from ..outcome import Outcome
+from ..outcome import DROP_IDS, OUTCOMES
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..resolve import listed_ids_path
@@ -30,14 +30,14 @@ class DropIdsStage(Stage):
     """Drops documents whose ids are in a list."""
 
     name = "drop_ids"
-    drops = Outcome("drop_ids", "drop_ids", "its id is in the list of drop_ids")
+    drops = OUTCOMES[DROP_IDS].key
 
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.drop_ids is not None
 
     def run(self, run: Run) -> None:
         run.workspace.folder(self.name).mkdir(exist_ok=True)
-        todo = [partition for partition in partitions(run.workspace) if not partition.drops_path(self.name).exists()]
+        todo = [partition for partition in partitions(run.workspace) if not partition.drops_path(DROP_IDS).exists()]
         run.do(self.name, drop_listed, todo, functools.partial(_listed, run.workspace))
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
@@ -56,7 +56,7 @@ def drop_listed(partition: Partition) -> None:
     parts = partition.values("part")["part"]
     matches = [_listed_as(origins[row].id.removesuffix(part), part, listed) for row, part in enumerate(parts)]
     write_json(_matched_path(partition), sorted({id for id in matches if id is not None}))
-    partition.drop(DropIdsStage.name, np.array([id is not None for id in matches], bool))
+    partition.drop(DROP_IDS, np.array([id is not None for id in matches], bool))
 
 
 def _matched_path(partition: Partition) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from filters.language.language import UNDETERMINED
 
@@ -20,10 +21,9 @@ from ..counts.counts import Counts, descending
 from ..counts.histograms import Bins
 from ..counts.samples import sample_keys
 from ..counts.stats import BuildStats, Change
-from ..counts.types import Sample
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
-from ..partitions.checksums import cut_inputs, hash_input, hash_path
+from ..partitions.checksums import hash_input, inputs_to_hash
 from ..partitions.partition import (
     DONE,
     FILTER,
@@ -33,23 +33,28 @@ from ..partitions.partition import (
     unit_folder,
     write_partition_table,
 )
-from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, write_line
+from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..quotas import units_read
 from ..recipe import Recipe
-from ..resolve import References
-from ..transforms.chain import Chain, Judged
+from ..resolve import load_parts
+from ..transforms.chain import Chain, Judged, Parts
 from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
-from .bad_records import BadRecords, check_all, check_number
+from .bad_records import BadRecords, check_number
 from .stage import Run, Stage
 
 WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
 
-_Rejected = tuple[int, Mapping[str, object]]  # the number of a record in its batch, and what is written of it
-_Task = tuple[str, int, int | None, int | None]  # "filter" or "hash", a number, and the most records and bytes to read
+
+class UnitToRead(NamedTuple):
+    """A unit by its number, and the most records and bytes that are read of it; None: all."""
+
+    number: int
+    most_records: int | None
+    most_bytes: int | None
 
 
 class FilterStage(Stage):
@@ -59,35 +64,26 @@ class FilterStage(Stage):
 
     def run(self, run: Run) -> None:
         workspace, plan = run.workspace, run.plan
-        if (workspace.root / PARTITIONS).exists():
+        if (workspace.round / PARTITIONS).exists():
             return
-        for folder in (workspace.folder(self.name), hash_path(workspace, 0).parent):
-            folder.mkdir(exist_ok=True)
+        (workspace.root / FILTER).mkdir(exist_ok=True)
         limits, most_bytes = _record_limits(run), units_read(workspace)
-        units = list(most_bytes)
-        todo: list[_Task] = [
-            ("hash", number, None, None)
-            for number in cut_inputs(plan, units)
-            if not hash_path(workspace, number).exists()
-        ]
-        bad = BadRecords(plan.recipe, units)
+        units = [UnitToRead(number, limits[number], most_bytes[number]) for number in most_bytes]
+        bad, todo = BadRecords(plan.recipe, list(most_bytes)), []
         for unit in units:
-            done = unit_folder(workspace, unit) / DONE
+            done = unit_folder(workspace, unit.number) / DONE
             finished = read_json(done) if done.exists() else None
-            if finished is not None and finished["most_bytes"] == most_bytes[unit]:
-                bad.add(unit, finished["records"], finished["bad"])
+            if finished is not None and finished["most_bytes"] == unit.most_bytes:
+                bad.add(unit.number, finished["records"], finished["bad"])
             else:
-                todo.append(("filter", unit, limits[unit], most_bytes[unit]))
-        function, prepare = (
-            functools.partial(_do_task, workspace, plan.credentials),
-            functools.partial(prepare_filter, workspace),
-        )
-        for index, totals in run.map(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
-            kind, number, *_ = todo[index]
-            if kind == "filter":
-                bad.add(number, *totals)
-        check_all(workspace, plan, units)
-        write_partition_table(workspace, plan, units)
+                todo.append(unit)
+        function = functools.partial(filter_unit, workspace, plan.credentials)
+        prepare, size = functools.partial(prepare_filter, workspace), functools.partial(_unit_bytes, plan)
+        for index, (records, bad_records) in run.map(self.name, function, todo, prepare, size):
+            bad.add(todo[index].number, records, bad_records)
+        bad.check_not_all(workspace)
+        run.do("hash", functools.partial(hash_input, workspace), inputs_to_hash(workspace, most_bytes))
+        write_partition_table(workspace, most_bytes)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         table = partition_table(workspace)
@@ -98,23 +94,14 @@ class FilterStage(Stage):
         return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
 
 
-def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> tuple[int, int]:
-    """Do one unit of the stage; return the records that it judged and how many of them were bad."""
-    kind, number, limit, most_bytes = task
-    if kind == "filter":
-        return filter_unit(workspace, number, limit, most_bytes, credentials)
-    hash_input(workspace, number)
-    return 0, 0
-
-
-def _task_bytes(plan: Plan, task: _Task) -> int:
-    """Return about how many bytes of input a unit filters, for the progress bar; hashing takes next to no time."""
-    kind, number, limit, most_bytes = task
+def _unit_bytes(plan: Plan, unit: UnitToRead) -> int:
+    """Return about how many bytes of input a unit reads, for the progress bar."""
     total = 0
-    for span in plan.units[number] if kind == "filter" and limit != 0 else ():
+    for span in plan.units[unit.number] if unit.most_records != 0 else ():
         size = plan.inputs[span.input].size
         total += min(size, (span.stop or size) - span.start) // span.lanes
-    return max(1, total if most_bytes is None else min(total, most_bytes // plan.units[number][0].lanes))
+    lanes = plan.units[unit.number][0].lanes
+    return max(1, total if unit.most_bytes is None else min(total, unit.most_bytes // lanes))
 
 
 def _record_limits(run: Run) -> list[int | None]:
@@ -149,14 +136,14 @@ def _record_limits(run: Run) -> list[int | None]:
 class _Loaded:
     """What filtering needs of the recipe of a build."""
 
-    def __init__(self, plan: Plan, references: References) -> None:
+    def __init__(self, plan: Plan, parts: Parts) -> None:
         recipe = plan.recipe
         self.plan = plan
-        self.bins = Bins(references.rules.rules)
-        self.chain = Chain(recipe, references)
+        self.bins = Bins(parts.rules.rules)
+        self.chain = Chain(recipe, parts)
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
-        self.fields = references.fields(recipe)
+        self.fields = parts.fields(recipe)
         self.metadata = MetadataColumn(recipe.keep_fields)
 
 
@@ -167,7 +154,7 @@ def _load(workspace: Workspace) -> _Loaded:
     """Load the plan of a build and what it needs, once in each process."""
     plan = workspace.plan
     if not _loaded or _loaded[0].plan is not plan:
-        _loaded[:] = [_Loaded(plan, References.read(workspace))]
+        _loaded[:] = [_Loaded(plan, load_parts(workspace))]
     return _loaded[0]
 
 
@@ -180,28 +167,26 @@ def prepare_filter(workspace: Workspace) -> None:
     loaded.hasher.warm_up()
 
 
-def filter_unit(
-    workspace: Workspace, number: int, limit: int | None, most_bytes: int | None, credentials: Credentials
-) -> tuple[int, int]:
-    """Filter one unit into its folder, up to the partition that reaches ``most_bytes``; return its records and bad ones.
+def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToRead) -> tuple[int, int]:
+    """Filter one unit into its folder, up to the partition that reaches the most bytes; return its records and bad ones.
 
-    ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that are there already, from a run that was
-    killed or read less, and those of other lanes, are only read over.
+    ``credentials`` open remote inputs. Partitions that are there already, from a run that was killed or read less, and those
+    of other lanes, are only read over.
     """
     loaded = _load(workspace)
-    plan = loaded.plan
-    folder, unit = unit_folder(workspace, number), plan.units[number]
+    number, limit, most_bytes = to_read
+    folder, spans = unit_folder(workspace, number), loaded.plan.units[number]
     folder.mkdir(exist_ok=True)
     written: list[int] = []
     records = bad = 0
-    read = UnitRecords(plan, number, loaded.fields, credentials, limit, most_bytes)
-    for number_in_unit, batches in enumerate(read.partitions(plan.limits)):
+    read = UnitRecords(loaded.plan, number, loaded.fields, credentials, limit, most_bytes)
+    for number_in_unit, batches in enumerate(read.partitions(loaded.plan.limits)):
         path = folder / partition_name(number_in_unit)
-        if number_in_unit % unit[0].lanes == unit[0].lane:
+        if number_in_unit % spans[0].lanes == spans[0].lane:
             written.append(number_in_unit)
             if not path.exists():
                 with result_directory(path) as directory:
-                    counts = _filter_partition(loaded, unit, directory, batches, bad)
+                    counts = _filter_partition(loaded, spans, directory, batches, bad)
                     write_json(directory / "counts.json", counts.to_json())
             counts = Counts.read(path / "counts.json")
             records += counts.numbers["records",]
@@ -226,34 +211,32 @@ def count_unit(workspace: Workspace, credentials: Credentials, most: int, number
 
 
 def _filter_partition(
-    loaded: _Loaded,
-    spans: tuple[Span, ...],
-    directory: Path,
-    batches: Batches,
-    bad_before: int,
+    loaded: _Loaded, spans: Sequence[Span], directory: Path, batches: Batches, bad_before: int
 ) -> Counts:
-    """Judge the documents of a partition."""
+    """Judge the documents of a partition, and write those that are kept and, where asked for, those that are not."""
     recipe = loaded.plan.recipe
     counts = Counts(loaded.bins.empty())
-    later = bool(recipe.passage_kinds)  # texts that are yet to be cut are signed when they are
-    hasher = loaded.hasher if recipe.dedup and not later else None
+    signed = recipe.dedup and not recipe.passage_kinds  # texts that are yet to be cut are signed when they are
     with (
         open(directory / "rejected.jsonl", "wb") as file,
-        PartitionWriter(directory, hasher, loaded.find_passages) as writer,
+        PartitionWriter(directory, loaded.hasher if signed else None, loaded.find_passages) as writer,
     ):
-        for read in batches:
-            batch = [(at, loaded.metadata.checked(each) if isinstance(each, Document) else each) for at, each in read]
-            rejected: list[_Rejected] = []
-            for at, (place, record) in enumerate(batch):
+        for batch in batches:
+            rejected: list[tuple[int, Mapping[str, object]]] = []  # by the number of a record in its batch
+            documents: list[Document] = []
+            numbers, places = [], []  # of their records in the batch, and of their spans in the unit
+            for number, (place, read) in enumerate(batch):
+                record = loaded.metadata.checked(read) if isinstance(read, Document) else read
                 counts.add("records", number=record.count if isinstance(record, Unselected) else 1)
-                if isinstance(record, Unselected):
+                if isinstance(record, Document):
+                    documents.append(record)
+                    numbers.append(number)
+                    places.append(place)
+                elif isinstance(record, Unselected):
                     counts.add_outcome("filtered", record.source, UNDETERMINED, WHERE, 0, record.count)
-                if isinstance(record, BadRecord):
+                else:
                     line = _reject_bad(record, place, spans[place].start, recipe, counts, bad_before)
-                    rejected.append((at, line))
-            numbers = [at for at, (_, record) in enumerate(batch) if isinstance(record, Document)]
-            places = [batch[at][0] for at in numbers]
-            documents = [record for _, record in batch if isinstance(record, Document)]
+                    rejected.append((number, line))
             counts.add("read characters", number=sum(len(document.text) for document in documents))
             judged = loaded.chain.judge(documents, counts)
             for before, each in itertools.pairwise(judged):
@@ -262,15 +245,12 @@ def _filter_partition(
             for each in judged:
                 source, size = each.document.source, len(each.document.text)
                 counts.add_outcome("filtered", source, each.language.code, each.outcome, size)
-            names = [loaded.plan.inputs[span.input].name for span in spans]
-            rows = _rows([each for each in judged if each.reason is None], places, names, loaded.metadata)
-            writer.extend(rows)
+            writer.extend(_rows([each for each in judged if each.reason is None], places, loaded.metadata))
             dropped = [each for each in judged if each.reason is not None]
-            for each, key in zip(
-                dropped, sample_keys([each.document.text for each in dropped], recipe.seed), strict=True
-            ):
+            keys = sample_keys([each.document.text for each in dropped], recipe.seed)
+            for each, key in zip(dropped, keys, strict=True):
                 if recipe.keep_rejected or counts.samples.wants(each.outcome, key):
-                    line = _sample(each, places[each.record])
+                    line = rejected_line(each.document, places[each.record], each.reason, each.document.text)
                     counts.samples.add(each.outcome, key, line)
                     rejected += [(numbers[each.record], line)] if recipe.keep_rejected else []
             for _, line in sorted(rejected, key=itemgetter(0)):  # by record, however records are batched
@@ -278,39 +258,21 @@ def _filter_partition(
     return counts
 
 
-def _rows(kept: Sequence[Judged], places: Sequence[int], names: Sequence[str], column: MetadataColumn) -> list[Row]:
-    """Return what is written of the documents that are kept.
-
-    ``places`` are the spans of the records of the batch, ``names`` the files of the spans.
-    """
-    rows, origins = [], {each.document.origin: "" for each in kept}
+def _rows(kept: Sequence[Judged], places: Sequence[int], column: MetadataColumn) -> list[Row]:
+    """Return what is written of the documents that are kept; ``places`` are the spans of the records of the batch."""
+    origins = {each.document.origin: "" for each in kept}
     for text in origins:
         origins[text] = "" if text is None else text_hashes([text]).tobytes().hex()
+    rows = []
     for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
         document, (code, score, _) = each.document, each.language
-        place = places[each.record]
-        place_of_text = (document.id, document.part, place, document.line)
-        member = document.file.removeprefix(names[place])
-        origin = origins[document.origin]
-        rows.append(Row(document.text, *place_of_text, code, score, len(document.text), metadata, member, origin))
+        place = document.id, document.part, document.file, places[each.record], document.line
+        rows.append(Row(document.text, *place, code, score, len(document.text), metadata, origins[document.origin]))
     return rows
 
 
-def _sample(judged: Judged, place: int) -> Sample:
-    """Return what is shown of a document that is dropped."""
-    document = judged.document
-    line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
-    line |= {"text": document.text, "span": place, "part": document.part}
-    return line
-
-
 def _reject_bad(
-    record: BadRecord,
-    place: int,
-    start: int,
-    recipe: Recipe,
-    counts: Counts,
-    bad_before: int,
+    record: BadRecord, place: int, start: int, recipe: Recipe, counts: Counts, bad_before: int
 ) -> Mapping[str, object]:
     """Count a record that gave no document, and return what is written of it; ``InputError`` where it is one too many."""
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"

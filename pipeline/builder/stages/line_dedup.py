@@ -17,7 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,9 @@ from ...atomic import write_json
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
 from ..counts.stats import BuildStats, Change
-from ..counts.types import Sample
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
-from ..inputs import Input
-from ..outcome import Outcome
 from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
-from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
+from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
 from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
@@ -48,8 +45,7 @@ class LineDedupStage(Stage):
     """Cuts lines and paragraphs that occur earlier in the corpus."""
 
     name = LINE_DEDUP
-    edits = True
-    drops = Outcome(WORDS_LEFT, WORDS_LEFT)  # each document with a reason of its own
+    drops = WORDS_LEFT
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)
@@ -139,26 +135,14 @@ def load_repeats(partition: Partition, buckets: int) -> Repeats:
     return Repeats(np.array(_hashes(partition)), np.concatenate(seen))
 
 
-class _Cut(NamedTuple):
-    """What is cut from one text: the lines that its passages take, and how many there are of each kind."""
-
-    places: list[tuple[int, int]]
-    kinds: Counter[str]
-
-
 class PassageRemover:
     """Cuts the texts of one partition, counts, and drops those of which too little is left."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        inputs: Sequence[Input],
-        repeats: Repeats,
-        writer: PartitionWriter,
-        rejected: IO[bytes],
+        self, recipe: Recipe, source: str, repeats: Repeats, writer: PartitionWriter, rejected: IO[bytes]
     ) -> None:
         self._recipe = recipe
-        self._inputs = inputs
+        self._source = source
         self._repeats = repeats
         self._writer = writer
         self._rejected = rejected
@@ -173,29 +157,26 @@ class PassageRemover:
         repeated = np.flatnonzero(self._repeats.among(passages))
         compared = sum(row.characters for row in rows)
         self._counts.add_all("repeats", {"compared": compared, "passages": len(passages.hashes)})
-        cut: dict[int, _Cut] = {}
-        for (row, first, last), is_line in zip(
-            passages.places[repeated].tolist(), repeated < passages.lines, strict=True
-        ):
-            of_row = cut.setdefault(row, _Cut([], Counter()))
-            of_row.places.append((first, last))
-            of_row.kinds[LINES if is_line else PARAGRAPHS] += 1
+        cut: dict[int, list[tuple[int, int, str]]] = {}  # by row: the lines that each passage takes, and its kind
+        for (row, *lines), is_line in zip(passages.places[repeated].tolist(), repeated < passages.lines, strict=True):
+            cut.setdefault(row, []).append((*lines, LINES if is_line else PARAGRAPHS))
         for number, row in enumerate(rows):
             if number in cut:
                 self._keep_rest(row, cut[number])
             else:
                 self._keep(row)
 
-    def _keep_rest(self, row: Row, cut: _Cut) -> None:
+    def _keep_rest(self, row: Row, cut: Sequence[tuple[int, int, str]]) -> None:
         """Keep what is left of a document, if that is enough."""
-        text = without(row.text, cut.places)
-        what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in cut.kinds.items())
+        places, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
+        text = without(row.text, places)
+        what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in kinds.items())
         violation = too_short(text, self._recipe.words_left)
         if violation is None:
             characters = row.characters - len(text)
-            self._counts.add_all("repeats", {**cut.kinds, "documents": 1, "characters": characters})
+            self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, cut.places))
+            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, places))
         else:
             reason = f"{violation.reason} without {what} found earlier in the corpus"
             self._count(row, WORDS_LEFT)
@@ -206,12 +187,10 @@ class PassageRemover:
         self._count(row, PASSED)
 
     def _count(self, row: Row, outcome: str) -> None:
-        self._counts.add_outcome("filtered", self._inputs[row.span].source, row.language, outcome, row.characters)
+        self._counts.add_outcome("filtered", self._source, row.language, outcome, row.characters)
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
-        file = self._inputs[row.span].name + row.member
-        line: Sample = {"id": row.id, "file": file, "line": row.line, "reason": reason}
-        line |= {"text": text, "span": row.span, "part": row.part}
+        line = rejected_line(row, row.span, reason, text)
         self._counts.samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
@@ -229,9 +208,6 @@ def too_short(text: str, words_left: int) -> Violation | None:
     """Return why nothing is to be kept of a text that was cut."""
     if not text.strip():
         return Violation("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
-    first = text.split(None, 4 * words_left)[: 4 * words_left]
-    if sum(map(str.isalpha, first)) >= words_left:
-        return None  # each of these holds at least a word; most texts need no counting beyond them
     rules = _limit(words_left)
     return rules.judge(rules.measure(text))
 
@@ -252,13 +228,13 @@ def prepare_cut(workspace: Workspace) -> None:
 
 def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
-    recipe, source = partition.workspace.plan.recipe, partition.read_folder
+    recipe, folder = partition.workspace.plan.recipe, partition.read_folder
     hasher = make_hasher(recipe) if recipe.dedup else None
     with result_directory(partition.cut_folder) as directory:
-        shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
+        shutil.copyfile(folder / "rejected.jsonl", directory / "rejected.jsonl")
         with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
-            remover = PassageRemover(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)
-            for batch in read_batches(source, *Row._fields):
+            remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, rejected)
+            for batch in read_batches(folder, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]
                 remover.add([Row(*values) for values in zip(*columns, strict=True)])
-        write_json(directory / "counts.json", remover.recounted(Counts.read(source / "counts.json")).to_json())
+        write_json(directory / "counts.json", remover.recounted(Counts.read(folder / "counts.json")).to_json())

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..counts.counts import descending
 from ..counts.stats import BuildStats, Change
-from ..plan import Plan
 from ..recipe import Recipe
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage
@@ -39,26 +37,15 @@ def wanted_stages(recipe: Recipe) -> list[Stage]:
     return [stage for stage in STAGES if stage.wanted(recipe)]
 
 
-def with_stages(plan: Plan) -> Plan:
-    """Return a plan with the stages that its recipe asks for: workers learn from it what partitions hold."""
-    stages = wanted_stages(plan.recipe)
-    return replace(
-        plan,
-        stages=tuple(stage.name for stage in stages),
-        dropping_stages={stage.name: stage.drops for stage in stages if stage.drops and not stage.edits},
-    )
-
-
 def changes(stats: BuildStats) -> Iterator[Change]:
     """Yield what each stage removed or added, in the order of the stages.
 
     Documents that were dropped under a name that no stage declares were dropped by a rule or transform of the filters.
     """
-    declared = {stage.drops.key for stage in STAGES if stage.drops}
+    declared = {stage.drops for stage in STAGES}
     by_filters = [name for name, _ in descending(stats.dropped) if name not in declared]
     for stage in STAGES:
         yield from stage.changes(stats)
-        names = [stage.drops.key] if stage.drops else by_filters if isinstance(stage, FilterStage) else []
-        for name in names:
+        for name in by_filters if isinstance(stage, FilterStage) else [stage.drops]:
             if name in stats.dropped:
                 yield Change(f"dropped by {name}", stats.dropped[name], stats.dropped_characters.get(name, 0))

@@ -3,7 +3,7 @@
 Its result is one directory, with an entry for each document that passed the filters, in input order:
 
     split.npy         uint8: 0 training, 1 validation, 2 neither
-    outcome.npy       uint8: its outcome, a number in Plan.outcomes
+    outcome.npy       uint8: its outcome, a number in OUTCOMES
     partitions.npy    int64 [partitions, 2]: the documents of each partition in training and in validation
     counts.json
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...atomic import write_json
 from ..counts.counts import Counts
 from ..draws import draws, threshold
-from ..outcome import KEPT, Outcome
+from ..outcome import KEPT, MAX_TOKENS, OUTCOMES
 from ..partitions.partition import SPLIT, Partition, partitions
 from ..quotas import tokens_allowed
 from ..work.atomic_directory import result_directory
@@ -34,7 +34,7 @@ class SplitStage(Stage):
     """Assigns splits and applies token quotas."""
 
     name = SPLIT
-    drops = Outcome("max_tokens", "max_tokens", "max_tokens of its source reached")
+    drops = OUTCOMES[MAX_TOKENS].key
 
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():
@@ -71,11 +71,11 @@ def assign_partition(unit: tuple[Partition, int | None]) -> Assigned:
     """Assign the documents of a partition, of which so many tokens are allowed; None: all of them."""
     partition, allowed = unit
     plan, hashes, tokens = partition.workspace.plan, partition.hashes, partition.token_lengths
-    outcome = np.array(partition.outcomes)
+    outcome = partition.outcomes
     if allowed is not None:
         survivors = np.flatnonzero(outcome == KEPT)
         beyond = beyond_quota(draws(hashes[survivors], plan.recipe.seed, "max_tokens"), tokens[survivors], allowed)
-        outcome[survivors[beyond]] = plan.number_of_drops(SPLIT)
+        outcome[survivors[beyond]] = MAX_TOKENS
     # Parts of one document share much text, windows that overlap most of it: they go together.
     origins = partition.origins_hashes if plan.recipe.transforms else hashes
     drawn = draws(origins, plan.recipe.seed, "val")
@@ -110,14 +110,14 @@ def _count(partition: Partition, outcome: NDArray[np.uint8], tokens: NDArray[np.
     counts = Counts()
     if not len(outcome):
         return counts
-    source, outcomes = partition.source, partition.workspace.plan.outcomes
+    source = partition.source
     languages, language = np.unique(np.array(partition.values("language")["language"]), return_inverse=True)
     kept = outcome == KEPT
-    groups, group = np.unique(language * len(outcomes) + outcome, return_inverse=True)
+    groups, group = np.unique(language * len(OUTCOMES) + outcome, return_inverse=True)
     weights = (None, partition.array("characters", np.int64), np.where(kept, tokens, 0))
     sums = [np.bincount(group, each).astype(np.int64).tolist() for each in weights]
     for number, documents, size, tokens_kept in zip(groups.tolist(), *sums, strict=True):
-        name, what = str(languages[number // len(outcomes)]), outcomes[number % len(outcomes)]
+        name, what = str(languages[number // len(OUTCOMES)]), OUTCOMES[number % len(OUTCOMES)]
         counts.add_outcome("final", source, name, what.key, size, documents)
         counts.add("tokens", source, name, number=tokens_kept)
     powers, numbers = np.unique(np.log2(np.maximum(tokens[kept], 1)).astype(int), return_counts=True)

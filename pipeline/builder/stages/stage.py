@@ -11,7 +11,6 @@ from typing import ClassVar, TypeVar
 from ..counts.progress import Progress
 from ..counts.stats import BuildStats, Change
 from ..engine.base import Engine
-from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..work.workspace import Workspace
@@ -80,21 +79,18 @@ class Stage(ABC):
     """One step of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
     A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
-    that its `wanted` looks at. Its flag on the command line is made of it. Where the
-    stage stands decides what it can do:
+    that its `wanted` looks at. Its flag on the command line is made of it. Where the stage stands decides what it can do:
 
-    - Before dedup, it may edit documents: with `edits`, it writes partitions again, counts of outcomes included, as
-      `line_dedup` does.
-    - After dedup, texts stay as they are, and it reads ``partition.folder``. `Partition.outcomes_before` tells which
-      documents are survivors so far. To drop some it declares `drops`, and calls `Partition.drop` for each partition, as
-      `drop_ids` does: it is counted, sampled and reported then. It stands before the tokenizer is trained.
+    - Before dedup, it may edit documents: it writes partitions again, counts of outcomes included, as `line_dedup` does.
+    - After dedup, texts stay as they are, and it reads ``partition.folder``. `Partition.outcomes` tells which documents are
+      survivors so far. To drop some it has an entry in `outcome.OUTCOMES`, whose key is its name, and calls `Partition.drop`
+      for each partition, as `drop_ids` does: it is counted, sampled and reported then. It precedes the tokenizer's training.
 
     What else a stage counts is a field of `counts.stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]
-    edits: ClassVar[bool] = False  # whether it writes partitions again, which all later stages then read
-    drops: ClassVar[Outcome | None] = None  # the outcome of the documents that it drops, duplicates aside
+    drops: ClassVar[str] = ""  # under which name the documents that it drops are counted, duplicates aside
 
     def wanted(self, recipe: Recipe) -> bool:
         """Whether a recipe asks for this stage."""

@@ -26,13 +26,13 @@ class TrainTokenizerStage(Stage):
     name = TRAINED
 
     def wanted(self, recipe: Recipe) -> bool:
-        return recipe.tokenizer.startswith("train:")
+        return recipe.vocab_size is not None
 
     def run(self, run: Run) -> None:
-        directory = run.workspace.folder(self.name)
-        if directory.exists():
+        directory, size = run.workspace.folder(self.name), run.plan.recipe.vocab_size
+        if directory.exists() or size is None:
             return
-        trained = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]), run.progress)
+        trained = train_on_survivors(run.workspace, size, run.progress)
         with result_directory(directory) as path:
             trained.save(path)
 

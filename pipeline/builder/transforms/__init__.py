@@ -3,8 +3,7 @@
 transform.py   what a transform is: documents -> for each keep, edit, several or drop
 built_in.py    normalize, clean, language, rules, decontaminate
 scores.py      scores that were made elsewhere, joined to documents by the hash of their texts
-registry.py    the transforms of a build, in order: a new built-in one is a class and a line here
 user.py        a transform of the user: called, checked and counted
 user_functions.py    how a recipe names one, and how a plan keeps it
-chain.py       all transforms of a build, applied to a batch of documents
+chain.py       the transforms of a build in order, applied to a batch of documents: a new built-in one is a class and a line here
 """

@@ -1,54 +1,91 @@
-"""All transforms of a build in order, applied to a batch of documents."""
+"""The transforms of a build in order: the built-in ones by name and those of the user among them, applied to documents.
+
+A new built-in transform is a class, and a line here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from filters.language.language import UNDETERMINED, Language
+from filters.language.language import UNDETERMINED, Language, LanguageIdentifier, parse_languages
+from filters.rules.named_files import NamedFile
+from filters.rules.ruleset import RuleSet
 
+from ...errors import ConfigError, did_you_mean
 from ...text.document import Document
+from ...text.fields import Field, merge_fields, parse_fields
 from ...text.judging import EMPTY, Drop, is_empty
 from ..counts.counts import PASSED, Counts
+from ..dedup.decontaminate import Decontaminator
 from ..recipe import Recipe
-from .registry import Parts, make_transforms
+from .built_in import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize
+from .scores import JoinScores, Scores
 from .transform import Transform
+from .user import UserTransform
+from .user_functions import UserFunction, find_user_function
 
 _UNKNOWN = Language(UNDETERMINED, 0.0, "")
 
 
-class Judged(NamedTuple):
-    """A document after the transforms. ``record`` is the number of its record in the batch.
+@dataclass(frozen=True)
+class Parts:
+    """What transforms are made of: what the names in a recipe refer to."""
+
+    rules: RuleSet
+    language_model: NamedFile
+    user_functions: Mapping[str, UserFunction]
+    evaluation: Decontaminator | None = None
+    scores: Scores | None = None
+
+    def fields(self, recipe: Recipe) -> tuple[Field, ...]:
+        """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
+
+        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
+        two name with different types.
+        """
+        own = [each.load() for each in self.user_functions.values()]
+        scored = set(self.scores.names if self.scores else ())
+        if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
+            raise ConfigError(
+                f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
+                f'"column:{min(both)}" = {{ min = 0.5 }}'
+            )
+        added = scored | {field.name for each in own for field in parse_fields(getattr(each, "adds", ()))}
+        named = [recipe.keep_fields, self.rules.fields, *(getattr(each, "fields", ()) for each in own)]
+        read = merge_fields(map(parse_fields, named))
+        return tuple(field for field in read if field.name not in added)
+
+
+@dataclass(slots=True)
+class Judged:
+    """A document between and after the transforms. ``record`` is the number of its record in the batch.
 
     ``outcome``, the name of a rule or a transform, and ``reason`` say why it is dropped; '' and None: it is kept.
     """
 
     document: Document
     record: int
-    language: Language
-    outcome: str
-    reason: str | None
+    outcome: str = PASSED
+    reason: str | None = None
 
-
-@dataclass(slots=True)
-class _Item:
-    """A document between transforms: which record it came from, and why it is dropped, if it is."""
-
-    document: Document
-    record: int
-    drop: tuple[str, str] | None = None
+    @property
+    def language(self) -> Language:
+        return self.document.language or _UNKNOWN
 
 
 class Chain:
     """The transforms of a build, loaded once in each process."""
 
     def __init__(self, recipe: Recipe, parts: Parts) -> None:
-        self.transforms = make_transforms(recipe, parts)
+        own = {spec: UserTransform(each.name, each.load()) for spec, each in parts.user_functions.items()}
+        made = [own[name] if name in own else BUILT_IN[name](recipe, parts) for name in transform_order(recipe)]
+        self._transforms: list[Transform] = [JoinScores(parts.scores)] if parts.scores else []
+        self._transforms += [transform for transform in made if transform is not None]
 
     def prepare(self) -> None:
         """Load models and compiled kernels, before worker processes are forked."""
-        for transform in self.transforms:
+        for transform in self._transforms:
             transform.prepare()
 
     def judge(self, documents: Sequence[Document], counts: Counts) -> list[Judged]:
@@ -57,28 +94,98 @@ class Chain:
         Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
         drops is not given to those after it.
         """
-        items = [_Item(document, record) for record, document in enumerate(documents)]
-        for transform in self.transforms:
-            items = _apply(transform, items, counts)
-        for item in items:
-            if item.drop is None and is_empty(item.document):
-                item.drop = EMPTY.rule, EMPTY.reason
-        return [
-            Judged(item.document, item.record, item.document.language or _UNKNOWN, *(item.drop or (PASSED, None)))
-            for item in items
-        ]
+        every = [Judged(document, record) for record, document in enumerate(documents)]
+        for transform in self._transforms:
+            every = _apply(transform, every, counts)
+        for each in every:
+            if each.reason is None and is_empty(each.document):
+                each.outcome, each.reason = EMPTY.rule, EMPTY.reason
+        return every
 
 
-def _apply(transform: Transform, items: list[_Item], counts: Counts) -> list[_Item]:
+def _apply(transform: Transform, every: list[Judged], counts: Counts) -> list[Judged]:
     """Apply a transform to the documents that are left; return all, with several in the place of one that became several."""
-    left = [item for item in items if item.drop is None]
+    left = [each for each in every if each.reason is None]
     if not left:
-        return items
-    parts: dict[int, list[_Item]] = {}
-    for item, decision in zip(left, transform([item.document for item in left], counts), strict=True):
+        return every
+    parts: dict[int, list[Judged]] = {}
+    for each, decision in zip(left, transform([each.document for each in left], counts), strict=True):
         if type(decision) is Drop:
-            item.drop = decision.rule or transform.name, decision.reason
+            each.outcome, each.reason = decision.rule or transform.name, decision.reason
         elif type(decision) is list:
-            parts[id(item)] = [_Item(document, item.record) for document in decision]
+            parts[id(each)] = [Judged(document, each.record) for document in decision]
             counts.add("added", transform.name, number=len(decision) - 1)
-    return [part for item in items for part in parts.get(id(item), [item])] if parts else items
+    return [part for each in every for part in parts.get(id(each), [each])] if parts else every
+
+
+BUILT_IN: Mapping[str, Callable[[Recipe, Parts], Transform | None]] = {
+    "normalize": lambda recipe, parts: Normalize() if recipe.normalize else None,
+    "clean": lambda recipe, parts: (
+        Clean(parts.rules, normalized=_is_normalized(recipe)) if parts.rules.cleaners else None
+    ),
+    "language": lambda recipe, parts: IdentifyLanguage(
+        LanguageIdentifier(parts.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
+    ),
+    "rules": lambda recipe, parts: ApplyRules(parts.rules),
+    "decontaminate": lambda recipe, parts: Decontaminate(parts.evaluation) if parts.evaluation else None,
+}
+"""Each makes its transform from a recipe and its parts; None where the recipe does not ask for it."""
+
+
+def _is_normalized(recipe: Recipe) -> bool:
+    """Whether texts are normalised before they are cleaned."""
+    order = transform_order(recipe)
+    return recipe.normalize and "normalize" in order[: order.index("clean")]
+
+
+def transform_order(recipe: Recipe) -> list[str]:
+    """Return the transforms by name; the user's run after normalising, unless the recipe fixes the whole order.
+
+    >>> transform_order(Recipe(transforms=["mine:f"]))
+    ['normalize', 'mine:f', 'clean', 'language', 'rules', 'decontaminate']
+    >>> transform_order(Recipe(transforms=["language", "mine:f"]))
+    ['language', 'mine:f']
+    """
+    if any(name in BUILT_IN for name in recipe.transforms):
+        return list(recipe.transforms)
+    first, *rest = BUILT_IN
+    return [first, *recipe.transforms, *rest]
+
+
+def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
+    """Find and load the user's transforms that a recipe names. Raises ``ConfigError`` for what cannot be used."""
+    functions: dict[str, UserFunction] = {}
+    for spec in recipe.transforms:
+        if spec in BUILT_IN:
+            continue
+        if ":" not in spec and "@" not in spec:
+            raise ConfigError(
+                f"no transform {spec!r}{did_you_mean(spec, BUILT_IN)}; name one of your own as module:function"
+            )
+        functions[spec] = find_user_function(spec)
+    for each in functions.values():
+        UserTransform(each.name, each.load())  # raises where it cannot be a transform
+    names = [name for name in recipe.transforms if name in BUILT_IN] + [each.name for each in functions.values()]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(
+            f"transforms: two are called {twice[0]!r}; give one another name with pipeline.transform(name=...)"
+        )
+    return functions
+
+
+def check_order(recipe: Recipe, rules: RuleSet) -> None:
+    """Raise ``ConfigError`` where the order leaves out what the recipe asks for, or measures what is not yet known."""
+    order = transform_order(recipe)
+    asked = {
+        "clean": ("rules with a [cut] table", bool(rules.cleaners)),
+        "language": ("language, or rules for languages", bool(recipe.language) or rules.reads_language),
+        "rules": (f"rules {','.join(recipe.rules)}", bool(rules.rules)),
+        "decontaminate": ("decontaminate", bool(recipe.decontaminate)),
+    }
+    for name, (what, wanted) in asked.items():
+        if wanted and name not in order:
+            raise ConfigError(
+                f"transforms leaves out {name!r}, which the recipe asks for ({what}): name it, or do not ask for it"
+            )
+    if rules.reads_language and order.index("language") > order.index("rules"):
+        raise ConfigError("transforms: 'rules' comes before 'language', which its rules read; name 'language' first")

@@ -3,8 +3,10 @@
     plan.json          what is to be done, fixed before the first unit
     references/        what the recipe names, by content (references.py)
     lock               the process that builds here (lock.py)
-    partitions.json    every partition in input order (partitions/partition.py)
-    STAGE/             the results of one stage, which its module describes
+    filter/            what was read, filtered and hashed (partitions/partition.py)
+    round/STAGE/       the results of each later stage, which its module describes
+
+Where token quotas ask for more of the input, ``round`` is removed, and the later stages run again over all that was read.
 
 Results appear by rename. What is there is complete, so the same command continues where a killed one stopped.
 """
@@ -49,9 +51,14 @@ class Workspace:
     def references(self) -> Path:
         return self.root / REFERENCES_NAME
 
+    @property
+    def round(self) -> Path:
+        """The directory of all that follows from what was read."""
+        return self.root / "round"
+
     def folder(self, stage: str) -> Path:
-        """Return the directory of a stage, by the stage's name."""
-        return self.root / stage
+        """Return the directory of a stage after the filter stage, by its name."""
+        return self.round / stage
 
     @contextmanager
     def locked(self, patience: float, lock: bool) -> Iterator[None]:
