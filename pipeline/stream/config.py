@@ -130,11 +130,6 @@ class StreamConfig:
         return self.best_fit or bool(self.filters) or longer or not self.data.counted
 
     @property
-    def filter_names(self) -> list[str]:
-        """What each filter is called in the state."""
-        return [each.name for each in self.filters]
-
-    @property
     def lane_count(self) -> int:
         """The lanes that an indexed stream interleaves, and that ranks share; no table of extents is read for it."""
         if self.seed is None or not (self.layout is None or self.layout.interleaved):
@@ -171,7 +166,10 @@ class StreamConfig:
             shape |= {"window": self.data.window(self, lanes), "lanes": lanes}
         shape |= layout.fields()
         if self.sequential:
-            shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
+            shape |= {
+                "global_batch": world_size * (self.batch_size or 1),
+                "filters": [each.name for each in self.filters],
+            }
             shape |= {"best_fit": layout.best_fit}
         if self.sequential or self.document_maps:
             shape |= {"document_maps": [each.name for each in self.document_maps]}

@@ -228,11 +228,9 @@ class Stream(IterableDataset[Any]):
         >>> row["input_ids"].tolist(), row["labels"].tolist()
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
-        self._before_layout("pack")
-        check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
+        options = self._token_options("pack", seq_len, shift, boundaries, labels)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
-        check_flag("boundaries", boundaries)
         check_flag("best_fit", best_fit)
         if stride > seq_len:
             raise ConfigError(
@@ -242,13 +240,9 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
             self._config.data.check_stage("pack(best_fit=True)")
-        if boundaries:
-            self._config.data.check_stage("pack(boundaries=True)")
-        given: dict[str, Any] = {"seq_len": seq_len, "stride": stride, "boundaries": boundaries, "best_fit": best_fit}
-        same = labels_are_inputs(labels)
-        layout = PackLayout(**given, shift=shift_given(shift, seq_len, same), same_labels=same)
-        given |= {"stride": None if stride == seq_len else stride, "shift": shift, "labels": labels}
-        return self._with(_call("pack", given), layout=layout)
+        given: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
+        given |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit}
+        return self._with(_call("pack", given), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
@@ -263,22 +257,16 @@ class Stream(IterableDataset[Any]):
         >>> (row["labels"] - row["input_ids"]).tolist()
         [1, 1, 1, 1]
         """
-        self._before_layout("sample")
         self._config.data.check_stage("sample")
-        check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
-        check_flag("boundaries", boundaries)
-        if boundaries:
-            self._config.data.check_stage("sample(boundaries=True)")
+        options = self._token_options("sample", seq_len, shift, boundaries, labels)
         if self._config.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
         if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        given: dict[str, Any] = {"seq_len": seq_len, "boundaries": boundaries}
-        same = labels_are_inputs(labels)
-        layout = SampleLayout(**given, shift=shift_given(shift, seq_len, same), same_labels=same)
-        return self._with(_call("sample", given | {"shift": shift, "labels": labels}), layout=layout)
+        given = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
+        return self._with(_call("sample", given), layout=SampleLayout(**options))
 
     def documents(
         self,
@@ -638,6 +626,19 @@ class Stream(IterableDataset[Any]):
         name = "steps" if self._config.batch_size is None else "batch_steps"
         written = repr(given) if method == "take" else getattr(given, "__qualname__", type(given).__qualname__)
         return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
+
+    def _token_options(
+        self, method: str, seq_len: int, shift: int | str, boundaries: bool, labels: str
+    ) -> dict[str, Any]:
+        """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
+        self._before_layout(method)
+        check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
+        check_flag("boundaries", boundaries)
+        if boundaries:
+            self._config.data.check_stage(f"{method}(boundaries=True)")
+        same = labels_are_inputs(labels)
+        distance = shift_given(shift, seq_len, same)
+        return {"seq_len": seq_len, "shift": distance, "boundaries": boundaries, "same_labels": same}
 
     def _before_layout(self, method: str) -> None:
         config = self._config

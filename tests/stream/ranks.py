@@ -15,15 +15,10 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
+from tests.interpreters import LOADED
+
 # Imported once, in the server from which ranks are forked, so that a rank starts in some milliseconds.
-PRELOADED = [
-    "torch",
-    "torch.distributed.checkpoint",
-    "pipeline",
-    "accelerate",
-    "transformers.trainer",
-    "pytorch_lightning",
-]
+FRAMEWORKS = ["torch.distributed.checkpoint", "accelerate", "transformers.trainer", "pytorch_lightning"]
 SECONDS = 90
 SECONDS_AFTER_A_FAILURE = 5
 
@@ -35,7 +30,8 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, ki
     traceback of every rank that failed.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    with_frameworks = function.__module__.startswith(("tests.recipes", "tests.stream.test_stack"))
+    context.set_forkserver_preload([*LOADED, *(FRAMEWORKS if with_frameworks else ())])
     with tempfile.TemporaryDirectory() as directory:
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         ranks = []

@@ -182,7 +182,7 @@ def test_rows_of_documents_are_padded_by_the_definition(
     collate = DocumentCollator(
         size=len(lengths) + missing, max_length=most, pad_to_multiple_of=multiple, eos_id=77, same_labels=same
     )
-    batch = collate(DocumentRows(len(read), read), 0)
+    batch = collate(DocumentRows(read), 0)
     documents = [d[:most].tolist() for d in read] + [[]] * missing
     width = max(1, -(-max(map(len, documents), default=0) // multiple)) * multiple
     shifted = documents if same else [d[1:] for d in documents]

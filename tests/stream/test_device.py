@@ -14,16 +14,8 @@ import torch
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.batch.device import place_on_device, read_ahead
-from tests.shard_samples import make_documents, write_dataset
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("device") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 25)])
-    return directory
 
 
 def sent(stream: pipeline.Stream) -> list[Any]:

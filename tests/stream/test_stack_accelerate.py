@@ -11,18 +11,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import pipeline
 from pipeline.errors import ConfigError
-from tests.shard_samples import make_documents, write_dataset
 from tests.stream.ranks import run_ranks
 
 pytestmark = pytest.mark.stacks
 SPLIT = "Accelerate would split this stream among 2 processes"
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    directory = tmp_path_factory.mktemp("accelerate") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
-    return str(directory)
 
 
 class Wrapped(IterableDataset):
@@ -35,7 +27,7 @@ class Wrapped(IterableDataset):
         yield from self.stream
 
 
-def sequences(dataset: str, **options: Any) -> pipeline.Stream:
+def sequences(dataset: Path, **options: Any) -> pipeline.Stream:
     return pipeline.ShardDataset(dataset, **options).shuffle(seed=1, lanes=6).pack(16)
 
 
@@ -53,7 +45,7 @@ def refusal_of(loader: Any) -> str:
     return ""
 
 
-def prepare_everything(dataset: str, dispatch: bool | None) -> list[str]:
+def prepare_everything(dataset: Path, dispatch: bool | None) -> list[str]:
     """Return what iterating each prepared loader raises."""
     prepare = accelerator(dispatch).prepare
     endless, bounded = sequences(dataset), sequences(dataset, epochs=1)
@@ -68,7 +60,7 @@ def prepare_everything(dataset: str, dispatch: bool | None) -> list[str]:
 
 @pytest.mark.parametrize("dispatch", [None, False])
 def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused_naming_the_cure(
-    dataset: str, dispatch: bool | None
+    dataset: Path, dispatch: bool | None
 ) -> None:
     for refusals in run_ranks(prepare_everything, 2, dataset, dispatch):
         assert all(refusal.startswith(SPLIT) for refusal in refusals), refusals
@@ -76,29 +68,31 @@ def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused_naming_the_cure
         assert all("for evaluation stream.loader(repeat=True)" in refusal for refusal in refusals)
 
 
-def iterate_a_wrapped_stream(dataset: str, dispatch: bool | None) -> None:
+def iterate_a_wrapped_stream(dataset: Path, dispatch: bool | None) -> None:
     list(islice(accelerator(dispatch).prepare(DataLoader(Wrapped(sequences(dataset)), batch_size=4)), 2))
 
 
 @pytest.mark.parametrize("dispatch", [None, False])
-def test_a_stream_inside_a_dataset_of_the_user_is_refused_too(dataset: str, dispatch: bool | None) -> None:
+def test_a_stream_inside_a_dataset_of_the_user_is_refused_too(dataset: Path, dispatch: bool | None) -> None:
     with pytest.raises(AssertionError, match=SPLIT):
         run_ranks(iterate_a_wrapped_stream, 2, dataset, dispatch)
 
 
-def prepare_with_workers(dataset: str, dispatch: bool | None, start: str) -> list[str]:
+def prepare_with_workers(dataset: Path, dispatch: bool | None, start: str) -> list[str]:
     prepare = accelerator(dispatch).prepare
     options = {"batch_size": 4, "num_workers": 1, "multiprocessing_context": start}
     return [refusal_of(prepare(DataLoader(sequences(dataset), **options)))]
 
 
 @pytest.mark.parametrize(("start", "dispatch"), [("fork", None), ("forkserver", False)])
-def test_a_loader_with_workers_is_refused_whatever_starts_them(dataset: str, start: str, dispatch: bool | None) -> None:
+def test_a_loader_with_workers_is_refused_whatever_starts_them(
+    dataset: Path, start: str, dispatch: bool | None
+) -> None:
     for refusals in run_ranks(prepare_with_workers, 2, dataset, dispatch, start):
         assert [refusal[: len(SPLIT)] for refusal in refusals] == [SPLIT]
 
 
-def rows_of_what_is_allowed(dataset: str, dispatch: bool | None) -> list[Any]:
+def rows_of_what_is_allowed(dataset: Path, dispatch: bool | None) -> list[Any]:
     """Return the first rows of a stream that leaves the splitting to Accelerate, and of one that nobody prepared."""
     prepare = accelerator(dispatch).prepare
     prepared = prepare(DataLoader(sequences(dataset).shard(0, 1), batch_size=2))
@@ -110,7 +104,7 @@ def rows_of_what_is_allowed(dataset: str, dispatch: bool | None) -> list[Any]:
 
 @pytest.mark.parametrize("dispatch", [None, False])
 def test_streams_that_state_one_rank_or_are_not_prepared_give_every_sequence_once(
-    dataset: str, dispatch: bool | None
+    dataset: Path, dispatch: bool | None
 ) -> None:
     whole = [sample["input_ids"].tolist() for sample in islice(sequences(dataset), 24)]
     ranks = run_ranks(rows_of_what_is_allowed, 2, dataset, dispatch)
@@ -118,12 +112,12 @@ def test_streams_that_state_one_rank_or_are_not_prepared_give_every_sequence_onc
         assert sorted(row for rows in prepared_and_not for row in rows) == sorted(whole)
 
 
-def test_one_process_splits_nothing_so_nothing_is_refused(dataset: str) -> None:
+def test_one_process_splits_nothing_so_nothing_is_refused(dataset: Path) -> None:
     (refusals,) = run_ranks(prepare_everything, 1, dataset, True)
     assert refusals == [""] * len(refusals)
 
 
-def train_on_a_dataset(dataset: str, directory: str, batched: bool) -> list[str]:
+def train_on_a_dataset(dataset: Path, directory: str, batched: bool) -> list[str]:
     """Return what a Trainer says that is given a stream as its training set, and as its evaluation set."""
     import transformers
 
@@ -150,10 +144,10 @@ def only_tensors(sample: dict[str, Any]) -> dict[str, Any]:
     return {key: sample[key] for key in ("input_ids", "labels")}
 
 
-def test_a_trainer_on_two_ranks_refuses_a_stream_as_training_and_evaluation_set(dataset: str, tmp_path: Path) -> None:
+def test_a_trainer_on_two_ranks_refuses_a_stream_as_training_and_evaluation_set(dataset: Path, tmp_path: Path) -> None:
     for refusals in run_ranks(train_on_a_dataset, 2, dataset, str(tmp_path), True):
         assert [refusal[: len(SPLIT)] for refusal in refusals] == [SPLIT, SPLIT]
 
 
-def test_a_trainer_alone_takes_a_stream_as_its_dataset(dataset: str, tmp_path: Path) -> None:
+def test_a_trainer_alone_takes_a_stream_as_its_dataset(dataset: Path, tmp_path: Path) -> None:
     assert run_ranks(train_on_a_dataset, 1, dataset, str(tmp_path), False) == [[]]

@@ -9,33 +9,49 @@ from numpy.typing import NDArray
 
 
 class Rows(NamedTuple):
-    """Packed rows, valid until the next read: the first ``filled`` rows of a batch.
+    """Packed rows, valid until the next read: the first of a batch.
 
-    ``tokens``: ``[filled, width]``, labels included, as they are stored. ``document_ends``: where documents end in each row,
-    ascending, from 1 to its width; None unless boundaries were asked for. ``valid``: int64 ``[filled]``, the tokens of each
+    ``tokens``: ``[rows, width]``, labels included, as they are stored. ``document_ends``: where documents end in each row,
+    ascending, from 1 to its width; None unless boundaries were asked for. ``valid``: int64 ``[rows]``, the tokens of each
     row before the end of a bounded stream, or None where none is cut. ``missing``: rows that were asked for but lie behind
-    the end of a stream whose end was unknown in advance. ``masks``: uint8 ``[filled, width]``, 0 for tokens that no label
+    the end of a stream whose end was unknown in advance. ``masks``: uint8 ``[rows, width]``, 0 for tokens that no label
     counts, or None where all count.
     """
 
-    filled: int
     tokens: NDArray[Any]
     document_ends: list[NDArray[np.int64]] | None
     valid: NDArray[np.int64] | None = None
     missing: int = 0
     masks: NDArray[np.uint8] | None = None
 
+    @property
+    def filled(self) -> int:
+        """How many rows there are."""
+        return len(self.tokens)
+
 
 class DocumentRows(NamedTuple):
-    """Whole documents, valid until the next read: 1-D token ids for each of the first ``filled`` rows of a batch.
+    """Whole documents, valid until the next read: 1-D token ids for each of the first rows of a batch.
 
     ``missing`` is as in `Rows`, and so are ``masks``, one for each document.
     """
 
-    filled: int
     documents: list[NDArray[Any]]
     missing: int = 0
     masks: list[NDArray[np.uint8]] | None = None
+
+    @property
+    def filled(self) -> int:
+        """How many rows there are."""
+        return len(self.documents)
+
+    @classmethod
+    def of(cls, documents: list[tuple[NDArray[Any], NDArray[np.uint8] | None]], missing: int = 0) -> DocumentRows:
+        """Return the rows of documents, each with its loss mask, None where all of its tokens count."""
+        masks = None
+        if any(mask is not None for _, mask in documents):
+            masks = [np.ones(len(ids), np.uint8) if mask is None else mask for ids, mask in documents]
+        return cls([ids for ids, _ in documents], missing, masks)
 
 
 class RowBuffer:
@@ -61,9 +77,12 @@ class RowBuffer:
         if self.ends is not None:
             self.ends = [_NONE] * count
 
-    def rows(self, existing: NDArray[np.int64] | None = None) -> Rows:
-        """Return the rows once all are filled; ``existing`` are the tokens of each before the end of a bounded stream."""
-        return Rows(len(self.tokens), self.tokens, self.ends, valid=existing, masks=self.masks)
+    def rows(self, existing: NDArray[np.int64] | None = None, filled: int | None = None) -> Rows:
+        """Return the first ``filled`` rows (None: all), the others are missing; ``existing`` are the `Rows.valid` of these."""
+        tokens = self.tokens[:filled]
+        ends = None if self.ends is None else self.ends[:filled]
+        masks = None if self.masks is None else self.masks[:filled]
+        return Rows(tokens, ends, existing, len(self.tokens) - len(tokens), masks)
 
 
 _NONE = np.zeros(0, np.int64)

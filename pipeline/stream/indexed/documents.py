@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,14 +30,11 @@ class DocumentSequences(IndexedReader):
         return self._documents(self.lanes.places(indices, self.lanes.positions(indices)))
 
     def _documents(self, places: list[Place]) -> DocumentRows:
-        documents: list[NDArray[Any]] = [window.document(number) for window, number in places]
-        masks = None
-        if self._maps is not None:
-            changed = [self._maps.document(document) for document in documents]
-            documents = [ids for ids, _ in changed]
-            masks = [np.ones(len(ids), np.uint8) if mask is None else mask for ids, mask in changed]
+        documents = [window.document(number) for window, number in places]
         self.lanes.windows.bytes_read += sum([document.nbytes for document in documents])
-        return DocumentRows(len(documents), documents, masks=masks)
+        if self._maps is None:
+            return DocumentRows(documents)
+        return DocumentRows.of([self._maps.document(document) for document in documents])
 
 
 class BucketedDocuments(DocumentSequences):

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...weak_methods import weakly
@@ -106,26 +105,12 @@ class SequentialReader:
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))
         sizes = [lane.fill(buffer, row) for row, lane in enumerate(self._ready_lanes(numbers))]
-        filled, width = len(sizes), buffer.tokens.shape[1]
-        ends = None if buffer.ends is None else buffer.ends[:filled]
-        valid = np.array(sizes, np.int64) if any(size < width for size in sizes) else None
-        masks = None if buffer.masks is None else buffer.masks[:filled]
-        return Rows(filled, buffer.tokens[:filled], ends, valid, len(numbers) - filled, masks)
+        is_cut = any(size < buffer.tokens.shape[1] for size in sizes)
+        return buffer.rows(np.array(sizes, np.int64) if is_cut else None, len(sizes))
 
     def _documents(self, numbers: range) -> DocumentRows:
-        documents: list[NDArray[Any]] = []
-        masks: list[NDArray[np.uint8] | None] = []
-        for lane in self._ready_lanes(numbers):
-            tokens, mask = lane.document()
-            documents.append(tokens)
-            masks.append(mask)
-        whole = None
-        if any(mask is not None for mask in masks):
-            whole = [
-                np.ones(len(tokens), np.uint8) if mask is None else mask
-                for tokens, mask in zip(documents, masks, strict=True)
-            ]
-        return DocumentRows(len(documents), documents, len(numbers) - len(documents), whole)
+        documents = [lane.document() for lane in self._ready_lanes(numbers)]
+        return DocumentRows.of(documents, len(numbers) - len(documents))
 
     def _ready_lanes(self, numbers: range) -> Iterator[Lane]:
         """Yield the lane, and its source, that gives the row of each number, until all own ones have ended."""
