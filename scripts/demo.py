@@ -81,6 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"the losses of both runs are equal, to {worst:.6f}, on 2 ranks and after the kill on 1")
     print(f"{folder}/shards/report.html   what was dropped, and why")
     print(f"{time.perf_counter() - began:.0f} s in all. Next, on text of your own:")
+    if sys.prefix != sys.base_prefix and "VIRTUAL_ENV" not in os.environ:
+        print(f"  . {os.path.relpath(sys.prefix)}/bin/activate")
     print("  python scripts/build_shards.py TEXT... --output shards --tokenizer train:32000")
     print("  python scripts/train_gpt.py shards")
     return 0

@@ -81,6 +81,16 @@ def test_every_page_with_blocks_runs_and_every_link_leads_to_a_file_and_a_sectio
     assert {name for name in PAGES if name.startswith("docs/")} <= set(re.findall(r"\((docs/\w+\.md)\)", README))
 
 
+def test_files_that_pages_name_are_there() -> None:
+    files = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("[a-z]*/**/*.*")]
+    for name, text in PAGES.items():
+        rooms = (
+            "" if name == "CONTRIBUTING.md" else "(?:pipeline|filters|tests)/"
+        )  # contributors find `plan.py` alone, too
+        for named in re.findall(rf"`({rooms}(?:\w+/)*\w+(?:\.py|/))`", text):
+            assert any(f"/{named}" in file for file in files), f"{name}: {named}"
+
+
 def test_the_first_screen_has_two_sentences_and_the_four_steps() -> None:
     prose = README.split("```")[0].split("\n", 1)[1]
     assert len(re.findall(r"[.;](?:\s|$)", prose.replace("`", ""))) <= 3
