@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InputError
 from ..objects.access import Access
 from ..objects.urls import is_remote
-from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject, number_queries, unique_names
+from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
 
 _MIB = 1 << 20
 
@@ -66,7 +66,7 @@ def find_and_describe(
     A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
     that two specs reach is an error: its documents would be read twice.
     """
-    from ..text.discovery import find_inputs, refuse_twice, warn_of_long_texts
+    from ..text.discovery import find_inputs, join_inputs
 
     files: list[InputFile] = []
     keys: dict[str, Any] = {"output": output, "access": access, "format": format}
@@ -74,23 +74,21 @@ def find_and_describe(
         files += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
     if not files:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
-    refuse_twice(files)
-    files = number_queries(files)
-    warn_of_long_texts(replace(file, forced_format=format) for file in files)
-    inputs = tuple(_describe(name, file) for name, file in zip(unique_names(files), files, strict=True))
+    files = join_inputs([replace(file, forced_format=format) for file in files])
+    inputs = tuple(map(_describe, files))
     urls = {clean: url for file in files for clean, url in file.credentials.urls.items()}
     return inputs, Credentials(urls, access or Access())
 
 
-def _describe(name: str, file: InputFile) -> Input:
+def _describe(file: InputFile) -> Input:
     if (stored := file.stored) is not None:
-        return Input(name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
+        return Input(file.name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
     path, source = Path(file.path), file.source
     try:
         status = path.stat()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, "")
+    return Input(file.name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, "")
 
 
 def hash_ends(inputs: Sequence[Input], unread: Collection[int] = ()) -> tuple[Input, ...]:

@@ -325,11 +325,10 @@ class TextDataset(Texts):
     ) -> None:
         from ..daemon_threads import DaemonThreads
         from ..objects.urls import is_remote
-        from ..text.discovery import InputFile, find_inputs, refuse_twice, warn_of_long_texts
+        from ..text.discovery import InputFile, find_inputs, join_inputs
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
-        from ..text.storage.input_file import number_queries, unique_names
         from ..text.storage.live import LiveSource, is_live, refuse_iterator
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
@@ -370,9 +369,7 @@ class TextDataset(Texts):
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
-        refuse_twice(found)
-        found = number_queries(found)
-        warn_of_long_texts(found)
+        found = join_inputs(found)
         tokenizer_found = loading.result()
         if bos and tokenizer_found.bos_id is None:
             raise ConfigError(f"bos=True: tokenizer {tokenizer_found.name!r} has no begin-of-text id; leave bos out")
@@ -381,10 +378,7 @@ class TextDataset(Texts):
         if live:
             super().__init__(LiveData(live[0], tokenizer_found, **options), epochs=epochs)
             return
-        files = [
-            replace(file, name=name) for file, name in zip(map(_absolute, found), unique_names(found), strict=True)
-        ]
-        super().__init__(TextData(files, tokenizer_found, **options), epochs=epochs)
+        super().__init__(TextData(list(map(_absolute, found)), tokenizer_found, **options), epochs=epochs)
 
 
 def mix(

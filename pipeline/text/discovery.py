@@ -22,10 +22,10 @@ from ..weak_methods import weak_lru_cache
 from .fields import surrogate_in
 from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed
 from .storage.holders import saved_only
-from .storage.input_file import Credentials, InputFile, as_input
+from .storage.input_file import Credentials, InputFile, as_input, name_apart
 from .storage.listing import WILDCARD, expand_braces, list_urls
 
-__all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
+__all__ = ["InputFile", "find_inputs", "fingerprint"]
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
@@ -62,11 +62,22 @@ def find_inputs(
     finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
     _check_names(found)
-    refuse_twice(found)
+    _refuse_twice(found)
     return [replace(file, forced_format=format) for file in found] if format else found
 
 
-def refuse_twice(files: Sequence[InputFile]) -> None:
+def join_inputs(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return the files that several calls of `find_inputs` gave, with names that tell them apart.
+
+    Raises ``InputError`` where two of them are one. A warning names files that are one long document each.
+    """
+    _refuse_twice(files)
+    joined = name_apart(files)
+    _warn_of_long_texts(joined)
+    return joined
+
+
+def _refuse_twice(files: Sequence[InputFile]) -> None:
     """Raise ``InputError`` where two of the files are one: by other spellings, or a link.
 
     Urls that differ in their queries are two files.
@@ -90,7 +101,7 @@ def _check_names(files: Sequence[InputFile]) -> None:
             )
 
 
-def warn_of_long_texts(files: Iterable[InputFile]) -> None:
+def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
     """Warn once where files make one document each that is longer than documents are: some formats read them in parts."""
     sizes = {
         str(file.path): file.size * (COMPRESSED_TIMES if is_named_compressed(file) else 1)

@@ -26,7 +26,7 @@ from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
-from ...text.storage.input_file import number_queries, unique_names
+from ...text.storage.input_file import name_apart
 from .minhash import shingle_sets, word_table
 
 if TYPE_CHECKING:
@@ -153,10 +153,9 @@ def read_evaluation_sets(
     """
     from ...text.readers.reader import find_inputs
 
-    files = number_queries(find_inputs(specs))
-    names = unique_names(files)
     texts, hashes, short = {}, {}, {}
-    for name, file in zip(names, files, strict=True):
+    for file in name_apart(find_inputs(specs)):
+        name = file.name
         of_set, hashes[name] = _read_set(file, key)
         texts[name] = [normalize(text) if normalized else text for text in of_set]
         if not any(_by_length(texts[name], NGRAM)):

@@ -93,7 +93,25 @@ def as_input(path: StrPath | InputFile) -> InputFile:
     return path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
 
 
-def number_queries(files: Sequence[InputFile]) -> list[InputFile]:
+def name_apart(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return files with their sources in their names, which are as brief as keeps them apart: equal ones take on parents."""
+    files = _number_queries(files)
+    parents = 0
+    names = [_join(file.source, PurePath(file.name)) for file in files]
+    deepest = max((len(file.parts) for file in files), default=0)
+    while len(set(names)) < len(names) and parents < deepest:
+        parents += 1
+        times = Counter(names)
+        names = [
+            _join(file.source, PurePath(*file.parts[-len(PurePath(file.name).parts) - parents :]))
+            if times[old] > 1
+            else old
+            for old, file in zip(names, files, strict=True)
+        ]
+    return [replace(file, name=name) for file, name in zip(files, names, strict=True)]
+
+
+def _number_queries(files: Sequence[InputFile]) -> list[InputFile]:
     """Number the files whose urls differ in their queries alone, since these are never written.
 
     The second of ``https://host/get.jsonl`` becomes ``https://host/get.jsonl?2.jsonl``. A query is no part of that, so a
@@ -113,23 +131,6 @@ def number_queries(files: Sequence[InputFile]) -> list[InputFile]:
                 file = replace(file, path=stored.url, name=file.name + mark, stored=stored, credentials=credentials)
         found.append(file)
     return found
-
-
-def unique_names(files: Sequence[InputFile]) -> list[str]:
-    """Name files as briefly as keeps them apart: equal names take on parent directories. A file given twice has one name."""
-    parents = 0
-    names = [_join(file.source, PurePath(file.name)) for file in files]
-    deepest = max((len(file.parts) for file in files), default=0)
-    while len(set(names)) < len(names) and parents < deepest:
-        parents += 1
-        times = Counter(names)
-        names = [
-            _join(file.source, PurePath(*file.parts[-len(PurePath(file.name).parts) - parents :]))
-            if times[old] > 1
-            else old
-            for old, file in zip(names, files, strict=True)
-        ]
-    return names
 
 
 def _join(source: str, name: PurePath) -> str:
