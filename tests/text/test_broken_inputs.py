@@ -283,11 +283,6 @@ def test_a_stream_that_unpacks_a_thousandfold_is_read_in_small_pieces(tmp_path: 
         assert [len(d.text) for d in read(path)[0]] == [20 << 20] * 2
 
 
-def test_a_file_that_vanishes_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone\.jsonl: cannot be read: No such file"):
-        list(Reader(tmp_path / "gone.jsonl"))
-
-
 def test_time_grows_with_a_line_and_not_with_its_square(tmp_path: Path) -> None:
     for size in (8 << 20, 64 << 20):
         (tmp_path / f"{size}.jsonl").write_bytes(b'{"text": "' + b"x" * size + b'"}\n')

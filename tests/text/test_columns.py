@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from pipeline.text.document import BadRecord, Document, Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.reader import Reader
 from pipeline.text.where import Range, Where
-from tests.builder.test_transforms import make
-from tests.builds import digests, table
+from tests.builds import digests, run_plain, table
 from tests.input_server import running_inputs
 
+make = partial(run_plain, dedup=False)
 TEXTS = [f"Text number {k}." for k in range(6)]
 COLUMNS: dict[str, list[Any]] = {
     "id": [f"d{k}" for k in range(6)],
@@ -53,18 +54,25 @@ def write_all(folder: Path, columns: dict[str, list[Any]] = COLUMNS) -> list[Pat
     return sorted(folder.iterdir())
 
 
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the same records in every format that has fields."""
+    folder = tmp_path_factory.mktemp("columns") / "in"
+    write_all(folder)
+    return folder
+
+
 def read(path: Path, fields: Sequence[str] = (), where: str | None = None) -> list[Any]:
     return list(Reader(path, keep=parse_fields(fields), where=None if where is None else Where.parse(where)))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
-def test_documents_of_every_format_keep_the_fields_that_are_named_and_no_others(tmp_path: Path, name: str) -> None:
-    write_all(tmp_path / "in")
-    found = read(tmp_path / "in" / name, ["url:str", "int_score:int"])
+def test_documents_of_every_format_keep_the_fields_that_are_named_and_no_others(inputs: Path, name: str) -> None:
+    found = read(inputs / name, ["url:str", "int_score:int"])
     assert [each.metadata for each in found] == [
         {"url": url, "int_score": score} for url, score in zip(COLUMNS["url"], COLUMNS["int_score"], strict=True)
     ]
-    assert [each.metadata for each in read(tmp_path / "in" / name)] == [{}] * 6
+    assert [each.metadata for each in read(inputs / name)] == [{}] * 6
 
 
 def test_nested_fields_are_named_by_dots(tmp_path: Path) -> None:
@@ -88,11 +96,10 @@ def test_a_field_that_does_not_fit_its_type_is_a_counted_error(tmp_path: Path, n
     assert manifest.counts["kept"] == 1
 
 
-def test_a_table_without_a_column_that_is_named_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    write_all(tmp_path / "in")
+def test_a_table_without_a_column_that_is_named_is_refused_with_the_nearest(inputs: Path) -> None:
     for name in ("a.csv", "a.parquet"):
         with pytest.raises(DamagedInputError, match=r"no column 'int_scor' .did you mean 'int_score'"):
-            read(tmp_path / "in" / name, where="int_scor > 1")
+            read(inputs / name, where="int_scor > 1")
 
 
 def damage(path: Path, start: int, size: int) -> None:
@@ -237,21 +244,17 @@ def test_a_rule_with_values_that_cannot_work_is_refused(tmp_path: Path, entry: s
         load_rules(write_rules(tmp_path / "r.toml", f'"column:lang" = {entry}\n'))
 
 
-def test_two_types_of_one_field_are_refused_before_any_work(tmp_path: Path) -> None:
-    write_all(tmp_path / "in")
+def test_two_types_of_one_field_are_refused_before_any_work(inputs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="field 'lang' is asked for as float and as str"):
-        make(tmp_path / "in/a.jsonl", tmp_path / "out", keep_fields=["lang:float"], where='lang == "en"')
+        make(inputs / "a.jsonl", tmp_path / "out", keep_fields=["lang:float"], where='lang == "en"')
 
 
 def test_kept_fields_stand_in_the_tables_of_shards_and_inspect_shows_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pipeline.cli.main import run_command
 
-    write_all(tmp_path / "in")
-    manifest = make(
-        tmp_path / "in/a.parquet", tmp_path / "out", keep_fields="url:str,int_score:int", where="int_score > 2"
-    )
+    manifest = make(inputs / "a.parquet", tmp_path / "out", keep_fields="url:str,int_score:int", where="int_score > 2")
     held = table(tmp_path / "out")
     assert (held["column:url"], held["column:int_score"]) == (COLUMNS["url"][2:5], [3, 4, 5])
     assert (manifest.counts["read"], manifest.counts["dropped"]) == (6, {"where": 3})
@@ -259,8 +262,7 @@ def test_kept_fields_stand_in_the_tables_of_shards_and_inspect_shows_them(
     assert "column:url: https://example.org/3" in capsys.readouterr().out
 
 
-def test_a_transform_reads_the_fields_that_it_names_and_keeps_those_that_it_adds(tmp_path: Path) -> None:
-    write_all(tmp_path / "in")
+def test_a_transform_reads_the_fields_that_it_names_and_keeps_those_that_it_adds(inputs: Path, tmp_path: Path) -> None:
 
     @pipeline.transform(version="1", fields=("url:str",), adds=("depth:int",))
     def depth(document: Document) -> Document:
@@ -269,12 +271,11 @@ def test_a_transform_reads_the_fields_that_it_names_and_keeps_those_that_it_adds
         return document
 
     for name in ("a.jsonl", "a.parquet"):
-        make(tmp_path / "in" / name, tmp_path / name, transforms=[depth], keep_fields=["depth:int"], dedup_lines=True)
+        make(inputs / name, tmp_path / name, transforms=[depth], keep_fields=["depth:int"], dedup_lines=True)
         assert table(tmp_path / name)["column:depth"] == [3] * 6
 
 
-def test_a_value_that_a_transform_adds_must_fit_its_field(tmp_path: Path) -> None:
-    write_all(tmp_path / "in")
+def test_a_value_that_a_transform_adds_must_fit_its_field(inputs: Path, tmp_path: Path) -> None:
 
     def wrong(document: Document) -> Document:
         document.metadata["depth"] = "deep"
@@ -282,7 +283,7 @@ def test_a_value_that_a_transform_adds_must_fit_its_field(tmp_path: Path) -> Non
 
     given = pipeline.transform(wrong, version="1", adds=("depth:int",))
     with pytest.raises(pipeline.BuildError, match="document 'd0': field 'depth' is of type str, not a whole number"):
-        make(tmp_path / "in/a.jsonl", tmp_path / "out", transforms=[given], keep_fields=["depth:int"])
+        make(inputs / "a.jsonl", tmp_path / "out", transforms=[given], keep_fields=["depth:int"])
 
 
 def test_any_workers_and_limits_give_the_same_bytes_where_records_are_selected(tmp_path: Path) -> None:
@@ -318,9 +319,8 @@ def texts_of(stream: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_condition_selects_documents_and_filters_see_the_fields_that_are_asked_for(tmp_path: Path, name: str) -> None:
-    write_all(tmp_path / "in")
-    path, where = tmp_path / "in" / name, 'int_score > 2 and lang == "en"'
+def test_a_condition_selects_documents_and_filters_see_the_fields_that_are_asked_for(inputs: Path, name: str) -> None:
+    path, where = inputs / name, 'int_score > 2 and lang == "en"'
     wanted = [record.text for record in read(path, where=where) if isinstance(record, Document)]
     data = pipeline.TextDataset(path, tokenizer="bytes", epochs=1, where=where)
     assert texts_of(data) == wanted != []
@@ -368,10 +368,9 @@ def test_a_stream_reads_no_row_group_that_its_condition_rules_out() -> None:
         assert server.sent < 0.15 * len(server.files["a.parquet"])
 
 
-def test_a_condition_that_no_record_meets_is_an_error_of_the_stream(tmp_path: Path) -> None:
-    write_all(tmp_path / "in")
-    data = pipeline.TextDataset(tmp_path / "in" / "a.jsonl", tokenizer="bytes", where="int_score > 99")
+def test_a_condition_that_no_record_meets_is_an_error_of_the_stream(inputs: Path) -> None:
+    data = pipeline.TextDataset(inputs / "a.jsonl", tokenizer="bytes", where="int_score > 99")
     with pytest.raises(ConfigError, match=r"no document was kept of a whole epoch.*loosen the filter or the condition"):
         next(iter(data.pack(8).batch(1)))
     with pytest.raises(ConfigError, match="ends before it is whole"):
-        pipeline.TextDataset(tmp_path / "in" / "a.jsonl", tokenizer="bytes", where="int_score >")
+        pipeline.TextDataset(inputs / "a.jsonl", tokenizer="bytes", where="int_score >")

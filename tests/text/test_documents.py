@@ -70,15 +70,6 @@ def test_a_text_file_is_one_document_to_the_byte(tmp_path: Path, packed: str) ->
     assert documents(path) == [Document(text, "A b.v2", str(path), 1)]
 
 
-def test_the_shared_documents_are_equal_in_five_formats(shared_data: Path) -> None:
-    folder = shared_data / "dev-formats"
-    expected = dict(pairs_of(folder / "sample.jsonl.gz"))
-    assert len(expected) == 1493
-    for name in ("sample.jsonl.zst", "sample.parquet", "sample.csv"):
-        assert list(dict(pairs_of(folder / name)).items()) == list(expected.items())
-    assert dict(pair for file in find_inputs(folder / "txt") for pair in pairs_of(file.path)) == expected
-
-
 def test_documents_know_file_line_and_source(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"id": 1, "text": "x"}\n\n{"text": "y"}\n')
     (file,) = find_inputs(f"wiki={tmp_path}")
@@ -155,13 +146,6 @@ def test_a_bad_line_is_named_with_its_place_and_costs_only_itself(tmp_path: Path
         "b",
         (6, 3 + 15 + 2 + 11 + 15 + 15, "not a JSON object"),
     ]
-
-
-def test_places_of_bad_lines_hold_far_into_a_file(tmp_path: Path) -> None:
-    good = b'{"text": "' + b"x" * 1000 + b'"}\n'
-    (tmp_path / "a.jsonl").write_bytes(good * 3000 + b"bad\n" + good * 10)
-    bad = [record for record in Reader(tmp_path / "a.jsonl") if isinstance(record, BadRecord)]
-    assert [(record.line, record.byte) for record in bad] == [(3001, 3000 * len(good))]
 
 
 def test_csv_lines_are_those_of_the_file_where_a_row_begins(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import multiprocessing
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
 from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Encode, Load, fault_of_fast, load_definition
-from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer
 from tests.cost import is_linear
 from tests.tokenizer_samples import CORPUS, auto_ids
 
@@ -94,21 +93,6 @@ def test_every_encoder_that_serves_gives_the_ids_of_the_definition(trained: Toke
     expected = [np.frombuffer(judge(text), "<u4").tolist() for text in texts]
     assert trained.encoder == FAST
     assert [ids.tolist() for ids in trained.encode_batch(texts)] == expected
-
-
-def test_ids_of_real_documents_are_those_of_the_definition(shared_data: Path) -> None:
-    from pipeline.text.readers.reader import Reader
-
-    path = shared_data / "dev-formats" / "sample.jsonl.gz"
-    texts = [json.loads(line)["text"] for line in gzip.decompress(path.read_bytes()).splitlines()]
-    assert len(list(Reader(path))) == len(texts)
-    tokenizer = train_tokenizer(texts[:200], 3000)
-    judge = load_definition(tokenizer.definition)
-    tokens, lengths = tokenizer.encode_flat(texts)
-    expected = [np.frombuffer(judge(text), "<u4") for text in texts]
-    assert lengths.tolist() == [len(ids) for ids in expected]
-    assert np.array_equal(tokens, np.concatenate(expected))
-    assert tokenizer.decode(tokens[: lengths[0]]) == texts[0]
 
 
 def test_an_encoder_with_other_ids_is_refused_with_the_text(trained: Tokenizer) -> None:

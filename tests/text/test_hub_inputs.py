@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -15,15 +14,9 @@ from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.reader import split_file
 from pipeline.text.storage.hub import HubFile
 from pipeline.text.storage.hub_files import splits_by_name
-from tests.input_server import COMMIT, InputServer, running_inputs
+from tests.input_server import COMMIT, InputServer
 from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, columns_file, only, shards_of, texts_of
 from tests.text_samples import make_texts, write_texts
-
-
-@pytest.fixture
-def server() -> Iterator[InputServer]:
-    with running_inputs() as running:
-        yield running
 
 
 @pytest.fixture

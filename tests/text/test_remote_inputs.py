@@ -8,7 +8,6 @@ import json
 import os
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,10 @@ from pipeline.text.readers.parquet import read_parquet
 from pipeline.text.readers.reader import Reader, split_file
 from pipeline.text.storage.opening import open_input
 from pipeline.text.storage.remote_file import RemoteFile
-from tests.input_server import InputServer, running_inputs
+from tests.input_server import InputServer
 from tests.remote_inputs import QUICK, TEXTS, build, columns_file, only, shards_of, texts_of
 from tests.text_samples import KINDS, jsonl, make_texts, write_texts
 from tests.text_streams import ids
-
-
-@pytest.fixture
-def server() -> Iterator[InputServer]:
-    with running_inputs() as running:
-        yield running
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "json", "txt"])
@@ -108,16 +101,6 @@ def test_memory_holds_two_ranges_of_a_file_and_pieces_of_the_columns_of_a_row_gr
     assert rows == 30_000
     assert held < 48_000_000 < 0.9 * len(data)
     assert server.sent <= 1.02 * len(data)
-
-
-def test_connections_are_kept_from_one_request_to_the_next(server: InputServer) -> None:
-    for number in range(20):
-        server.files[f"part-{number:02}.jsonl"] = b'{"text": "x"}\n'
-    files = find_inputs(server.url("part-{00..19}.jsonl"), access=QUICK)
-    asked = server.connections
-    assert [texts_of(file) for file in files] == [["x"]] * 20
-    assert server.connections <= asked + 1
-    assert server.connections <= 17  # sixteen were asked for at once
 
 
 def test_an_object_that_changed_since_it_was_listed_is_refused(server: InputServer) -> None:
@@ -230,15 +213,3 @@ def test_one_wrong_footer_leaves_the_order_as_it_is(tmp_path: Path, server: Inpu
     server.faults = ["wrong"]
     assert ids(remote) == ids(make(path))
     assert server.faults == []
-
-
-def test_bytes_read_of_a_remote_parquet_file_are_counted(tmp_path: Path, server: InputServer) -> None:
-    path = write_texts(tmp_path / "a.parquet", make_texts(4000, 1))
-    size = path.stat().st_size
-    server.files[path.name] = path.read_bytes()
-    remote = pipeline.TextDataset(server.url(path.name), tokenizer="bytes", epochs=1).pack(64).batch(4)
-    for _ in zip(range(40), remote, strict=False):
-        pass
-    assert 0 < remote.stats()["bytes_read"] < size
-    assert ids(remote)
-    assert remote.stats()["bytes_read"] == size
