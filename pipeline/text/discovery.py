@@ -21,9 +21,9 @@ from ..shards.manifest import is_dataset
 from ..weak_methods import weak_lru_cache
 from .fields import surrogate_in
 from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed
-from .storage.holders import saved_only
 from .storage.input_file import Credentials, InputFile, as_input, name_apart
 from .storage.listing import WILDCARD, expand_braces, list_urls
+from .storage.saved_datasets import saved_only
 
 __all__ = ["InputFile", "find_inputs", "fingerprint"]
 

@@ -6,6 +6,7 @@ import codecs
 import hashlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -14,13 +15,14 @@ from ..storage.input_file import InputFile, as_input
 
 BLOCK = 1 << 20
 _PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
-_GZIP = b"\x1f\x8b"
-_XZ = b"\xfd7zXZ\0"
-_BZIP2, _BZIP2_BLOCKS = b"BZh", (b"1AY&SY", b"\x17rE8P\x90")  # its first block, or the end of an empty stream
-_ZSTD = b"\x28\xb5\x2f\xfd"
-_MARKS = (_GZIP, _XZ, _BZIP2, _ZSTD)
 _HEAD = 10  # bytes that tell whether a file is compressed
-_SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # zstd frames that hold no data
+_MARKS = (b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")  # with which compressed files begin
+_HEADS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "bzip2": re.compile(rb"BZh.(?:1AY&SY|\x17rE8P\x90)", re.DOTALL),  # its first block, or the end of an empty stream
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one that holds no data
+}
 _LONGEST_LINE = 1 << 29
 _TEXT_HEAD = 4096  # bytes that tell whether text is UTF-16
 UTF16 = "UTF-16 text; convert it to UTF-8 first"
@@ -248,14 +250,7 @@ def _compression(file: BinaryIO) -> str:
     """Return how a file is compressed, by its first bytes; '' where it is not."""
     file.seek(0)
     head = file.read(_HEAD)
-    if head.startswith(_XZ):
-        return "xz"
-    if head.startswith(_BZIP2) and head[4:] in _BZIP2_BLOCKS:
-        return "bzip2"
-    if head.startswith(_GZIP):
-        return "gzip"
-    skippable = len(head) >= 4 and int.from_bytes(head[:4], "little") in _SKIPPABLE
-    return "zstd" if skippable or head.startswith(_ZSTD) else ""
+    return next((kind for kind, mark in _HEADS.items() if mark.match(head)), "")
 
 
 def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:

@@ -7,6 +7,7 @@ hub.py          the Hugging Face hub: commits, listings, where a file's bytes ar
 hub_files.py    a dataset's configuration and split, or path -> files of the hub
 remote_file.py  a remote object as a file, read ahead in large ranges
 live.py         datasets that stream, and functions, read again from any place
-holders.py      tables and iterables in memory -> files, and folders of datasets saved to disk
+holders.py      tables and iterables in memory -> files
+saved_datasets.py  folders that `save_to_disk` wrote: which of their files are read
 parquet_ranges.py  the bytes of a remote Parquet file that some of its columns take
 """

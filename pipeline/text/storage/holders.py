@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,12 +21,8 @@ import orjson
 
 from ...atomic import temporary_path
 from ...errors import InputError
-from ...objects.urls import is_remote
-from .input_file import InputFile
-from .opening import open_input
 
 _ROWS = 4096  # of a row group
-_SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -104,50 +100,6 @@ def keep_while_running(value: Any) -> Path:
 def _remove(folder: str, process: int) -> None:
     if os.getpid() == process:  # a forked worker ends before the process that reads
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
-    """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
-
-    Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left
-    there hold documents that are deleted. Raises ``InputError`` for the folder of a ``DatasetDict``.
-    """
-    listed = {str(file.path): file for file in files}
-    named = {folder: _saved_names(folder, listed) for folder in {os.path.dirname(path) for path in listed}}
-    read, stale = [], []
-    for file in files:  # not of `listed`: urls that differ in their queries have one path
-        folder, name = os.path.split(str(file.path))
-        if (names := named[folder]) is None or name in names:
-            read.append(file)
-        elif name not in _SAVED:
-            stale.append(file)
-    return read, stale
-
-
-def _saved_names(folder: str, listed: Mapping[str, InputFile]) -> set[str] | None:
-    """Return the names of the data files of a folder that ``save_to_disk`` wrote; None for another folder."""
-    state, info = (os.path.join(folder, name) for name in _SAVED)
-    if is_remote(folder):
-        if not {state, info} <= listed.keys():
-            return None
-    elif os.path.exists(os.path.join(folder, "dataset_dict.json")):
-        splits = sorted(path.parent.name for path in Path(folder).glob("*/dataset_info.json"))
-        raise InputError(
-            f"{folder}: a DatasetDict with the splits {', '.join(splits)}; name one of them, as in {folder}/{splits[0]}"
-            if splits
-            else f"{folder}: a DatasetDict without splits; save it again"
-        )
-    elif not (os.path.exists(state) and os.path.exists(info)):
-        return None
-    with open_input(listed.get(state, state)) as opened:
-        try:
-            names = {str(each["filename"]) for each in json.loads(opened.read())["_data_files"]}
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{state}: not what datasets writes ({error!r}); save the dataset again") from None
-    for name in () if is_remote(folder) else names:
-        if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
-            raise InputError(f"{folder}/{name}: named by state.json, but not there; save the dataset again")
-    return names
 
 
 def _is_dataset_dict(value: Any) -> bool:
