@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ def as_csv(pairs: Pairs, delimiter: str = ",") -> bytes:
     return file.getvalue().encode()
 
 
+def as_gzip(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
 def as_zst(data: bytes) -> bytes:
     import zstandard
 
@@ -47,12 +51,12 @@ def write_parquet(path: Path, columns: dict[str, Any], rows_per_group: int = 2) 
     return path
 
 
-def as_parquet(pairs: Pairs) -> bytes:
+def as_parquet(pairs: Pairs, rows_per_group: int = 2) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = io.BytesIO()
-    pq.write_table(pa.table({"id": [i for i, _ in pairs], "text": [t for _, t in pairs]}), file, row_group_size=2)
+    file, columns = io.BytesIO(), {"id": [i for i, _ in pairs], "text": [t for _, t in pairs]}
+    pq.write_table(pa.table(columns), file, row_group_size=rows_per_group)
     return file.getvalue()
 
 
@@ -65,27 +69,32 @@ def as_arrow(pairs: Pairs) -> bytes:
     return file.getvalue()
 
 
-def as_tar(pairs: Pairs) -> bytes:
+def tar_of(members: Mapping[str, bytes]) -> bytes:
+    """Return a tar with these members."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
-        for number, (id, text) in enumerate(pairs):
-            payload = json.dumps({"id": id, "text": text}).encode()
-            member = tarfile.TarInfo(f"{number}.json")
+        for name, payload in members.items():
+            member = tarfile.TarInfo(name)
             member.size = len(payload)
             archive.addfile(member, io.BytesIO(payload))
     return file.getvalue()
+
+
+def as_tar(pairs: Pairs) -> bytes:
+    records = (json.dumps({"id": id, "text": text}).encode() for id, text in pairs)
+    return tar_of({f"{number}.json": record for number, record in enumerate(records)})
 
 
 # A file of each format, by its name: a format without one fails a test of tests/text/test_documents.py.
 FORMATS: dict[str, Callable[[Pairs], bytes]] = {
     "x.jsonl": as_jsonl,
     "x.ndjson": as_jsonl,
-    "x.JSONL.GZ": lambda pairs: gzip.compress(as_jsonl(pairs)),
+    "x.JSONL.GZ": lambda pairs: as_gzip(as_jsonl(pairs)),
     "x.jsonl.zst": lambda pairs: as_zst(as_jsonl(pairs)),
     "x.json": lambda pairs: json.dumps([{"id": id, "text": text} for id, text in pairs], indent=1).encode(),
-    "x.json.gz": lambda pairs: gzip.compress(as_jsonl(pairs)),
+    "x.json.gz": lambda pairs: as_gzip(as_jsonl(pairs)),
     "x.csv": as_csv,
-    "x.csv.gz": lambda pairs: gzip.compress(as_csv(pairs)),
+    "x.csv.gz": lambda pairs: as_gzip(as_csv(pairs)),
     "x.csv.zst": lambda pairs: as_zst(as_csv(pairs)),
     "x.tsv": functools.partial(as_csv, delimiter="\t"),
     "x.parquet": as_parquet,

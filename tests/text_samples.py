@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
 import random
-import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import zstandard
 
-KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "csv", "parquet", "tar")
+from tests.format_samples import as_csv, as_gzip, as_jsonl, as_parquet, as_zst, tar_of
 
 
 def make_texts(count: int, seed: int = 0, longest: int = 60) -> list[str]:
@@ -26,38 +21,27 @@ def make_texts(count: int, seed: int = 0, longest: int = 60) -> list[str]:
     return [f"{seed}.{n} " + " ".join(generator.choices(words, k=generator.randint(1, longest))) for n in range(count)]
 
 
+_WRITERS = {
+    "jsonl": as_jsonl,
+    "jsonl.gz": lambda pairs: as_gzip(as_jsonl(pairs)),
+    "jsonl.zst": lambda pairs: as_zst(as_jsonl(pairs)),
+    "csv": as_csv,
+    "parquet": partial(as_parquet, rows_per_group=1 << 20),
+    "tar": lambda pairs: tar_of({f"{n:06d}.txt": text.encode() for n, (_, text) in enumerate(pairs)}),
+}
+KINDS = tuple(_WRITERS)
+
+
 def write_texts(path: Path, texts: Sequence[str]) -> Path:
     """Write texts as records of the kind that the path's ending names; ids are ``stem-number``."""
-    kind = path.name.partition(".")[2]
-    records = [{"text": text, "id": f"{path.name.partition('.')[0]}-{n}"} for n, text in enumerate(texts)]
-    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-    if kind == "jsonl":
-        path.write_bytes(lines)
-    elif kind == "jsonl.gz":
-        path.write_bytes(gzip.compress(lines, mtime=0))
-    elif kind == "jsonl.zst":
-        path.write_bytes(zstandard.compress(lines))
-    elif kind == "csv":
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, ["text", "id"])
-            writer.writeheader()
-            writer.writerows(records)
-    elif kind == "parquet":
-        pq.write_table(pa.table({"text": list(texts), "id": [record["id"] for record in records]}), path)
-    elif kind == "tar":
-        write_tar(path, {f"{n:06d}.txt": text.encode() for n, text in enumerate(texts)})
-    else:
-        raise ValueError(kind)
+    stem, _, kind = path.name.partition(".")
+    path.write_bytes(_WRITERS[kind]([(f"{stem}-{n}", text) for n, text in enumerate(texts)]))
     return path
 
 
-def write_tar(path: Path, members: dict[str, bytes]) -> Path:
+def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
     """Write a tar with these members."""
-    with tarfile.open(path, "w") as tar:
-        for name, payload in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(payload)
-            tar.addfile(info, io.BytesIO(payload))
+    path.write_bytes(tar_of(members))
     return path
 
 

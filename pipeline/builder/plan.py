@@ -36,8 +36,8 @@ _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 class Span:
     """A piece of one input: bytes of a plain file, row groups of a parquet file; ``stop`` None means to its end.
 
-    A large file that is compressed, or CSV, can only be read from its start. Each of several lanes reads all of it, which is
-    cheap, and filters every ``lanes``-th of its partitions, which is not.
+    A large file that is compressed, CSV, Arrow or a tar can only be read from its start. Each of several lanes reads all of
+    it, which is cheap, and filters every ``lanes``-th of its partitions, which is not.
     """
 
     input: int
@@ -229,5 +229,6 @@ def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
     wanted = min(item.size // limits.lane_bytes, -(-limits.units_wanted // inputs), limits.most_lanes)
     if wanted <= 1:
         return 1
-    reader = load_reader(format_of(item.file(format=format)))
-    return wanted if is_compressed(item.path) or (reader.gradual and reader.cuts is never_cut) else 1
+    form = format_of(item.file(format=format))
+    is_whole = load_reader(form).cuts is never_cut and not form.one_document
+    return wanted if is_compressed(item.path) or is_whole else 1

@@ -15,6 +15,9 @@ import pytest
 import zstandard
 
 import pipeline
+from pipeline.builder.limits import Limits
+from pipeline.builder.plan import make_plan
+from pipeline.builder.recipe import Recipe
 from pipeline.cli.main import run_command
 from pipeline.errors import DamagedInputError, InputError
 from pipeline.shards.manifest import Manifest
@@ -89,6 +92,10 @@ def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give
     assert " ".join(capsys.readouterr().err.split()).count(note) == 1
     assert note in (tmp_path / "out/report.html").read_text()
     assert manifest.counts["notes"] == [note]
+    limits = Limits(lane_bytes=10_000, partition_characters=5_000, batch_records=5)
+    lanes = make(path, tmp_path / "lanes", limits=limits, workers=2)
+    assert (origins(tmp_path / "lanes"), lanes.counts["notes"]) == (origins(tmp_path / "out"), [note])
+    assert len(make_plan([str(path)], Recipe(), limits=limits).units) > 2
 
     seen: list[str] = []
     stream = pipeline.TextDataset(path, "bytes", epochs=1, on_error="records")

@@ -228,8 +228,10 @@ def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
             if span.lane == span.lanes - 1:
                 lines[span.input] = befores[-1] + (summary["lines"] if summary else 0)
             hashes.append(summary["sha256"] if summary else None)
-            left_out += [summary["left_out"]] if summary and summary["left_out"] else []
-            if summary and summary["damage"] and span.lane == 0:
+            if summary is None or span.lane:
+                continue
+            left_out += [summary["left_out"]] if summary["left_out"] else []
+            if summary["damage"]:
                 line = summary["damage"]["line"] + befores[-1]
                 damaged.append({"file": plan.inputs[span.input].name, **summary["damage"], "line": line})
         first_lines.append(befores)

@@ -124,4 +124,4 @@ def two_columns(name: str, count: int) -> str:
     return f"{count} columns are named {name!r}, and only one can be read; rename the others"
 
 
-READER = FormatReader(read_csv, gradual=True)
+READER = FormatReader(read_csv)

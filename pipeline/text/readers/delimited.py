@@ -40,7 +40,7 @@ def reader_of(form: Format) -> FormatReader:
         removed = b"" if form.separator == LINE_END else separator
         delimiter = _Delimiter(re.compile(re.escape(separator)), partial(_begun_separator, len(separator)), removed)
         overlaps = any(separator.startswith(separator[at:]) for at in range(1, len(separator)))
-    return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts, gradual=True)
+    return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts)
 
 
 def _read(delimiter: _Delimiter, source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:

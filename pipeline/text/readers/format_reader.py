@@ -46,15 +46,13 @@ class FormatReader:
 
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
     ``unit_bytes``; it depends on the file alone. ``in_order`` says that ``read`` goes over the file from its beginning to
-    its end, so that a remote one is read ahead; ``gradual`` that it yields records as their bytes come, so that who wants
-    few of them can stop early. ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups:
-    streams read these apart.
+    its end, so that a remote one is read ahead. ``part_rows`` returns the rows of the parts that the numbers of a span
+    count, such as row groups: streams read these apart.
     """
 
     read: Callable[[Source, RecordKeys, Tally], Iterator[list[Record]]]
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     in_order: bool = True
-    gradual: bool = False
     part_rows: Callable[[InputFile], list[int]] | None = None
 
     @property

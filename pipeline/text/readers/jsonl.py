@@ -80,4 +80,4 @@ def _respell(line: bytes) -> Any:
     return json.loads(line, parse_float=str, parse_int=str)
 
 
-READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True)
+READER = FormatReader(read_jsonl, cuts=line_cuts)
