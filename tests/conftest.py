@@ -29,7 +29,7 @@ multiprocessing.set_forkserver_preload(list(LOADED))
 # work while the others have nothing to do.
 LONG = (
     "build_resume record_limit loaders repeats transforms install benches resources odd_texts text_resume builder resume "
-    "text_dataset holdout train_gpt references readme commands dedup user_stages text_files messages "
+    "text_dataset holdout train_gpt references readme commands dedup user_stages text_files build "
     "hub_inputs encoders remote_builds progress epochs best_fit import_rules order_oracle order_definition "
     "filters_scan packaging"
 ).split()

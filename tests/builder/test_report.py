@@ -81,6 +81,18 @@ def test_the_texts_nearest_to_a_limit_are_shown_on_both_sides(tmp_path: Path) ->
     assert [value for value, _ in shown] == ["49", "49", "50", "50"]
 
 
+def test_the_page_explains_measures_and_shows_both_texts_of_near_duplicates(dataset: Path) -> None:
+    page = (dataset / REPORT_NAME).read_text(encoding="utf-8")
+    assert "the share of lines that begin with a bullet point or a hyphen; <b>kept: at most 0.9</b>" in page
+    assert "<b>kept: 50 to 100,000</b>" in page
+    pairs = page.partition("<summary>near duplicates")[2].partition("</details>")[0].split('<div class="pair">')[1:]
+    assert pairs
+    for pair in pairs:
+        dropped, kept = pair.split("kept in its place")
+        assert "dropped" in dropped
+        assert kept.split("<pre>")[1][:200] == dropped.split("<pre>")[1][:200]
+
+
 def test_rules_and_samples_are_in_the_order_of_what_they_drop_and_the_command_is_shown(dataset: Path) -> None:
     page, dropped = (dataset / REPORT_NAME).read_text(encoding="utf-8"), Manifest.read(dataset).counts["dropped"]
     drops = [int(number.replace(",", "")) for number in re.findall(r"drops\n([\d,]+)", page)]

@@ -1,19 +1,22 @@
-"""``shardwright inspect DIR`` shows a dataset on one page of the terminal."""
+"""``shardwright inspect``: a dataset on one page of the terminal, and documents with their origin."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pipeline
-from pipeline.cli.main import main
+from pipeline.cli.main import run_command
 from tests.builds import run_plain
 from tests.corpus import english, write_inputs
+
+inspect = partial(run_command, "inspect")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_inputs(folder / "in", 120)
     odd = folder / "odd.jsonl"
     odd.write_text("".join(json.dumps({"text": english(k, 5)}) + "\n" for k in range(4)) + "{broken\n")
-    settings: dict[str, Any] = {"rules": "gopher,fineweb", "dedup_threshold": 0.7, "val_fraction": 0.1, "seed": 3}
+    settings: dict[str, Any] = {"rules": "gopher_quality", "dedup_threshold": 0.7, "val_fraction": 0.1, "seed": 3}
     run_plain([f"odd={odd}", f"rest={folder / 'in'}"], folder / "out", **settings)
     return folder / "out"
 
@@ -30,23 +33,61 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_has_100_columns_where_it_is_piped_and_its_rows_add_up(
     built: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["inspect", str(built)]) == 0
-    counts = pipeline.Manifest.read(built).counts
+    assert inspect([str(built)]) == 0
+    manifest = pipeline.Manifest.read(built)
     *lines, _ = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[1:])) <= 100
     first, last = (
         next(k for k, line in enumerate(lines) if line.startswith(f"documents {end}")) for end in ("read", "kept")
     )
     numbers = [int(re.split(r"\s{2,}", line)[1].replace(",", "")) for line in lines[first : last + 1]]
-    assert sum(numbers[:-1]) == numbers[-1] == counts["kept"]
-    assert any(line.startswith("odd ") for line in lines)
-    assert any(re.fullmatch(rf"{counts['bad']['invalid JSON']}  .*%  unreadable: invalid JSON", line) for line in lines)
+    assert sum(numbers[:-1]) == numbers[-1] == manifest.counts["kept"]
+    bad = manifest.counts["bad"]["invalid JSON"]
+    for row in (
+        rf"train +{manifest.splits['train'].documents:,} .*",
+        r"odd +4 .*",
+        r"dropped by words +-.*",
+        rf"{bad}  .*%  unreadable: invalid JSON",
+    ):
+        assert any(re.fullmatch(row, line) for line in lines), row
+    assert "\n\n\n" not in "\n".join(lines)
 
 
 def test_the_command_that_it_shows_makes_the_same_dataset(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(built)]) == 0
+    assert inspect([str(built)]) == 0
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
     paths = {"odd=INPUT": f"odd={built.parent}/odd.jsonl", "rest=INPUT": f"rest={built.parent}/in"}
     words = [{**paths, "DATASET": str(built.parent / "again")}.get(word, word) for word in command]
-    assert main([*words[1:], "--workers", "1", "--quiet"]) == 0
+    assert run_command("build", [*words[2:], "--workers", "1", "--quiet"]) == 0
     assert pipeline.Manifest.read(built.parent / "again").fingerprint == pipeline.Manifest.read(built).fingerprint
+
+
+def test_a_document_is_shown_by_number_key_or_id_with_its_origin_and_its_tokens(
+    built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspect([str(built), "--id", "doc-0"]) == 0
+    assert english(0, 12)[:60] in capsys.readouterr().out.replace("\n", " ")
+    assert inspect([str(built), "--document", "0"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("key", "id"):
+        (value,) = re.findall(rf"(?m)^ +{name}: (.*)$", shown)
+        assert inspect([str(built), f"--{name}", value]) == 0
+        assert capsys.readouterr().out == shown
+    assert inspect([str(built), "--id", "doc-0", "--tokens"]) == 0
+    assert "  't'\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--key", "nothing"], "no key 'nothing' in split 'train'"),
+        (["--id", "page-999"], "no id 'page-999' in split 'train'"),
+        (["--split", "trai", "--document", "0"], "no split 'trai' in this dataset (did you mean 'train'?)"),
+        (["--split", "trai"], "no split 'trai' in this dataset (did you mean 'train'?)"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    built: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    assert inspect([str(built), *flags]) == 2
+    assert said in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from filters.rules.ruleset import Rule
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
+from pipeline.cli.main import run_command
 from pipeline.cli.try_rules import histogram
-from scripts.try_rules import main
 
+main = partial(run_command, "try-rules")
 GOOD = (
     "We had been walking for most of the day and the light was going when Anna saw the house. It stood apart from the "
     "others, behind a row of poplars, with a lamp in one window. Nobody answered when she knocked, so that we sat down "

@@ -37,6 +37,24 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(
         assert hashlib.sha256(defining).hexdigest() == tokenizer.sha256
 
 
+def test_a_saved_tokenizer_keeps_its_chat_template_and_special_tokens(trained: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    trained.save(tmp_path / "trained")
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "trained")
+    loaded.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    loaded.chat_template = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
+    loaded.save_pretrained(tmp_path / "hub")
+    for spec in (loaded, str(tmp_path / "hub"), str(tmp_path / "hub" / "tokenizer.json")):
+        folder = tmp_path / "saved"
+        load_tokenizer(spec).save(folder)
+        again = transformers.AutoTokenizer.from_pretrained(folder)
+        assert again.chat_template == loaded.chat_template
+        assert set(again.all_special_tokens) == set(loaded.all_special_tokens)
+        first = (folder / "tokenizer_config.json").read_bytes()
+        load_tokenizer(str(folder)).save(tmp_path / "twice")
+        assert (tmp_path / "twice" / "tokenizer_config.json").read_bytes() == first
+
+
 def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
     code = (
         "from tests.tokenizer_samples import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"
@@ -94,6 +112,8 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
         (tmp_path / "empty", "holds no tokenizer.json"),
         (tmp_path / "gone.json", "no such file"),
         ("train:32000", "to train, not one to load"),
+        ("train", "'train:32000'"),
+        ("bites", "did you mean 'bytes'"),
         ("some-lab/some-model", "hf download"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -1,15 +1,18 @@
-"""The command: one line a problem, a summary, and exit codes that a pipeline can act on."""
+"""``shardwright verify``: one line a problem, a summary, and exit codes that a pipeline can act on."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pipeline.cli.main import run_command
 from pipeline.shards.tar import scan_tar
-from scripts.verify_shards import main
 from tests.shard_samples import make_documents, write_dataset
+
+main = partial(run_command, "verify")
 
 
 @pytest.fixture

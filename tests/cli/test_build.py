@@ -1,20 +1,27 @@
+"""``shardwright build``: flags and config files, what a user reads, and ends that are not the expected one."""
+
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pipeline.builder.limits import Limits
+from pipeline.cli.main import run_command
+from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
-from scripts.build_shards import main as build_main
-from scripts.inspect_shards import main as inspect_main
 from tests import interpreters
-from tests.builds import ROOT, digests
-from tests.corpus import english, write_inputs
+from tests.builds import ROOT, digests, run_plain
+from tests.corpus import write_inputs
+from tests.text_samples import jsonl, sentences
 
+build_main = partial(run_command, "build")
 FLAGS = ["--tokenizer", "bytes", "--rules", "gopher_quality", "--workers", "1", "--quiet"]
 
 
@@ -151,23 +158,6 @@ def test_a_full_disk_leaves_no_shard_under_its_final_name(inputs: list[str], bui
     assert digests(tmp_path / "out") == digests(built)
 
 
-def test_inspect_shows_a_dataset_and_a_document_by_number_or_key_with_its_origin(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert inspect_main([str(built)]) == 0
-    page = capsys.readouterr().out
-    assert f"{Manifest.read(built).splits['train'].documents:,}" in page
-    assert "dropped by words" in page
-    assert inspect_main([str(built), "--document", "0"]) == 0
-    by_number = capsys.readouterr().out
-    assert english(0, 12)[:60] in by_number.replace("\n", " ")
-    assert "a.jsonl" in by_number
-    assert inspect_main([str(built), "--key", "000000000000"]) == 0
-    assert capsys.readouterr().out == by_number
-    assert inspect_main([str(built), "--key", "nothing"]) == 2
-    assert "no key 'nothing'" in capsys.readouterr().err
-
-
 def test_run_json_tells_rates_and_the_manifest_does_not(built: Path) -> None:
     run = json.loads((built / "run.json").read_text())
     assert run["documents_per_second"] > 0
@@ -188,3 +178,61 @@ def test_counts_may_be_written_as_powers_of_ten(tmp_path: Path, capsys: pytest.C
         said = capsys.readouterr().err
         assert f"argument --limit: invalid whole number value: '{wrong}'" in said
         assert said.count("\n") == 2
+
+
+def test_the_last_lines_of_a_build_name_dataset_report_and_next_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, output = jsonl(tmp_path / "in.jsonl", sentences(30)), tmp_path / "out put"
+    flags = ["--output", str(output), "--tokenizer", "bytes", "--rules", "none", "--workers", "1"]
+    assert build_main([str(path), *flags]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-3].startswith(f"dataset: {output} (30 documents, ")
+    assert lines[-2] == f"report:  {output / 'report.html'}"
+    assert lines[-1] == f"next:    shardwright verify '{output}'"
+    assert build_main([str(path), *flags, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_bad_records_may_be_bounded_by_a_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = jsonl(tmp_path / "in.jsonl", sentences(96))
+    path.write_text(path.read_text() + "\n{}" * 4)
+    flags = [str(path), "--tokenizer", "bytes", "--rules", "none", "--workers", "1", "--quiet"]
+    for number, allowed in enumerate(("0.04", "4%", "5_000")):
+        assert build_main([*flags, "--output", str(tmp_path / str(number)), "--max-errors", allowed]) == 0
+    assert build_main([*flags, "--output", str(tmp_path / "fewer"), "--max-errors", "3.9%"]) == 1
+    assert "4 of 100 records are bad, a share of 4.00%, but --max-errors allows 3.90%" in capsys.readouterr().err
+    assert build_main([*flags, "--output", str(tmp_path / "fewer"), "--max-errors", "-1"]) == 2
+    assert "max_errors must be a whole number of at least 0 or a share" in capsys.readouterr().err
+
+
+def test_a_share_of_bad_records_ends_a_build_before_all_is_read_whatever_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        lines = ['{"text": "to be"}\n'] * 2_000 + ["{}\n"] * (4_000 if number in (1, 2) else 400)
+        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(lines))
+    limits, said = Limits(smallest_unit_bytes=20_000, unit_bytes=20_000), set()
+    for workers in (1, 2):
+        with pytest.raises(BuildError) as error:
+            run_plain(
+                tmp_path / "in", tmp_path / str(workers), workers=workers, limits=limits, dedup=False, max_errors=0.5
+            )
+        said.add(str(error.value))
+    (message,) = said
+    pattern = r"[\d,]+ of the first ([\d,]+) records are bad, a share of 5\d\.\d\d%, but --max-errors allows 50"
+    match = re.match(pattern, message)
+    assert match
+    assert 10_000 <= int(match[1].replace(",", "")) < 15_000
+
+
+@pytest.mark.parametrize("command", ["build", "try-rules"])
+def test_list_rules_names_sets_limits_measures_and_cleaners(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        run_command(command, ["--list-rules"])
+    assert not end.value.code
+    out = capsys.readouterr().out
+    for line in ("gopher_datatrove", "50 to 100,000", "the share of lines that begin with a bullet", "html_remnants"):
+        assert line in out
+    with pytest.raises(SystemExit):
+        run_command(command, ["--help"])
+    assert "bullet_line_ratio" in capsys.readouterr().out
