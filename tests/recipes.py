@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import pipeline
 from tests.documentation import blocks_of
+from tests.stream.ranks import run_ranks
 
 BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]
 RECIPES = dict(zip(("trainer", "accelerate", "lightning", "dcp"), BLOCKS, strict=True))
@@ -125,3 +126,24 @@ def recorded(directory: Path, world_size: int) -> list[list[Any]]:
         for rank in range(world_size)
     ]
     return [sorted(row for batch in step for row in batch) for step in zip(*ranks, strict=True)]
+
+
+def killed_and_resumed(
+    name: str,
+    dataset: str,
+    folder: Path,
+    kill_at: int,
+    first: dict[str, Any],
+    again: dict[str, Any],
+    ranks: tuple[int, int] = (1, 1),
+) -> list[list[list[Any]]]:
+    """Run a recipe until batch ``kill_at``, and again to its end; return the steps of both runs. ``ranks`` are those of each."""
+    runs = []
+    for number, changes in enumerate((first, again)):
+        output = folder / f"run {number}"
+        output.mkdir()
+        kill = kill_at if number == 0 else None
+        arguments = (name, dataset, str(folder), str(output), kill, changes)
+        run_ranks(run_recipe, ranks[number], *arguments, killed=kill is not None)
+        runs.append(recorded(output, ranks[number]))
+    return runs

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
-from ..objects.access import TIMEOUT, TRIES
+from ..objects.access import TIMEOUT, TRIES, Access
 from .arguments import access_given, check_epochs, check_flag, check_integer, eos_given
 from .config import Data, StreamConfig
 from .data.base import CountedData
@@ -29,6 +29,7 @@ from .stream import Stream
 if TYPE_CHECKING:
     from ..text.document import OnError
     from ..text.storage.input_file import InputFile
+    from ..text.storage.live import LiveSource
 
 
 class Documents(Stream):
@@ -323,13 +324,8 @@ class TextDataset(Texts):
         tries: int = TRIES,
         timeout: float = TIMEOUT,
     ) -> None:
-        from ..daemon_threads import DaemonThreads
-        from ..objects.urls import is_remote
-        from ..text.discovery import InputFile, find_inputs, join_inputs
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
-        from ..text.storage.holders import is_holder, keep_while_running, split_holders
-        from ..text.storage.live import LiveSource, is_live, refuse_iterator
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
@@ -346,39 +342,41 @@ class TextDataset(Texts):
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
-        given, found = split_holders(source), []
-        loading = DaemonThreads(1, "tokenizer").submit(
-            lambda: load_tokenizer(tokenizer)
-        )  # while servers are waited for
-        if not any(isinstance(each, str) and is_remote(each) for _, each in given):
-            loading.result()
-        live = [LiveSource(each, source) for source, each in given if is_live(each)]
-        if live and len(given) > 1:
-            raise ConfigError(
-                f"{live[0].name} is a live source, which is streamed alone, but {len(given)} inputs were given: join "
-                "them before, as datasets.interleave_datasets does"
-            )
-        for source, each in given if not live else ():
-            refuse_iterator(each)
-            if is_holder(each):
-                path = keep_while_running(each)
-                found.append(InputFile(path, path.name, source))
-            else:
-                found += find_inputs(each, access=access, format=format)
-        if not found and not live:
-            raise InputError(
-                "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
-            )
-        found = join_inputs(found)
-        tokenizer_found = loading.result()
-        if bos and tokenizer_found.bos_id is None:
-            raise ConfigError(f"bos=True: tokenizer {tokenizer_found.name!r} has no begin-of-text id; leave bos out")
+        encoder = load_tokenizer(tokenizer)
+        if bos and encoder.bos_id is None:
+            raise ConfigError(f"bos=True: tokenizer {encoder.name!r} has no begin-of-text id; leave bos out")
         options: dict[str, Any] = {"text_key": text_key, "id_key": id_key, "on_error": on_error, "eos": eos, "bos": bos}
         options |= {"fields": kept, "where": condition, "normalize": normalize}
-        if live:
-            super().__init__(LiveData(live[0], tokenizer_found, **options), epochs=epochs)
-            return
-        super().__init__(TextData(list(map(_absolute, found)), tokenizer_found, **options), epochs=epochs)
+        live, files = _texts_of(source, access, format)
+        data = TextData(files, encoder, **options) if live is None else LiveData(live, encoder, **options)
+        super().__init__(data, epochs=epochs)
+
+
+def _texts_of(source: Any, access: Access, format: str) -> tuple[LiveSource | None, list[InputFile]]:
+    """Return the live source that a user gave, or the files, those of records in memory too."""
+    from ..text.discovery import InputFile, find_inputs, join_inputs
+    from ..text.storage.holders import is_holder, keep_while_running, split_holders
+    from ..text.storage.live import LiveSource, is_live, refuse_iterator
+
+    given, files = split_holders(source), list[InputFile]()
+    live = [LiveSource(each, name) for name, each in given if is_live(each)]
+    if live and len(given) > 1:
+        raise ConfigError(
+            f"{live[0].name} is a live source, which is streamed alone, but {len(given)} inputs were given: join "
+            "them before, as datasets.interleave_datasets does"
+        )
+    if live:
+        return live[0], []
+    for name, each in given:
+        refuse_iterator(each)
+        if is_holder(each):
+            path = keep_while_running(each)
+            files.append(InputFile(path, path.name, name))
+        else:
+            files += find_inputs(each, access=access, format=format)
+    if not files:
+        raise InputError("no files were given: TextDataset needs at least one path, directory, glob or brace pattern")
+    return None, [_absolute(file) for file in join_inputs(files)]
 
 
 def mix(

@@ -54,6 +54,16 @@ def test_streams_of_every_shape_resume(make: Any) -> None:
     pipeline.assert_resumes(make)
 
 
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_a_document_of_many_sequences_and_the_rest_of_one_go_on_after_a_resume_inside_them(boundaries: bool) -> None:
+    def make() -> pipeline.Stream:
+        data = pipeline.ShardDataset.from_tokens(np.arange(1, 301), lengths=[3, 200, 0, 90, 7], epochs=2)
+        return data.pack(16, boundaries=boundaries).batch(1)
+
+    assert [int(id) for batch in make() for id in batch["input_ids"][0] if id] == [*range(1, 301)] * 2
+    pipeline.assert_resumes(make, items=40)
+
+
 def test_a_stage_that_forgets_is_found_out_with_the_place() -> None:
     with pytest.raises(AssertionError, match=r"(?s)^resumed after .* steps, step \d, 'input_ids': .* instead of "):
         pipeline.assert_resumes(lambda: source().pack(16).apply(every_other))

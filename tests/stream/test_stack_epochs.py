@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from tests.recipes import VOCABULARY, make_stream, recorded, run_recipe
+from tests.recipes import VOCABULARY, killed_and_resumed, make_stream, recorded, run_recipe
 from tests.shard_samples import EOS, write_dataset
 from tests.stream.ranks import run_ranks
 
@@ -83,30 +83,21 @@ def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
 ) -> None:
     expected = [step for epoch in epochs(dataset, 6, 1, calls=name != "lightning") for step in epoch]
     assert len(expected) == 6 * 7
-    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    killed.mkdir()
-    resumed.mkdir()
     count = 5
-    arguments = (name, dataset, str(tmp_path))
-    run_ranks(run_recipe, 1, *arguments, str(killed), saved + 2, changes(name, count, saved), killed=True)
-    assert recorded(killed, 1) == expected[: saved + 1]
     again = changes(name, count, 100)
     if name == "accelerate":  # a loop that counts its passes from 0 after every restart, as frameworks do
         again["epochs_of_loop"] = range(count - saved // 7)
-    run_ranks(run_recipe, 1, *arguments, str(resumed), None, again)
-    assert recorded(resumed, 1) == expected[saved : count * 7], why
+    killed, resumed = killed_and_resumed(name, dataset, tmp_path, saved + 2, changes(name, count, saved), again)
+    assert killed == expected[: saved + 1]
+    assert resumed == expected[saved : count * 7], why
 
 
 def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: str, tmp_path: Path) -> None:
     saved = 7
     expected = [step for epoch in epochs(dataset, 3, 1, calls=True) for step in epoch]
-    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    killed.mkdir()
-    resumed.mkdir()
-    bounded = {"epochs": 1, "max_steps": 20, "save_every": saved}
-    run_ranks(run_recipe, 1, "trainer", dataset, str(tmp_path), str(killed), saved + 2, bounded, killed=True)
-    run_ranks(run_recipe, 1, "trainer", dataset, str(tmp_path), str(resumed), None, bounded | {"save_every": 100})
-    assert recorded(resumed, 1) == expected[saved:20]
+    first = {"epochs": 1, "max_steps": 20, "save_every": saved}
+    _, resumed = killed_and_resumed("trainer", dataset, tmp_path, saved + 2, first, first | {"save_every": 100})
+    assert resumed == expected[saved:20]
 
 
 @pytest.mark.parametrize(("name", "saved"), [("lightning", 7), ("accelerate", 3)])
@@ -116,17 +107,13 @@ def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
     sources = {each: pipeline.ShardDataset(dataset) for each in "ab"}
     mixed = pipeline.mix(sources, {"a": 1, "b": 2}).shuffle(seed=1, lanes=6).pack(16).batch(2)
     expected = [sorted(batch["input_ids"].tolist()) for batch in islice(mixed, 21)]
-    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    killed.mkdir()
-    resumed.mkdir()
-    arguments, taken = (name, dataset, str(tmp_path)), {"stream": mixed.take(7)}
-    run_ranks(run_recipe, 1, *arguments, str(killed), saved + 2, changes(name, 3, saved) | taken, killed=True)
-    assert recorded(killed, 1) == expected[: saved + 1]
+    taken = {"stream": mixed.take(7)}
     again = changes(name, 3, 100) | taken
     if name == "accelerate":
         again["epochs_of_loop"] = range(3 - saved // 7)
-    run_ranks(run_recipe, 1, *arguments, str(resumed), None, again)
-    assert recorded(resumed, 1) == expected[saved:]
+    killed, resumed = killed_and_resumed(name, dataset, tmp_path, saved + 2, changes(name, 3, saved) | taken, again)
+    assert killed == expected[: saved + 1]
+    assert resumed == expected[saved:]
 
 
 @pytest.mark.parametrize(
@@ -137,14 +124,10 @@ def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
     dataset: str, tmp_path: Path, loader: str, saved: int
 ) -> None:
     (expected,) = epochs(dataset, 1, 1, calls=False)
-    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    killed.mkdir()
-    resumed.mkdir()
     code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
     bounded = {"epochs": 1, "max_steps": 7, "save_every": saved, "replace": code}
-    run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(killed), saved + 1, bounded, killed=True)
-    run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(resumed), None, bounded)
-    assert recorded(resumed, 1) == expected[saved:]
+    _, resumed = killed_and_resumed("lightning", dataset, tmp_path, saved + 1, bounded, bounded)
+    assert resumed == expected[saved:]
 
 
 @pytest.mark.parametrize(

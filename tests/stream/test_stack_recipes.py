@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, make_stream, recorded, run_recipe
+from tests.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, killed_and_resumed, make_stream, run_recipe
 from tests.shard_samples import EOS, write_dataset
 from tests.stream.ranks import run_ranks
 
@@ -44,13 +44,8 @@ def test_a_recipe_that_was_killed_goes_on_exactly(
     dataset: str, tmp_path: Path, name: str, ranks: int, others: int
 ) -> None:
     whole = [row for batch in islice(make_stream(dataset), 40) for row in batch["input_ids"].tolist()]
-    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    killed.mkdir()
-    resumed.mkdir()
-    run_ranks(run_recipe, ranks, name, dataset, str(tmp_path), str(killed), 8, {}, killed=True)
-    assert recorded(killed, ranks) == steps(whole, ranks)[:7]
-    run_ranks(run_recipe, others, name, dataset, str(tmp_path), str(resumed), None, {})
-    found = recorded(resumed, others)
+    killed, found = killed_and_resumed(name, dataset, tmp_path, 8, {}, {}, (ranks, others))
+    assert killed == steps(whole, ranks)[:7]
     assert len(found) >= 3
     assert found == steps(whole[6 * ranks * BATCH :], others)[: len(found)]
 

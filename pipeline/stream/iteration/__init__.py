@@ -24,7 +24,8 @@ The way of a batch, in the process that iterates:
                          read_ahead, device       a thread, copies to the GPU
     next(...)     -->  StreamIterator           notes the position and counts; hands the item out
 
-The shards and the order are below `reader.read` alone. `Loader` (stream.loader()) and DataLoaders call ``iter`` and ``next``.
+The shards and the order are below `reader.read` alone. A DataLoader calls ``iter`` and ``next``, in each of its workers;
+`Loader` (stream.loader()) calls what ``iter`` does.
 
 Where a stream stands:
 

@@ -99,11 +99,6 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     if start_epoch is not None:
         _number("start_epoch", start_epoch, " or None")
     given = _given(part, config, index)
-    if bound_to is not None and ("sequence_index" in state or type(part.get("world_size")) is not int):
-        raise StateError(
-            f"stage {bound_to} binds this state to a rank, but it lacks the rank or the world_size: it is cut or was "
-            "edited; load it as it was saved"
-        )
     if bound_to is not None and (rank, part.get("world_size")) != (context.rank, context.world_size):
         raise StateError(
             f"stage {bound_to} drops items, so this state belongs to rank {rank} of "

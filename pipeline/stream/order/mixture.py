@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
@@ -17,7 +18,6 @@ from ...weak_methods import weak_lru_cache
 from .hashing import derive_key, permutation
 
 PERIOD = 4096
-_DRAWN = 256  # rows of a lane whose sources are drawn together
 _SMALLEST = Decimal("1e-30")
 _SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
@@ -120,36 +120,17 @@ class Mixture:
         rows = dict(sorted(segments, key=lambda segment: segment[0]))
         self.starts = list(rows)
         self.quotas = [np.array([quotas(weights)[name] for name in self.names]) for weights in rows.values()]
-        self._drawn: dict[int, tuple[int, list[int], list[int]]] = {}  # by lane: its first row, sources and their draws
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
         self._before = weak_lru_cache(self._count_before, None)
 
-    def draw(self, rows: NDArray[np.int64], lane: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of the source that serves each of a lane's rows, and which of its draws there that is.
-
-        ``rows`` ascend.
-        """
-        sources, draws = np.empty((2, len(rows)), np.int64)
-        at = 0
-        while at < len(rows):
-            segment = self._segment(int(rows[at]))
-            block = (int(rows[at]) - self.starts[segment]) // PERIOD
-            first = self.starts[segment] + block * PERIOD
-            stop = min([first + PERIOD, *self.starts[segment + 1 : segment + 2]])
-            part = slice(at, at + int(rows[at:].searchsorted(stop)))
-            served, earlier = (each[rows[part] - first] for each in self._period(segment, block, lane))
-            before = np.array(self._before(segment, lane)) + block * self.quotas[segment]
-            sources[part], draws[part] = served, before[served] + earlier
-            at = part.stop
-        return sources, draws
-
     def source(self, row: int, lane: int) -> tuple[int, int]:
         """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
-        first, sources, draws = self._drawn.get(lane, (0, [], []))
-        if not first <= row < first + len(sources):
-            drawn = self.draw(np.arange(row, row + _DRAWN), lane)
-            first, sources, draws = self._drawn[lane] = row, drawn[0].tolist(), drawn[1].tolist()
-        return sources[row - first], draws[row - first]
+        segment = self._segment(row)
+        block, place = divmod(row - self.starts[segment], PERIOD)
+        sources, earlier = self._period(segment, block, lane)
+        source = int(sources[place])
+        before = self._before(segment, lane)[source] + block * int(self.quotas[segment][source])
+        return source, before + int(earlier[place])
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:
         """Return, of the first ``i`` sequences, each source's ``sequences``, and its ``asked`` and ``served`` shares."""
@@ -172,7 +153,7 @@ class Mixture:
         return self.quotas[self._segment(row)]
 
     def _segment(self, row: int) -> int:
-        return next(k for k in range(len(self.starts) - 1, -1, -1) if self.starts[k] <= row)
+        return bisect_right(self.starts, row) - 1
 
     def _counts_in(self, segment: int, row: int, lane: int) -> list[int]:
         block, place = divmod(row - self.starts[segment], PERIOD)
