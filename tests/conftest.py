@@ -13,6 +13,7 @@ from hypothesis import settings
 from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from tests.builds import run
 from tests.corpus import write_inputs
+from tests.faulty_server import FaultyServer, running_server
 from tests.interpreters import LOADED
 from tests.shard_samples import make_documents, write_dataset
 from tests.tokenizer_samples import CORPUS, train
@@ -55,6 +56,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("dataset") / "data"
     write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
     return directory
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    """A web server of files, which fails as it is told to."""
+    with running_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real http server on localhost that serves bytes and fails as it is told to."""
+"""A real http server on localhost that serves bytes, counts them, and fails as it is told to."""
 
 from __future__ import annotations
 
@@ -10,34 +10,47 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 from .local_server import LocalServer, serving
 
 # One of them among good answers is survived by all that reads objects: see `FaultyServer`.
 PASSING = (
-    "429;0 500 503;0 520 reset short long shifted flipped page whole bare 204 403 404 416 unsized weak unmarked packed limited"
+    "429;0 500 503;0 520 reset short long shifted flipped page whole bare 204 403 404 416 unsized weak unmarked packed "
+    '429|RateLimit="default";r=0;t=0'
 ).split()
 
 
-class FaultyServer(LocalServer):
-    """``objects``: path -> bytes. ``faults`` are used up by requests in turn.
+@dataclass
+class Asked:
+    """A request, noted before its answer begins: who has an answer finds its request here. ``sent`` counts bytes of bodies."""
 
-    A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
-    body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one bit is wrong),
-    "page" (an HTML page), "whole" (the whole object where a range is asked for), "bare" (a range without Content-Range),
-    "unsized" (a range of an object whose size is not stated), "weak" (a weak ETag), "unmarked" (no ETag), "packed" (a body
-    in gzip), "silent" (no answer for 3 s), "stalled" (half of the body, then nothing for 3 s), "slow" (a byte now and then),
-    "dripping" (the same, of a body whose size is not stated), "limited" (429 with RateLimit), "changed" (the object is replaced
-    before the answer) or "ok". Those of ``passing`` are used up too, but none of them meets a request a second time.
+    path: str
+    range: str | None
+    headers: dict[str, str]
+    sent: int = 0
+
+
+class FaultyServer(LocalServer):
+    """``files``: path -> bytes. ``faults`` are used up by requests for them, in turn.
+
+    A fault is a status ("429", "503;2": with Retry-After, "429|NAME=VALUE": with a header), "reset" (connection reset half-way),
+    "short" (half of the body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one
+    bit is wrong), "wrong" (all bits are 0), "page" (an HTML page), "whole" (the whole object where a range is asked for), "bare"
+    (a range without Content-Range), "unsized" (a range of an object whose size is not stated), "weak" (a weak ETag),
+    "unmarked" (no ETag), "changed" (another ETag), "packed" (a body in gzip), "silent" (no answer for 3 s), "stalled" (half of
+    the body, then nothing for 3 s), "slow" (a byte now and then), "dripping" (the same, of a body whose size is not stated) or
+    "ok". Those of ``passing`` are used up too, but none of them meets a request a second time.
 
     Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range headers, and without ``etags`` no answer
     has a version; ``pause`` (seconds) lies between pieces of 64 KiB. ``moved`` redirects paths to other urls.
     """
 
-    def __init__(self) -> None:
-        super().__init__(_Handler)
-        self.objects: dict[str, bytes] = {}
+    def __init__(self, handler: type[FaultyHandler] | None = None, host: str = "127.0.0.1") -> None:
+        super().__init__(handler or FaultyHandler, host)
+        self.files: dict[str, bytes] = {}
         self.faults: list[str] = []
         self.passing: list[str] = []
         self.failed: set[tuple[str, str | None]] = set()
@@ -46,12 +59,28 @@ class FaultyServer(LocalServer):
         self.ranges = True
         self.etags = True
         self.pause = 0.0
-        self.requests: list[tuple[str, str | None]] = []
-        self.headers: list[dict[str, str]] = []
-        self.sent = 0
+        self.asked: list[Asked] = []
+
+    @property
+    def requests(self) -> list[tuple[str, str | None]]:
+        """The path and the range of each request."""
+        return [(each.path, each.range) for each in self.asked]
+
+    @property
+    def sent(self) -> int:
+        return sum(each.sent for each in self.asked)
+
+    def count(self, beginning: str) -> int:
+        return sum(each.path.startswith(beginning) for each in self.asked)
 
     def url(self, path: str) -> str:
         return f"{self.root}/{path}"
+
+    def serve(self, folder: Path, name: str = "data") -> str:
+        """Serve the files of a folder under a name; return its url."""
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            self.files[f"{name}/{path.relative_to(folder)}"] = path.read_bytes()
+        return self.url(name)
 
     def fault_of(self, path: str, wanted: str | None) -> str:
         """Return the fault of a request."""
@@ -60,60 +89,70 @@ class FaultyServer(LocalServer):
         if self.passing and (path, wanted) not in self.failed:
             self.failed.add((path, wanted))
             return self.passing.pop(0)
-        return "503" if path[1:] in self.busy else "ok"
+        return "503" if path in self.busy else "ok"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class FaultyHandler(BaseHTTPRequestHandler):
     server: FaultyServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are sent apart, as few servers do
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
     def do_GET(self) -> None:
-        server = self.server
-        path, wanted = self.path, self.headers.get("Range")
+        path = self.path
         if path.startswith("http://"):  # as a proxy is asked
             path = f"/{path.split('/', 3)[3]}"
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.asked = Asked(path, self.headers.get("Range"), headers)
+        with self.server.lock:
+            self.server.asked.append(self.asked)
+        self.answer(path)
+
+    def answer(self, path: str) -> None:
+        if path[1:] in self.server.moved:
+            self.send(302, b"", {"Location": self.server.moved[path[1:]]})
+        else:
+            self.send_object(path[1:])
+
+    def send_object(self, name: str, headers: dict[str, str] | None = None) -> None:
+        """Answer with the bytes of an object that are asked for, or as the next fault says."""
+        server, wanted = self.server, self.asked.range
         with server.lock:
-            server.requests.append((path, wanted))
-            server.headers.append({name.lower(): value for name, value in self.headers.items()})
-            fault = server.fault_of(path, wanted)
-        if path[1:] in server.moved:
-            self._send(302, b"", {"Location": server.moved[path[1:]]})
-        elif fault[0].isdigit():
-            status, _, after = fault.partition(";")
-            self._send(int(status), b"", {"Retry-After": after} if after else {})
-        elif fault == "limited":
-            self._send(429, b"", {"RateLimit": '"default";r=0;t=0'})
+            fault = server.fault_of(name, wanted)
+        if fault[0].isdigit():
+            said, *named = fault.split("|")
+            status, _, after = said.partition(";")
+            sent = dict(each.split("=", 1) for each in named) | ({"Retry-After": after} if after else {})
+            self.send(int(status), b"", sent)
         elif fault == "page":
-            self._send(200, b"<html>Log in to go on</html>", {"Content-Type": "text/html"})
+            self.send(200, b"<html>Log in to go on</html>", {"Content-Type": "text/html"})
         elif fault == "silent":
             time.sleep(3.0)
             self.close_connection = True
-        else:
-            self._object(path[1:], wanted, fault)
-
-    def _object(self, path: str, wanted: str | None, fault: str) -> None:
-        server = self.server
-        if fault == "changed":
-            server.objects[path] = server.objects[path][::-1]
-        data = server.objects.get(path)
-        if data is None:
+        elif (data := server.files.get(name)) is None:
             self.send_error(404)
-            return
+        else:
+            self._send_bytes(data, headers or {}, fault)
+
+    def _send_bytes(self, data: bytes, headers: dict[str, str], fault: str) -> None:
+        server = self.server
         body, status = data, 200
-        headers = {"ETag": f'"{hashlib.md5(data).hexdigest()}"'} if server.etags and fault != "unmarked" else {}
+        if server.etags and fault != "unmarked":
+            headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', **headers}
         if fault == "weak":
-            headers["ETag"] = f'W/"{hashlib.md5(data).hexdigest()}"'
-        match = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted or "")
+            headers["ETag"] = f"W/{headers['ETag']}"
+        if fault == "changed":
+            headers["ETag"] = '"another"'
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.asked.range or "")
         if fault == "packed":
             body = gzip.compress(data)
             headers["Content-Encoding"] = "gzip"
         elif match and server.ranges and fault != "whole":
             start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
             if start >= len(data):
-                self._send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
+                self.send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
                 return
             if fault == "shifted":
                 start, stop = start + 1, min(stop + 1, len(data))
@@ -125,9 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
                 del headers["Content-Range"]
         if fault == "flipped" and body:
             body = bytes([body[0] ^ 1]) + body[1:]
-        self._send(status, body, headers, fault)
+        if fault == "wrong":
+            body = bytes(len(body))
+        self.send(status, body, headers, fault)
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str], fault: str = "") -> None:
+    def send(self, status: int, body: bytes, headers: dict[str, str], fault: str = "") -> None:
         server = self.server
         self.send_response(status)
         for name, value in headers.items():
@@ -153,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         for at in range(0, len(body), 1 << 16):
             with server.lock:  # before the bytes: who has them finds them counted
-                server.sent += len(body[at : at + (1 << 16)])
+                self.asked.sent += len(body[at : at + (1 << 16)])
             self.wfile.write(body[at : at + (1 << 16)])
             if server.pause:
                 time.sleep(server.pause)

@@ -9,81 +9,47 @@ import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from .local_server import LocalServer, serving
+from .faulty_server import FaultyHandler, FaultyServer
+from .local_server import serving
 
 COMMIT = "c0ffee" + "0" * 34
 PAGE = 1000
 
 
-@dataclass
-class Asked:
-    """A request, noted before its answer begins: who has an answer finds its request here."""
-
-    path: str
-    range: str | None
-    authorization: str | None
-    sent: int = 0
-
-
-class InputServer(LocalServer):
+class InputServer(FaultyServer):
     """``files`` are served under ``/files/``, and as the repository ``org/name`` of a hub; large ones of it lie elsewhere.
 
-    ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
-    "503"), "cut" (half of the body), "wrong" (other bytes of the same number), "changed" (another version) or "ok".
-    Addresses that the hub redirects to are good for ``uses`` requests. ``gated`` refuses who does not send the token.
-    ``moved_to`` is the commit that the branch main has moved to since; the repository still has that of the
-    files. Requests for the files of ``together`` are answered once all of these were asked for. A file can have a query in its
-    name. Without ``etags`` no answer has a version, without ``ranges`` each is of all bytes.
+    ``faults`` are those of requests for bytes. Addresses that the hub redirects to are good for ``uses`` requests. ``gated``
+    refuses who does not send the token. ``moved_to`` is the commit that the branch main has moved to since; the repository still
+    has that of the files. Requests for the files of ``together`` are answered once all of these were asked for. A file can have a
+    query in its name.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__(_Handler, host)
-        self.files: dict[str, bytes] = {}
-        self.faults: list[str] = []
         self.password = ""
         self.token = ""
         self.gated = False
         self.commit = COMMIT
         self.moved_to = ""
         self.uses = 1 << 30
-        self.asked: list[Asked] = []
         self.addresses: dict[str, int] = {}
         self.wrong_hashes = False
-        self.etags = True
-        self.ranges = True
         self.together: dict[str, threading.Event] = {}
 
     def url(self, name: str) -> str:
         return f"{self.root}/files/{name}"
 
-    @property
-    def sent(self) -> int:
-        return sum(each.sent for each in self.asked)
 
-    def count(self, beginning: str) -> int:
-        return sum(each.path.startswith(beginning) for each in self.asked)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(FaultyHandler):
     server: InputServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # headers and body are sent apart, as few servers do
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        server = self.server
-        parts = urllib.parse.urlsplit(self.path)
-        path = urllib.parse.unquote(parts.path)
-        self._asked = Asked(path, self.headers.get("Range"), self.headers.get("Authorization"))
-        with server.lock:
-            server.asked.append(self._asked)
+    def answer(self, path: str) -> None:
+        parts = urllib.parse.urlsplit(path)
+        path = self.asked.path = urllib.parse.unquote(parts.path)
         if path.startswith("/files/"):
             self._file(path.removeprefix("/files/"), parts.query)
         elif path.startswith("/cdn/"):
@@ -94,43 +60,18 @@ class _Handler(BaseHTTPRequestHandler):
     # A web server
 
     def _file(self, name: str, query: str) -> None:
-        if self.server.password and self.headers.get("Authorization") is None and self.server.password not in query:
-            self._answer(401, b"", {})
-        else:
-            self._bytes(f"{name}?{query}" if f"{name}?{query}" in self.server.files else name)
-
-    def _bytes(self, name: str, headers: dict[str, str] | None = None) -> None:
         server = self.server
-        if name in server.together:
-            server.together[name].set()
-            for event in server.together.values():
+        if server.password and self.headers.get("Authorization") is None and server.password not in query:
+            self.send(401, b"", {})
+        else:
+            self.send_object(f"{name}?{query}" if f"{name}?{query}" in server.files else name)
+
+    def send_object(self, name: str, headers: dict[str, str] | None = None) -> None:
+        if name in self.server.together:
+            self.server.together[name].set()
+            for event in self.server.together.values():
                 event.wait(30)
-        with server.lock:
-            fault = server.faults.pop(0) if server.faults else "ok"
-        if fault[0].isdigit():
-            status, *rest = fault.split("|")
-            self._answer(int(status), b"", dict(each.split("=", 1) for each in rest))
-            return
-        data = server.files.get(name)
-        if data is None:
-            self._answer(404, b"", {})
-            return
-        told = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if server.etags else {}
-        told |= headers or {}
-        body, status = data, 200
-        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
-        if match and server.ranges:
-            start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
-            if start >= len(data):
-                self._answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
-                return
-            told["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
-            body, status = data[start:stop], 206
-        if fault == "changed":
-            told["ETag"] = '"another"'
-        if fault == "wrong":
-            body = bytes(len(body))
-        self._answer(status, body, told, cut=fault == "cut")
+        super().send_object(name, headers)
 
     # A hub
 
@@ -186,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = server.files[name]
         told = {"X-Repo-Commit": server.commit}
         if not _is_large(name):
-            self._bytes(name, {**told, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
+            self.send_object(name, {**told, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
             return
         with server.lock:
             address = f"a{len(server.addresses)}"
@@ -195,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         told["Location"] = (
             f"{server.root.replace('127.0.0.1', 'localhost')}/cdn/{address}/{name}?X-Amz-Signature=SECRETSIGNATURE"
         )
-        self._answer(302, b"", told)
+        self.send(302, b"", told)
 
     def _address(self, path: str, query: str) -> None:
         address, _, name = path.partition("/")
@@ -203,29 +144,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.addresses[address] -= 1
             left = self.server.addresses[address]
         if "SECRETSIGNATURE" not in query or left < 0 or self.headers.get("Authorization"):
-            self._answer(403, b"Request has expired", {})
+            self.send(403, b"Request has expired", {})
         else:
-            self._bytes(name)
+            self.send_object(name)
 
     def _refuse(self, status: int, code: str, words: str) -> None:
         self._json({"error": words}, {"X-Error-Code": code, "X-Error-Message": words}, status)
 
     def _json(self, value: Any, headers: dict[str, str] | None = None, status: int = 200) -> None:
-        self._answer(status, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
-
-    def _answer(self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if cut:
-            self.close_connection = True
-            body = body[: len(body) // 2]
-        step = 1 << 18
-        for start in range(0, len(body), step):
-            self._asked.sent += len(body[start : start + step])
-            self.wfile.write(body[start : start + step])
+        self.send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
 
 def _is_large(name: str) -> bool:

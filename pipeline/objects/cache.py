@@ -128,10 +128,6 @@ class Cache:
                 ) from error
         return file
 
-    def remove(self, id: str) -> None:
-        """Remove an object, and what was made of it."""
-        shutil.rmtree(self._objects / id, ignore_errors=True)
-
     def _open_sound(self, path: Path) -> BinaryIO | None:
         """Open a whole object that is there and, at its first use by this process, has its hash."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from ..errors import MissingObjectError, ShardwrightError, StorageError
 from .access import Access, Doubtful, Transient
@@ -17,27 +17,27 @@ Check = Callable[[int, str], ShardwrightError | None]
 
 
 class RangeAnswer:
-    """Bytes ``start`` to ``stop`` (None: the end) of an object, by an answer of these or of the whole object.
+    """Bytes ``start`` to ``stop`` of an object, by an answer of these or of the whole object.
 
     ``ranged``: whether these alone came. ``size`` is that of the object, None where the server does not say; ``version`` its
     mark. ``check`` gets both before anything else is compared. What may be a fault of the way here raises `Doubtful`. A
     context manager, as is the answer.
     """
 
-    def __init__(self, answer: Answer, url: str, start: int, stop: int | None, check: Check | None = None) -> None:
+    def __init__(self, answer: Answer, url: str, start: int, stop: int, check: Check | None = None) -> None:
         self._answer = answer
-        self._start = start
+        self._start, self._stop = start, stop
         self.url = url
         self.version = answer.version
         try:
-            self.ranged, self._begin, self._end, self.size = self._parse(stop, check)
+            self.ranged, self.size = self._parse(check)
         except BaseException:
             answer.close()
             raise
 
-    def _parse(self, stop: int | None, check: Check | None) -> tuple[bool, int, int | None, int | None]:
-        """Return whether a range came, its first byte and end, and the object's size."""
-        answer, start = self._answer, self._start
+    def _parse(self, check: Check | None) -> tuple[bool, int | None]:
+        """Return whether a range came, and the object's size."""
+        answer, start, stop = self._answer, self._start, self._stop
         stated = answer.headers.get("Content-Range", "")
         match = _CONTENT_RANGE.match(stated)
         if answer.status not in (200, 206) and not (answer.status == 416 and match):
@@ -50,35 +50,32 @@ class RangeAnswer:
         if size is not None and check is not None and (error := check(size, self.version)) is not None:
             raise Doubtful(error)
         if size == 0 and start == 0:
-            return answer.status != 200, 0, 0, 0
-        if size is not None and size < (start if stop is None else stop):
-            raise Doubtful(too_short(self.url, size, start if stop is None else stop))
+            self._stop = 0
+            return answer.status != 200, 0
+        if size is not None and size < stop:
+            raise Doubtful(too_short(self.url, size, stop))
         if match is not None and match[1] is not None:  # some S3 servers answer 200 with a range
             first, end = int(match[1]), int(match[2]) + 1
-            if first != start or (stop is not None and end != stop) or answer.length not in (None, end - start):
+            if first != start or end != stop or answer.length not in (None, end - start):
                 raise Transient(f"asked for bytes {start} to {stop}, the server sent {first} to {end}")
             server_of(self.url).ranges = True
-            return True, start, end, size
+            return True, size
         if answer.status != 200:
             raise Doubtful(self._refusal())
         packing = answer.headers.get("Content-Encoding", "identity").lower()
-        if packing not in ("", "identity") and stop is not None:
+        if packing not in ("", "identity"):
             raise Doubtful(
                 self._error(f"the server packs its answers (Content-Encoding: {packing}); serve it as a plain file")
             )
-        return False, 0, stop if stop is not None else size, size
+        return False, size
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes from ``start`` on; those of a whole object before it are skipped."""
-        skip = self._start - self._begin
-        for piece in self._answer.pieces(None if self._end is None else self._end - self._begin):
+        skip = 0 if self.ranged else self._start
+        for piece in self._answer.pieces(self._stop - self._start + skip):
             if skip < len(piece):
                 yield piece[skip:] if skip else piece
             skip = max(0, skip - len(piece))
-
-    def body(self) -> bytes:
-        """Return all bytes of the answer, unpacked where the server packed them."""
-        return self._answer.body()
 
     def __enter__(self) -> RangeAnswer:
         return self
@@ -100,22 +97,14 @@ class RangeAnswer:
         return kind(f"{shown(self.url)}: {status} {self._answer.reason}; {cure}")
 
 
-def ask_range(
-    url: str,
-    start: int,
-    stop: int | None,
-    access: Access,
-    check: Check | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> RangeAnswer:
-    """Ask for bytes ``start`` to ``stop`` (None: the end) of an object, in one try."""
-    answer = Answer(url, access, {**(headers or {}), **range_header(start, stop)})
-    return RangeAnswer(answer, url, start, stop, check)
+def ask_range(url: str, start: int, stop: int, access: Access, check: Check | None = None) -> RangeAnswer:
+    """Ask for bytes ``start`` to ``stop`` of an object, in one try."""
+    return RangeAnswer(Answer(url, access, range_header(start, stop)), url, start, stop, check)
 
 
-def range_header(start: int, stop: int | None) -> dict[str, str]:
-    """Return the header that asks for bytes ``start`` to ``stop``, None for the end."""
-    return {"Range": f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}"}
+def range_header(start: int, stop: int) -> dict[str, str]:
+    """Return the header that asks for bytes ``start`` to ``stop``."""
+    return {"Range": f"bytes={start}-{stop - 1}"}
 
 
 def too_short(url: str, size: int, stop: int) -> StorageError:

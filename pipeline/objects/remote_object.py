@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -38,22 +39,22 @@ class RemoteObject:
         self._check = check
         self._is_checked = False  # by its store's client
 
-    def read(self, start: int, size: int) -> bytes:
-        """Return bytes of the object from ``start`` on."""
+    def read(self, start: int, size: int, *, whole: bool = False) -> bytes:
+        """Return bytes of the object from ``start`` on, as `fill` gives them."""
         data = bytearray(size)
-        self.fill(start, memoryview(data))
+        self.fill(start, memoryview(data), whole=whole)
         return bytes(data)
 
-    def fill(self, start: int, target: memoryview, contents: Contents | None = None) -> None:
+    def fill(self, start: int, target: memoryview, contents: Contents | None = None, *, whole: bool = False) -> None:
         """Fill ``target`` from byte ``start`` on, with retries that continue where the last one stopped.
 
-        Bytes that ``contents`` finds wrong are read once more, all of them.
+        Bytes that ``contents`` finds wrong are read once more, all of them. ``whole`` is that of `pieces`.
         """
         done = 0
 
         def read() -> None:
             nonlocal done
-            with closing(self.pieces(start + done, start + len(target))) as pieces:
+            with closing(self.pieces(start + done, start + len(target), whole=whole)) as pieces:
                 for piece in pieces:
                     if done + len(piece) > len(target):
                         raise Transient(f"more than {len(target)} bytes came")
@@ -84,7 +85,7 @@ class RemoteObject:
                     raise error
                 self._is_checked = True
             pieces = store_pieces(self.url, start, stop, self.access)
-            return _chained(next(pieces, b""), pieces)  # a store that refuses raises at once
+            return itertools.chain([next(pieces, b"")], pieces)  # a store that refuses raises at once
 
         if start < stop:
             yield from by_http_or_store(self.url, self.access, by_http, by_store)
@@ -97,11 +98,6 @@ class RemoteObject:
 def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
     with answer:
         yield from answer.pieces()
-
-
-def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 def describe(url: str, access: Access | None = None) -> ObjectInfo:
@@ -142,14 +138,7 @@ def read_range(url: str, start: int, length: int, access: Access | None = None) 
 
     A server without ranges sends all bytes, of which the others are skipped.
     """
-
-    def read() -> bytes:
-        data = b"".join(RemoteObject(url, access or Access()).pieces(start, start + length, whole=True))
-        if len(data) != length:
-            raise Transient(f"{len(data)} bytes of {length} came")
-        return data
-
-    return retrying(read, url, f"read {length} bytes from byte {start}", access or Access())
+    return RemoteObject(url, access or Access()).read(start, length, whole=True)
 
 
 def read_whole(url: str, size: int, access: Access | None = None, sha256: str = "") -> memoryview:
@@ -167,27 +156,14 @@ def read_whole(url: str, size: int, access: Access | None = None, sha256: str = 
 
 
 def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: Access | None = None) -> T:
-    """Return what ``parse`` makes of an object of at most ``most`` bytes, by one request where it is on an http server.
-
-    An object that ``parse`` refuses is read once more.
-    """
+    """Return what ``parse`` makes of an object of at most ``most`` bytes; one that it refuses is read once more."""
     settings = access or Access()
 
-    def bounded(size: int) -> int:
+    def read() -> T:
+        size = describe(url, settings).size
         if size > most:
             raise StorageError(f"{shown(url)}: {size:,} bytes, more than such a file takes ({most:,})")
-        return size
-
-    def by_http(target: str) -> bytes:
-        with ask_range(target, 0, None, settings) as answer:
-            bounded(answer.size or 0)
-            return answer.body()
-
-    def by_store() -> bytes:
-        return b"".join(store_pieces(url, 0, bounded(store_info(url, settings).size), settings))
-
-    def read() -> T:
-        raw = by_http_or_store(url, settings, by_http, by_store)
+        raw = read_range(url, 0, size, settings)
         try:
             return parse(raw)
         except ShardwrightError as error:

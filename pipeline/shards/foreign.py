@@ -38,6 +38,9 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
     ``cache_dir`` (by default the directory that the environment variable ``SHARDWRIGHT_CACHE`` names) where the tar's
     folder cannot be written; it is made again when size, time or the first or last MiB of the tar change.
 
+    Its ``contents`` are a hash of what the scan sees: the key and the field of each sample, and the first and the last 512
+    bytes of its tokens, so short documents are covered whole. No time counts: a copy of a tar has the same hash.
+
     Raises as `scan_tar` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
     scattered keys, samples without tokens, and arrays that are no token ids.
     """
@@ -47,15 +50,6 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
 def scan_index(data: mmap.mmap, name: str) -> Index:
     """Return the index of a tar that is mapped, by a scan alone; ``name`` is what errors call it."""
     return _as_index(_scan(data, name))
-
-
-def foreign_contents(path: str | Path, cache_dir: str | Path | None = None) -> str:
-    """Return a hash of what the scan of a tar sees: the key and the field of each sample, and a part of its tokens.
-
-    The part is the first and the last 512 bytes, so short documents are covered whole. Neither the time of the tar nor those
-    of its members count: a copy of a tar has the same hash.
-    """
-    return _kept(Path(path), cache_dir)["contents"].tobytes().hex()
 
 
 def sample_parts(name: str) -> tuple[str, str] | None:
@@ -71,7 +65,8 @@ def sample_parts(name: str) -> tuple[str, str] | None:
 
 
 def _as_index(arrays: dict[str, NDArray[Any]]) -> Index:
-    return Index(arrays["starts"], arrays["lengths"], np.dtype(arrays["dtype"].tobytes().decode()), {})
+    dtype, contents = np.dtype(arrays["dtype"].tobytes().decode()), arrays["contents"].tobytes().hex()
+    return Index(arrays["starts"], arrays["lengths"], dtype, {}, contents)
 
 
 def _kept(path: Path, cache_dir: str | Path | None) -> dict[str, NDArray[Any]]:

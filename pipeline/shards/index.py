@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -49,13 +50,15 @@ class Index:
     """Where the documents of a shard lie.
 
     ``starts``: int64 byte offset of each document's first token; ``lengths``: int64 tokens of each; ``dtype``: of the
-    stored tokens; ``footer``: the footer's fields, empty for a tar that has none.
+    stored tokens; ``footer``: the footer's fields, empty for a tar that has none; ``contents``: a hash that tells the
+    contents of the shard from those of others.
     """
 
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
     dtype: np.dtype[Any]
     footer: Footer
+    contents: str = ""
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -65,17 +68,17 @@ class Index:
 Read = Callable[[int, int], bytes]  # returns so many bytes of a shard from a byte on
 
 
-def footer_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> Footer | None:
+def footer_of(tail: bytes, size: int, name: str, expected: ShardInfo | None = None) -> Footer | None:
     """Return the footer of a shard of ``size`` bytes, which errors call ``name``; None for a tar of another tool.
 
+    ``tail`` is the last ``TAIL`` bytes, or all of a shorter file.
     ``expected`` is the shard's entry in the manifest. A shard that disagrees with it raises ``ManifestError``, one that was
     cut ``TruncatedShardError``, one whose footer is damaged or lacks ``CorruptShardError``.
     """
     if expected is not None and size != expected.bytes:
         kind = TruncatedShardError if size < expected.bytes else ManifestError
         raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; {CURE}")
-    tail = min(size, TAIL)
-    footer = _parse_footer(read(size - tail, tail), name, size)
+    footer = _parse_footer(tail, name, size)
     if footer is not None and footer["bytes"] != size:
         raise CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; {CURE}")
     if expected is not None:
@@ -87,8 +90,12 @@ def footer_of(read: Read, size: int, name: str, expected: ShardInfo | None = Non
 
 def index_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> Index | None:
     """Return the index of a shard, by two reads; None for a tar of another tool. Raises as `footer_of` does."""
-    footer = footer_of(read, size, name, expected)
-    return None if footer is None else parse_index(footer, name, read)
+    tail = read(max(0, size - TAIL), min(size, TAIL))
+    footer = footer_of(tail, size, name, expected)
+    if footer is None:
+        return None
+    contents = hashlib.blake2b(tail, digest_size=16).hexdigest()  # the footer has the checksums of all else
+    return replace(parse_index(footer, name, read), contents=contents)
 
 
 def _parse_footer(block: bytes, name: str, size: int) -> Footer | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import urllib.parse
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from ..objects.cache import Cache, object_id
 from ..objects.remote_object import describe, download, read_range
 from ..objects.urls import identity, is_remote, local_name, shown
 from ..user_cache import default_directory
-from .foreign import foreign_contents, foreign_index, scan_index
+from .foreign import foreign_index, scan_index
 from .index import Index, index_of, parse_table
 from .manifest import ShardInfo
 from .tar import map_open, opened
@@ -58,15 +57,9 @@ class Store:
         self.access = access or Access()
         directory = Path(cache_dir) if cache_dir is not None else default_directory()
         self.cache = Cache(directory, cache_limit) if keeps else None
-        self.without_version: set[str] = set()  # urls
+        # The version of objects that have none: what replaces one cannot be told from it, so it is of use to this run alone.
+        self.run = f"none, run {secrets.token_hex(8)}"
         self._index_dir = directory if keeps else None
-        self._run = f"none, run {secrets.token_hex(8)}"
-        self._of_this_run: set[str] = set()  # objects without a version
-        if self.cache is not None:
-            weakref.finalize(self, _forget, self.cache, self._of_this_run, os.getpid())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_of_this_run": set()}
 
     @contextmanager
     def opened(self, url: str, expected: ShardInfo | None = None) -> Iterator[tuple[int, int]]:
@@ -83,12 +76,8 @@ class Store:
         if self.cache is None:
             raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
         info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.access)
-        # What replaces an object without a version cannot be told from it: it is of use to this run alone.
-        version = info.version or self._run
         # By its contents where they are known: a signed url is another one each time.
-        id = object_id("" if expected is not None else identity(url), info.size, version)
-        if not info.version:
-            self._of_this_run.add(id)
+        id = object_id("" if expected is not None else identity(url), info.size, info.version or self.run)
         with self.cache.open(
             id, _file_name(url), info.size, lambda path: self._download(url, path, info, expected)
         ) as file:
@@ -111,10 +100,6 @@ class Store:
             return index
         with self.opened(url) as (handle, _):
             return scan_index(map_open(handle), shown(url))
-
-    def contents(self, path: str) -> str:
-        """Return what tells the contents of a local tar of another tool from those of others."""
-        return foreign_contents(path, self._index_dir)
 
     def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
         """Return the columns of provenance of a shard of ours."""
@@ -142,12 +127,6 @@ class Store:
         if problem:
             raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")
         return sha256
-
-
-def _forget(cache: Cache, ids: set[str], process: int) -> None:
-    if os.getpid() == process:  # a forked worker ends before the process that made the store
-        for id in ids:
-            cache.remove(id)
 
 
 def _file_name(url: str) -> str:

@@ -29,7 +29,7 @@ from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, 
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-MAX_SHARDS = 1_000_000  # a range beyond it is a slip of the keyboard, and would fill the memory
+MAX_SHARDS = 1_000_000  # of a pattern; a range beyond it is a slip of the keyboard, and would fill the memory
 ENDING = ".tar"
 
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
@@ -49,7 +49,7 @@ class Named(NamedTuple):
     whole: bool = False
 
 
-def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) -> list[str]:
+def expand(spec: Spec, access: Access | None = None) -> list[str]:
     """Return the files or urls that ``spec`` names, each once, in natural order (``shard-2`` before ``shard-10``).
 
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
@@ -57,8 +57,8 @@ def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) 
     on it. Local files must exist; of a url without wildcards that is known when it is opened. A directory or wildcard leaves
     out hidden files, and links to files that it gives already; a warning counts these, and others that look like tars.
 
-    Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, there are more than
-    ``most``, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
+    Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, a range has more than
+    ``MAX_SHARDS``, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -67,7 +67,7 @@ def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) 
     >>> [Path(path).name for path in expand(f"{folder.name}/train-*.tar")]
     ['train-1.tar', 'train-9.tar', 'train-10.tar']
     """
-    named = [each.path for each in expand_each(spec, access, most=most)]
+    named = [each.path for each in expand_each(spec, access)]
     refuse_twice(named)
     return sorted(named, key=natural_key)
 
@@ -76,7 +76,6 @@ def expand_each(
     spec: Spec,
     access: Access | None = None,
     *,
-    most: int = MAX_SHARDS,
     is_dataset: Callable[[str], bool] = lambda directory: False,
 ) -> list[Named]:
     """Return what `expand` does in the order given, and say how each is named; two may be one file.
@@ -88,7 +87,7 @@ def expand_each(
         raise ConfigError("an empty list of shards; give at least one path, pattern or url")
     found: list[Named] = []
     for one in (os.fspath(each) for each in specs):
-        for name in _names(one, most):
+        for name in _names(one):
             if may_be_directory(name) and is_dataset(name):
                 found.append(Named(name, name, whole=True))
             elif is_remote(name):
@@ -99,8 +98,6 @@ def expand_each(
                 found += [Named(path, name) for path in _matches(name)]
             else:
                 found.append(Named(name, name))
-            if len(found) > most:
-                raise ConfigError(f"{one!r} brings the shards to more than {most:,}; is a range mistyped?")
     return found
 
 
@@ -143,16 +140,16 @@ def join_all(directory: str, names: Sequence[str]) -> list[str]:
     return [prefix + name for name in names]
 
 
-def _names(spec: str, most: int) -> list[str]:
+def _names(spec: str) -> list[str]:
     """Return the names that braces in a spec stand for; local ones without wildcards must be there."""
     if not spec:
         raise ConfigError("an empty path among the shards; give a path, pattern or url")
     if is_remote(spec):
-        return _braces(spec, most)
+        return _braces(spec)
     spec = local_name(spec)
     if os.path.isfile(spec):  # a name with braces or brackets of its own
         return [spec]
-    names = _braces(spec, most)
+    names = _braces(spec)
     missing = [name for name in names if not _GLOB.search(name) and not os.path.exists(name)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -234,21 +231,21 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.rpartition("://")[2].split("/") if part]
 
 
-def _braces(spec: str, most: int) -> list[str]:
+def _braces(spec: str) -> list[str]:
     """Expand braces, having bounded every range before the first of them is unrolled."""
     if "{" not in spec:
         return [spec]
     from braceexpand import braceexpand
 
     for first, last, step in _RANGE.findall(spec):
-        if abs(int(last) - int(first)) // max(1, int(step or 1)) >= most:
-            raise ConfigError(f"{spec!r}: {{{first}..{last}}} names more than {most:,} shards; is it mistyped?")
+        if abs(int(last) - int(first)) // max(1, int(step or 1)) >= MAX_SHARDS:
+            raise ConfigError(f"{spec!r}: {{{first}..{last}}} names more than {MAX_SHARDS:,} shards; is it mistyped?")
     try:
-        names = list(islice(braceexpand(spec, escape=False), most + 1))
+        names = list(islice(braceexpand(spec, escape=False), MAX_SHARDS + 1))
     except ValueError as error:
         raise ConfigError(f"{spec!r}: {error}; write a range as {{000000..000127}}") from error
-    if len(names) > most:
-        raise ConfigError(f"{spec!r} names more than {most:,} shards; is a range mistyped?")
+    if len(names) > MAX_SHARDS:
+        raise ConfigError(f"{spec!r} names more than {MAX_SHARDS:,} shards; is a range mistyped?")
     return names
 
 

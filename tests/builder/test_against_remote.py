@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[FaultyServer]:
     with running_server() as running:
         for path in (path for path in (folder / "first").rglob("*") if path.is_file()):
-            running.objects[f"data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
+            running.files[f"data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
         yield running
 
 
@@ -63,7 +63,7 @@ def test_a_manifest_in_a_bucket_is_read(folder: Path, s3: dict[str, Any]) -> Non
 def test_a_manifest_at_a_url_is_told_from_none_and_from_a_damaged_one(server: FaultyServer) -> None:
     with pytest.raises(MissingObjectError, match=r"data/none/manifest\.json: no such object; give the url of a"):
         Manifest.read(server.url("data/none"))
-    server.objects["data/first/manifest.json"] = server.objects["data/first/manifest.json"][:100]
+    server.files["data/first/manifest.json"] = server.files["data/first/manifest.json"][:100]
     with pytest.raises(ManifestError, match=r"http://.*/data/first/manifest\.json: not JSON"):
         Manifest.read(server.url("data/first"))
 

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,11 +27,9 @@ QUICK = Access(tries=5, first_delay=0.001, timeout=5)
 
 
 @pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with running_server() as running:
-        running.objects["a.tar"] = DATA
-        running.objects["empty.tar"] = b""
-        yield running
+def server(server: FaultyServer) -> FaultyServer:
+    server.files |= {"a.tar": DATA, "empty.tar": b""}
+    return server
 
 
 # What there is
@@ -52,7 +49,7 @@ def test_one_answer_of_the_whole_object_does_not_mean_a_server_without_ranges(se
     server.faults = ["whole"]
     assert knows_ranges(server.url("a.tar"), QUICK)
     with running_server() as other:
-        other.objects, other.ranges = server.objects, False
+        other.files, other.ranges = server.files, False
         assert not knows_ranges(other.url("a.tar"), QUICK)
 
 
@@ -64,7 +61,7 @@ def test_ranges_are_exact_whether_or_not_the_server_knows_them(server: FaultySer
 
 
 def test_a_large_object_is_read_by_requests_for_its_parts(server: FaultyServer) -> None:
-    server.objects["large"] = data = DATA * 8
+    server.files["large"] = data = DATA * 8
     server.faults = ["ok", "503", "short"]
     assert read_whole(server.url("large"), len(data), QUICK) == data
     assert {"bytes=0-1048575", "bytes=1048576-2097151"} < {wanted for _, wanted in server.requests}
@@ -253,12 +250,12 @@ def test_a_wait_of_an_hour_is_said_and_bounded(server: FaultyServer, caplog: pyt
 
 def test_redirects_are_followed_and_take_authorization_to_their_own_server_alone(server: FaultyServer) -> None:
     with running_server() as other:
-        other.objects = server.objects
+        other.files = server.files
         server.moved = {"own": server.url("a.tar"), "other": other.url("a.tar"), "round": server.url("round")}
         for name, target, is_sent in (("own", server, True), ("other", other, False)):
             url = server.url(name).replace("http://", "http://me:pa55word@")
             assert read_range(url, 5, 10, QUICK) == DATA[5:15]
-            assert ("authorization" in target.headers[-1]) == is_sent
+            assert ("authorization" in target.asked[-1].headers) == is_sent
         with pytest.raises(StorageError, match="round: the server redirects without end"):
             describe(server.url("round"), QUICK)
 
@@ -271,7 +268,7 @@ def test_a_proxy_is_used_with_its_password_which_nothing_shows(
     monkeypatch.delenv("no_proxy", raising=False)
     with caplog.at_level(logging.DEBUG):
         assert read_range("http://data.example/a.tar", 0, 10, QUICK) == DATA[:10]
-        assert server.headers[-1]["proxy-authorization"] == "Basic bWU6cGE1NXdvcmQ="
+        assert server.asked[-1].headers["proxy-authorization"] == "Basic bWU6cGE1NXdvcmQ="
         server.faults = ["403"] * 9
         with pytest.raises(StorageError) as caught:
             read_range("http://data.example/a.tar", 0, 10, QUICK)
@@ -280,7 +277,7 @@ def test_a_proxy_is_used_with_its_password_which_nothing_shows(
 
 def test_secrets_of_urls_are_in_no_error_and_no_log(server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
     path = "a.tar?X-Signature=5ecret"
-    server.objects[path] = DATA
+    server.files[path] = DATA
     server.moved["b.tar?X-Signature=5ecret"] = server.url(path)
     user = server.root.replace("http://", "http://me:pa55word@")
     said = ""

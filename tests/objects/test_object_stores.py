@@ -191,7 +191,7 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(
     held, refused = store_of(scheme, token="")
     held.put(place, data)
     with running_server() as server:
-        server.objects[place], server.faults = data, ["403"]
+        server.files[place], server.faults = data, ["403"]
         access = Access(tries=1, options={**refused.options, "root": server.root})
         with pytest.raises((StorageError, PermissionError), match="give a token"):
             read(f"{scheme}://{place}", access)
@@ -207,7 +207,7 @@ def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_stor
     held, options = store_of(scheme)
     held.put(place, os.urandom(100))
     with running_server() as server:
-        server.objects[place], server.faults = held.objects[place], ["503"] * 9
+        server.files[place], server.faults = held.objects[place], ["503"] * 9
         access = Access(tries=3, first_delay=0.001, options={**options.options, "root": server.root})
         with pytest.raises(StorageError, match="gave up after 3 tries"):
             read(f"{scheme}://{place}", access)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,13 @@ from pipeline.objects.access import Access
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import digests
 from tests.corpus import english
-from tests.faulty_server import PASSING, FaultyServer, running_server
+from tests.faulty_server import PASSING, FaultyServer
 from tests.shard_samples import index_extents, make_documents, write_dataset
 from tests.text_streams import ids
 
 pytestmark = pytest.mark.stacks
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "progress": Progress(quiet=True)}
-
-
-@pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with running_server() as running:
-        yield running
-
-
-def serve(server: FaultyServer, folder: Path) -> str:
-    for path in (path for path in folder.rglob("*") if path.is_file()):
-        server.objects[f"data/{path.relative_to(folder)}"] = path.read_bytes()
-    return server.url("data")
 
 
 @pytest.fixture
@@ -53,7 +40,7 @@ def packed(source: Any, **options: Any) -> Any:
 
 
 def test_of_shards_that_are_streamed(server: FaultyServer, dataset: Path) -> None:
-    url = serve(server, dataset)
+    url = server.serve(dataset)
     server.faults = ["ok"]  # of ranges there are, so that an answer of a whole object is a fault
     server.passing = [each for each in PASSING if each != "whole"] + ["whole"]
     assert packed(url, cache_dir=None) == packed(dataset)
@@ -64,7 +51,7 @@ def test_of_texts_that_are_streamed(tmp_path: Path, server: FaultyServer) -> Non
     names = [f"{number}.jsonl" for number in range(len(PASSING))]
     for number, name in enumerate(names):
         (tmp_path / name).write_bytes(lines(20 * number, 20))
-        server.objects[name] = (tmp_path / name).read_bytes()
+        server.files[name] = (tmp_path / name).read_bytes()
 
     def stream(files: list[Any]) -> Any:
         return pipeline.TextDataset(files, "bytes", epochs=1).shuffle(seed=1).pack(64).batch(8)
@@ -79,7 +66,7 @@ def test_of_texts_that_are_streamed(tmp_path: Path, server: FaultyServer) -> Non
 
 def test_of_a_dataset_that_is_verified(tmp_path: Path, server: FaultyServer) -> None:
     write_dataset(tmp_path / "small", [make_documents(60, seed=seed) for seed in range(3)])
-    url = serve(server, tmp_path / "small")
+    url = server.serve(tmp_path / "small")
     server.faults = ["ok"] * 3
     server.passing = ["flipped", "404", "reset", "page", "503", "flipped"]
     assert list(verify_dataset(url, access=Access(first_delay=0.001))) == []
@@ -91,8 +78,8 @@ def test_of_a_dataset_that_a_build_is_held_against(tmp_path: Path, server: Fault
     (tmp_path / "more.jsonl").write_bytes(lines(20, 40))
     pipeline.build(tmp_path / "first.jsonl", tmp_path / "first", **SETTINGS)
     pipeline.build(tmp_path / "more.jsonl", tmp_path / "here", against=[str(tmp_path / "first")], **SETTINGS)
-    serve(server, tmp_path / "first")
-    server.objects = {path.replace("data/", "first/"): data for path, data in server.objects.items()}
+    server.serve(tmp_path / "first")
+    server.files = {path.replace("data/", "first/"): data for path, data in server.files.items()}
     server.passing = ["flipped", "404", "page", "flipped", "short", "503", "520", "flipped"]
     manifest = pipeline.build(tmp_path / "more.jsonl", tmp_path / "there", against=[server.url("first")], **SETTINGS)
     assert manifest.counts["duplicates"] == {"exact": 20, "near": 0}
@@ -104,7 +91,7 @@ def test_of_a_dataset_that_a_build_is_held_against(tmp_path: Path, server: Fault
 def test_one_bad_body_of_the_manifest_or_the_table_of_extents(tmp_path: Path, server: FaultyServer, fault: str) -> None:
     write_dataset(tmp_path / "small", [make_documents(60)])
     index_extents(tmp_path / "small", 8 << 10)
-    url = serve(server, tmp_path / "small")
+    url = server.serve(tmp_path / "small")
     for place in range(2):
         server.faults = ["ok"] * place + [fault]
         assert packed(url, cache_dir=None) == packed(tmp_path / "small")

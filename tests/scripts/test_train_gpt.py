@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(folder: Path) -> Iterator[str]:
     with running_server() as server:
         for path in (folder / "data").iterdir():
-            server.objects[f"data/{path.name}"] = path.read_bytes()
+            server.files[f"data/{path.name}"] = path.read_bytes()
         yield server.url("data")
 
 

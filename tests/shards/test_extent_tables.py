@@ -20,7 +20,7 @@ from pipeline.shards.manifest import MANIFEST_NAME
 from pipeline.shards.verify.dataset import Problem, verify_dataset
 from tests.corpus import english
 from tests.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
-from tests.faulty_server import FaultyServer, running_server
+from tests.faulty_server import FaultyServer
 from tests.shard_samples import make_documents, read_index, write_dataset, write_documents
 
 
@@ -187,14 +187,9 @@ def test_verify_blames_a_damaged_shard_and_not_its_table(dataset: Path) -> None:
 
 
 @pytest.fixture
-def server(dataset: Path) -> Any:
-    with running_server() as running:
-        serve(running, dataset)
-        yield running
-
-
-def serve(server: FaultyServer, dataset: Path) -> None:
-    server.objects = {f"data/{path.name}": path.read_bytes() for path in dataset.iterdir()}
+def server(server: FaultyServer, dataset: Path) -> FaultyServer:
+    server.serve(dataset)
+    return server
 
 
 def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
@@ -204,14 +199,14 @@ def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
     assert not any(path.endswith(".tar") for path, _ in server.requests)
     for quick in (True, False):
         assert list(verify_dataset(server.url("data"), access=QUICK, quick=quick)) == []
-    raw = server.objects["data/extents.npz"]
-    server.objects["data/extents.npz"] = raw[:99] + b"\xff\xff" + raw[101:]
+    raw = server.files["data/extents.npz"]
+    server.files["data/extents.npz"] = raw[:99] + b"\xff\xff" + raw[101:]
     with pytest.raises(ManifestError, match=r"http://.*/data/extents\.npz: sha256"):
         load(server.url("data"), tmp_path / "cache")
-    server.objects["data/extents.npz"] = raw[:-1]
+    server.files["data/extents.npz"] = raw[:-1]
     with pytest.raises(StorageError, match=r"extents\.npz"):
         load(server.url("data"), tmp_path / "cache")
-    del server.objects["data/extents.npz"]
+    del server.files["data/extents.npz"]
     with pytest.raises(ManifestError, match=r"http://.*/data/extents\.npz: not there"):
         load(server.url("data"), tmp_path / "cache")
 
@@ -220,7 +215,7 @@ def test_remote_shards_without_a_manifest_have_the_table_of_their_indexes_alone(
     dataset: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
     wanted = columns(load(dataset, tmp_path / "local"), "crc32")
-    del server.objects["data/manifest.json"]
+    del server.files["data/manifest.json"]
     spec = server.url("data/train-{000000..000002}.tar")
     assert columns(load(spec, tmp_path / "cache"), "crc32") == wanted
-    assert server.sent < sum(map(len, server.objects.values())) // 4
+    assert server.sent < sum(map(len, server.files.values())) // 4

@@ -8,7 +8,7 @@ import logging
 import pickle
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,25 +25,13 @@ from pipeline.shards.extents.file import EXTENTS_NAME
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.stream.stream import Stream
 from tests import interpreters
-from tests.faulty_server import FaultyServer, running_server
+from tests.faulty_server import FaultyServer
 from tests.shard_samples import index_extents, make_documents, write_dataset
 
 pytestmark = pytest.mark.stacks
 
 EXTENT = 4 << 10
 Make = Callable[[Any], Stream]
-
-
-@pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with running_server() as running:
-        yield running
-
-
-def serve(server: FaultyServer, folder: Path) -> str:
-    for path in folder.iterdir():
-        server.objects[f"data/{path.name}"] = path.read_bytes()
-    return server.url("data")
 
 
 @pytest.fixture
@@ -82,21 +70,21 @@ STREAMS: dict[str, Make] = {
 @pytest.mark.parametrize("kind", STREAMS)
 def test_batches_are_those_of_the_local_dataset(tmp_path: Path, server: FaultyServer, dataset: Path, kind: str) -> None:
     epochs = None if kind == "mixed" else 1
-    remote = pipeline.ShardDataset(serve(server, dataset), epochs=epochs, cache_dir=tmp_path / "cache")
+    remote = pipeline.ShardDataset(server.serve(dataset), epochs=epochs, cache_dir=tmp_path / "cache")
     assert same(rows(STREAMS[kind](remote)), rows(STREAMS[kind](pipeline.ShardDataset(dataset, epochs=epochs))))
     whole = [wanted for path, wanted in server.requests if path.endswith(".tar") and str(wanted).startswith("bytes=0-")]
-    assert len(whole) <= len(server.objects)  # the first block of each shard, and no shard whole
+    assert len(whole) <= len(server.files)  # the first block of each shard, and no shard whole
 
 
 def test_an_epoch_asks_for_each_byte_of_a_shard_about_once_and_a_second_run_for_none(
     tmp_path: Path, server: FaultyServer, dataset: Path
 ) -> None:
-    url, cache = serve(server, dataset), tmp_path / "cache"
-    small = sum(len(server.objects[f"data/{name}"]) for name in ("manifest.json", EXTENTS_NAME))
+    url, cache = server.serve(dataset), tmp_path / "cache"
+    small = sum(len(server.files[f"data/{name}"]) for name in ("manifest.json", EXTENTS_NAME))
     wanted = rows(packed(url, cache_dir=cache))
     assert same(wanted, rows(packed(dataset)))
     assert server.sent - small <= sum(path.stat().st_size for path in dataset.glob("*.tar"))
-    server.requests.clear()
+    server.asked.clear()
     assert same(rows(packed(url, cache_dir=cache)), wanted)
     assert [path for path, _ in server.requests if path.endswith(".tar")] == []
 
@@ -108,11 +96,11 @@ def test_shards_with_and_without_shared_members_stream_as_the_local_ones(tmp_pat
     infos = tuple(info for manifest in manifests for info in manifest.shards)
     replace(manifests[0], splits={"train": Split(infos)}).write(folder)
     index_extents(folder, EXTENT)
-    assert same(rows(packed(serve(server, folder), cache_dir=None)), rows(packed(folder)))
+    assert same(rows(packed(server.serve(folder), cache_dir=None)), rows(packed(folder)))
 
 
 def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(server: FaultyServer, dataset: Path) -> None:
-    remote, local = packed(serve(server, dataset), cache_dir=None), packed(dataset)
+    remote, local = packed(server.serve(dataset), cache_dir=None), packed(dataset)
     iterator = iter(remote)
     first = [next(iterator)["input_ids"].clone() for _ in range(5)]
     local.load_state_dict(remote.state_dict())
@@ -167,13 +155,13 @@ def whole(source: Any, **options: Any) -> list[torch.Tensor]:
 def test_whole_shards_give_the_batches_of_the_local_dataset_and_are_downloaded_once(
     tmp_path: Path, server: FaultyServer, dataset: Path, limit: float | None
 ) -> None:
-    url, cache = serve(server, dataset), tmp_path / "cache"
+    url, cache = server.serve(dataset), tmp_path / "cache"
     largest = max(info.bytes for info in Manifest.read(dataset).shards)
     server.passing = ["503;0", "short", "reset", "flipped", "429;0"]
     options: dict[str, Any] = {"cache_dir": cache, "cache_limit": None if limit is None else int(limit * largest)}
     assert same(whole(url, **options), whole(dataset))
     if limit is None:
-        server.requests.clear()
+        server.asked.clear()
         assert same(whole(server.url("data/train-{000000..000003}.tar"), **options), whole(dataset))
         assert [path for path, _ in server.requests if path.endswith(".tar")] == []
     else:
@@ -182,7 +170,7 @@ def test_whole_shards_give_the_batches_of_the_local_dataset_and_are_downloaded_o
 
 def test_loader_workers_share_one_download(tmp_path: Path, server: FaultyServer, dataset: Path) -> None:
     options: dict[str, Any] = {"epochs": 1, "whole_shards": True, "cache_dir": tmp_path / "cache"}
-    stream = pipeline.ShardDataset(serve(server, dataset), **options).shuffle(seed=3, window=2).pack(64).batch(8)
+    stream = pipeline.ShardDataset(server.serve(dataset), **options).shuffle(seed=3, window=2).pack(64).batch(8)
     assert same(rows(DataLoader(stream, batch_size=None, num_workers=2)), whole(dataset))
     starts = [path for path, wanted in server.requests if path.endswith(".tar") and str(wanted).startswith("bytes=0-")]
     assert len(starts) == len(set(starts)) == 4
@@ -191,7 +179,7 @@ def test_loader_workers_share_one_download(tmp_path: Path, server: FaultyServer,
 def test_a_server_without_ranges_gives_whole_shards_and_that_is_said_once(
     tmp_path: Path, server: FaultyServer, dataset: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.ranges, url = False, serve(server, dataset)
+    server.ranges, url = False, server.serve(dataset)
     for cache in ("a", "b"):
         assert same(rows(packed(url, cache_dir=tmp_path / cache)), rows(packed(dataset)))
     said = f"{url}/train-000000.tar: a server that knows no ranges: shards are downloaded whole"
@@ -206,7 +194,7 @@ def test_remote_tars_of_another_tool_stream(tmp_path: Path, server: FaultyServer
         with webdataset.TarWriter(str(tmp_path / f"web-{shard}.tar")) as writer:
             for j, document in enumerate(documents[shard::2]):
                 writer.write({"__key__": f"{j:04d}", "npy": document})
-        server.objects[f"web-{shard}.tar"] = (tmp_path / f"web-{shard}.tar").read_bytes()
+        server.files[f"web-{shard}.tar"] = (tmp_path / f"web-{shard}.tar").read_bytes()
     wanted = whole([tmp_path / "web-0.tar", tmp_path / "web-1.tar"])
     assert same(whole(server.url("web-{0..1}.tar"), cache_dir=str(tmp_path / "cache")), wanted)
 
@@ -220,21 +208,21 @@ def test_a_shard_that_is_damaged_cut_or_missing_at_the_source_is_named(
 ) -> None:
     dataset = tmp_path / "data"
     write_dataset(dataset, [make_documents(100, seed=seed) for seed in range(4)])
-    url, name = serve(server, dataset), "data/train-000003.tar"
-    sound = server.objects[name]
+    url, name = server.serve(dataset), "data/train-000003.tar"
+    sound = server.files[name]
 
     def read() -> None:
         cache = tmp_path / "cache" if is_whole else None
         data = pipeline.ShardDataset(url, epochs=1, cache_dir=cache, whole_shards=is_whole)
         rows(data.pack(64).batch(8))
 
-    server.objects[name] = sound[:5000] + bytes([sound[5000] ^ 1]) + sound[5001:]
+    server.files[name] = sound[:5000] + bytes([sound[5000] ^ 1]) + sound[5001:]
     with pytest.raises(CorruptShardError, match=r"train-000003.*(sha256|checksum).*at the source"):
         read()
-    server.objects[name] = sound[:-512]
+    server.files[name] = sound[:-512]
     with pytest.raises((ManifestError, StorageError), match=r"train-000003.*(the manifest says|are expected)"):
         read()
-    del server.objects[name]
+    del server.files[name]
     with pytest.raises(StorageError, match=r"train-000003.*404"):
         read()
 
@@ -243,10 +231,10 @@ def test_an_object_that_changes_while_it_is_read_is_an_error_where_nothing_else_
     tmp_path: Path, server: FaultyServer
 ) -> None:
     write_dataset(tmp_path / "data", [make_documents(900, longest=600)])
-    server.objects["a.tar"] = (tmp_path / "data" / "train-000000.tar").read_bytes()
+    server.files["a.tar"] = (tmp_path / "data" / "train-000000.tar").read_bytes()
     batches = iter(pipeline.ShardDataset(server.url("a.tar"), cache_dir=None).documents(max_length=600).batch(8))
     next(batches)
-    server.objects["a.tar"] = server.objects["a.tar"][::-1]
+    server.files["a.tar"] = server.files["a.tar"][::-1]
     with pytest.raises(CorruptShardError, match=r"a\.tar: it changed while it was read"):
         list(itertools.islice(batches, 10_000))
 
@@ -262,7 +250,7 @@ print(sum(batch["input_ids"].numel() for batch in data.pack(64).batch(8)), flush
 def test_a_kill_while_blocks_or_shards_are_fetched_leaves_nothing_that_is_used(
     tmp_path: Path, server: FaultyServer, dataset: Path, is_whole: str
 ) -> None:
-    url, cache = serve(server, dataset), tmp_path / "cache"
+    url, cache = server.serve(dataset), tmp_path / "cache"
     server.pause = 5.0
     killed = interpreters.Interpreter("-c", READER, url, cache, is_whole, stdout=2, stderr=2)
     while not list(cache.rglob("*.part")):
@@ -281,10 +269,10 @@ def test_a_kill_while_blocks_or_shards_are_fetched_leaves_nothing_that_is_used(
 def test_secrets_of_urls_reach_no_message_state_log_or_file(
     tmp_path: Path, server: FaultyServer, dataset: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url, cache = serve(server, dataset).replace("http://", "http://me:pa55word@"), tmp_path / "new" / "cache"
+    url, cache = server.serve(dataset).replace("http://", "http://me:pa55word@"), tmp_path / "new" / "cache"
     urls = [f"{url}/train-{number:06d}.tar?X-Signature=5ecret" for number in range(2)]
     for path in dataset.glob("*.tar"):
-        server.objects[f"data/{path.name}?X-Signature=5ecret"] = path.read_bytes()
+        server.files[f"data/{path.name}?X-Signature=5ecret"] = path.read_bytes()
     found: list[str] = []
     with caplog.at_level(logging.DEBUG):
         for source in (url, urls):

@@ -38,10 +38,9 @@ def dataset(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(dataset: Path) -> Iterator[FaultyServer]:
-    with running_server() as running:
-        serve(running, dataset)
-        yield running
+def server(server: FaultyServer, dataset: Path) -> FaultyServer:
+    server.serve(dataset)
+    return server
 
 
 @pytest.fixture(autouse=True)
@@ -53,15 +52,10 @@ def no_copies_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def serve(server: FaultyServer, dataset: Path) -> None:
-    for path in (path for path in dataset.iterdir() if path.is_file()):
-        server.objects[f"data/{path.name}"] = path.read_bytes()
-
-
 def flip(server: FaultyServer, name: str, at: int) -> None:
-    raw = bytearray(server.objects[f"data/{name}"])
+    raw = bytearray(server.files[f"data/{name}"])
     raw[at] ^= 1
-    server.objects[f"data/{name}"] = bytes(raw)
+    server.files[f"data/{name}"] = bytes(raw)
 
 
 def problems(server: FaultyServer, **options: Any) -> list[Problem]:
@@ -71,7 +65,7 @@ def problems(server: FaultyServer, **options: Any) -> list[Problem]:
 def test_a_quick_check_reads_little_and_reports_all(server: FaultyServer) -> None:
     seen: list[tuple[int, int]] = []
     assert problems(server, quick=True, progress=lambda done, total: seen.append((done, total))) == []
-    total = sum(len(server.objects[f"data/{name}"]) for name in SHARDS)
+    total = sum(len(server.files[f"data/{name}"]) for name in SHARDS)
     assert seen[-1] == (total, total)
     assert server.sent < total / 2
 
@@ -91,7 +85,7 @@ def test_damage_is_named_by_url_member_and_byte(server: FaultyServer, dataset: P
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_missing_cut_and_swapped_shards_are_named(server: FaultyServer, quick: bool) -> None:
-    objects = server.objects
+    objects = server.files
     objects[f"data/{SHARDS[0]}"] = objects[f"data/{SHARDS[0]}"][:-600]
     del objects[f"data/{SHARDS[1]}"]
     said = "\n".join(map(str, problems(server, quick=quick)))
@@ -120,12 +114,12 @@ def test_single_urls_are_held_to_the_manifest_beside_them(
     server: FaultyServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify_main([server.url("data/train-{000000..000002}.tar")]) == 0
-    server.objects[f"data/{SHARDS[0]}"] = server.objects[f"data/{SHARDS[1]}"]
+    server.files[f"data/{SHARDS[0]}"] = server.files[f"data/{SHARDS[1]}"]
     assert verify_main([server.url(f"data/{SHARDS[0]}")]) == 1
     assert "the manifest says" in capsys.readouterr().out
-    del server.objects["data/manifest.json"]
+    del server.files["data/manifest.json"]
     assert verify_main([server.url(f"data/{SHARDS[0]}")]) == 0
-    server.objects[f"data/{SHARDS[0]}?signature=secret"] = server.objects[f"data/{SHARDS[0]}"][:-600]
+    server.files[f"data/{SHARDS[0]}?signature=secret"] = server.files[f"data/{SHARDS[0]}"][:-600]
     assert verify_main([server.url(f"data/{SHARDS[0]}?signature=secret")]) == 1
     assert verify_shard(server.url("data/none.tar"), access=QUICK)[0].message.startswith("404")
     assert "secret" not in capsys.readouterr().out
@@ -185,7 +179,7 @@ def test_a_document_at_a_url_is_shown_by_number_and_by_key(
     settings: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "tokens_per_shard": 500}
     build(tmp_path / "in.jsonl", tmp_path / "built", progress=Progress(quiet=True), **settings)
     with running_server() as server:
-        serve(server, tmp_path / "built")
+        server.serve(tmp_path / "built")
         for asked in (["--document", "7"], ["--key", "000000000007"]):
             assert inspect_main([server.url("data"), *asked]) == 0
             assert english(7, 3) in capsys.readouterr().out

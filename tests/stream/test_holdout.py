@@ -210,7 +210,7 @@ def test_the_state_of_one_half_or_share_is_refused_by_another(datasets: dict[str
 
 def test_remote_shards_split_as_local_ones_do(datasets: dict[str, Path], tmp_path: Path) -> None:
     with running_server() as server:
-        server.objects = {f"data/{path.name}": path.read_bytes() for path in datasets["small"].iterdir()}
+        server.files = {f"data/{path.name}": path.read_bytes() for path in datasets["small"].iterdir()}
         halves = pipeline.ShardDataset(server.url("data"), epochs=1, cache_dir=str(tmp_path)).split(val=0.1)
         assert not list(tmp_path.rglob("*.tar"))
         local = pipeline.ShardDataset(datasets["small"], epochs=1).split(val=0.1)

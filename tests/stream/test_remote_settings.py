@@ -24,7 +24,7 @@ faces = pytest.mark.parametrize("face", FACES, ids=["shards", "texts", "open_dat
 @faces
 def test_a_request_is_made_so_many_times(face: Callable[..., Any]) -> None:
     with running_server() as server:
-        server.objects["texts.jsonl"] = b'{"text": "a"}\n'
+        server.files["texts.jsonl"] = b'{"text": "a"}\n'
         server.faults = ["503"] * 2
         with pytest.raises(StorageError, match=r"gave up after 2 tries .* allow more tries= or a longer timeout="):
             face(server.root, tries=2)

@@ -82,7 +82,7 @@ def test_every_name_of_a_dataset_streams_its_split_and_no_document_of_another(da
 def test_the_same_holds_afar(dataset: Path, tmp_path: Path, kind: str) -> None:
     files = {f"data/{path.name}": path.read_bytes() for path in dataset.iterdir()}
     with running_server() as server:
-        server.objects = files
+        server.files = files
         fsspec.filesystem("memory").pipe({f"/splits/{name}": raw for name, raw in files.items()})
         base = server.url("data") if kind == "http" else "memory://splits/data"
         cache = {"cache_dir": tmp_path / "cache"}

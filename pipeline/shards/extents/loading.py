@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,15 +11,13 @@ from operator import attrgetter
 import numpy as np
 
 from ...errors import ConfigError, ManifestError
-from ...objects.remote_object import describe
-from ...objects.urls import is_remote, local_name, shown
+from ...objects.urls import is_remote, shown
 from ..folder import CURE, Folder
-from ..format import BLOCK, TAIL, padding
-from ..index import Index, footer_of
+from ..format import BLOCK, padding
+from ..index import Index
 from ..manifest import Manifest
 from ..resolve import Resolved
 from ..store import Store
-from ..tar import opened
 from .file import decode_table
 from .table import ExtentTable
 
@@ -48,7 +44,7 @@ def load_extent_table(parts: Sequence[Resolved], store: Store) -> ExtentTable:
 def _load_part(shards: Resolved, store: Store) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
-        return _table_of_tars(shards.urls, store)
+        return load_tars(shards.urls, store)[0]
     table = read_table(Folder(shards.directory, store.access), manifest)
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
     return table.select([numbers[info.name] for info in infos])
@@ -92,38 +88,20 @@ def payload_bytes(index: Index) -> int:
 def load_tars(urls: list[str], store: Store) -> tuple[ExtentTable, list[str]]:
     """Return the table of tars that no manifest describes, and what tells the contents of each from those of others.
 
-    That is its footer, or of a tar of another tool on this machine `foreign_contents`, or of any remote tar its size and
-    version, '' where the server states none.
+    Some indexes are read at once; every few seconds a message says how many are done.
     """
-    table = _table_of_tars(urls, store)
-    with _open_pool(urls) as pool:
-        return table, list(pool.map(lambda url: _contents(url, store), urls))
 
+    def load(url: str) -> tuple[ExtentTable, str]:
+        index = store.index(url)
+        return table_of_index(index, shown(url)), index.contents
 
-def _contents(url: str, store: Store) -> str:
-    if is_remote(url):
-        info = describe(url, store.access)
-        if not info.version:
-            store.without_version.add(url)
-        return f"{info.size} {info.version}" if info.version else ""
-    path = local_name(url)
-    with opened(path) as (handle, size):
-
-        def read(start: int, count: int) -> bytes:
-            return os.pread(handle, count, start)
-
-        if footer_of(read, size, path) is not None:
-            return hashlib.blake2b(read(size - TAIL, TAIL), digest_size=16).hexdigest()
-    return store.contents(path)
-
-
-def _table_of_tars(urls: list[str], store: Store) -> ExtentTable:
-    """Make the table of the indexes of tars, some read at once; say every few seconds how far that is."""
-    tables: list[ExtentTable] = []
+    tables, contents = [], []
     reported = time.monotonic()
-    with _open_pool(urls) as pool:
-        for table in pool.map(lambda url: table_of_index(store.index(url), shown(url)), urls):
+    threads = REMOTE_THREADS if any(map(is_remote, urls)) else LOCAL_THREADS
+    with ThreadPoolExecutor(min(threads, max(1, len(urls)))) as pool:
+        for table, mark in pool.map(load, urls):
             tables.append(table)
+            contents.append(mark)
             if time.monotonic() - reported >= REPORT_SECONDS:
                 reported = time.monotonic()
                 log.warning(
@@ -134,9 +112,4 @@ def _table_of_tars(urls: list[str], store: Store) -> ExtentTable:
             raise ConfigError(
                 f"shards of one stream need one dtype, {shown(url)} holds {table.dtype}, {shown(urls[0])} {tables[0].dtype}"
             )
-    return ExtentTable.join(tables, tables[0].dtype)
-
-
-def _open_pool(urls: list[str]) -> ThreadPoolExecutor:
-    threads = REMOTE_THREADS if any(map(is_remote, urls)) else LOCAL_THREADS
-    return ThreadPoolExecutor(min(threads, max(1, len(urls))))
+    return ExtentTable.join(tables, tables[0].dtype), contents

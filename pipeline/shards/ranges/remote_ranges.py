@@ -41,7 +41,8 @@ class RemoteRanges:
         self._urls = urls
         self._infos = infos
         self._access = store.access
-        self._cache = None if store.without_version.intersection(urls) else store.cache
+        self._cache = store.cache
+        self._run = store.run
         self._versions: dict[int, str] = {}
         self._ids: dict[int, str] = {}
 
@@ -130,7 +131,7 @@ class RemoteRanges:
             else:
                 size, version = describe(self._urls[shard], self._access)
                 self._versions.setdefault(shard, version)
-                self._ids[shard] = object_id(identity(self._urls[shard]), size, version)
+                self._ids[shard] = object_id(identity(self._urls[shard]), size, version or self._run)
         return self._ids[shard]
 
     def _error(self, shard: int, problem: str | None) -> ShardwrightError | None:

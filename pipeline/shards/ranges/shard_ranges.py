@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import CorruptShardError, ShardError, TruncatedShardError
 from ...objects.urls import is_remote, local_name, shown
 from ..extents.table import ExtentTable
+from ..format import TAIL
 from ..index import Index as ShardIndex
 from ..index import footer_of
 from ..manifest import ShardInfo
@@ -108,7 +109,7 @@ class ShardRanges:
         with self._store.opened(self._urls[shard], info) as (handle, size):
             try:
                 if info is not None and shard not in self._checked:
-                    footer_of(lambda start, count: os.pread(handle, count, start), size, self.name(shard), info)
+                    footer_of(os.pread(handle, TAIL, max(0, size - TAIL)), size, self.name(shard), info)
                     self._checked.add(shard)
                 yield handle
             finally:

@@ -60,7 +60,8 @@ def check_shard(
     def read(start: int, count: int) -> bytes:
         return data[start : start + count]
 
-    footer = _parsed(check, lambda: footer_of(read, len(data), check.name))
+    tail = data[-TAIL:]
+    footer = _parsed(check, lambda: footer_of(tail, len(data), check.name))
     index = _parsed(check, lambda: parse_index(footer, check.name, read)) if footer is not None else None
     if footer is None or index is None:
         check_walk(data, check)
@@ -69,7 +70,7 @@ def check_shard(
     else:
         _check_documents(data, check, index, _read_table(data, check, footer), contents, quick)
     if expected is not None and (footer is not None or len(data) != expected.bytes):
-        _parsed(check, lambda: footer_of(read, len(data), check.name, expected), None)
+        _parsed(check, lambda: footer_of(tail, len(data), check.name, expected), None)
     if not quick:
         _check_hash(data, check, expected)
     return index
