@@ -14,7 +14,7 @@ from ..objects.access import Access
 from ..objects.urls import identity, is_http, is_remote, local_name, shown
 from ..paths import is_hidden, named_twice, real_paths
 from .fields import surrogate_in
-from .formats import COMPRESSED_TIMES, format_named, format_of, is_named_compressed
+from .formats import format_named, format_of, text_times
 from .storage.folders import readable_files
 from .storage.input_file import Credentials, InputFile, as_input, name_apart
 from .storage.listing import WILDCARD, list_urls
@@ -104,11 +104,7 @@ def _check_names(files: Sequence[InputFile]) -> None:
 
 def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
     """Warn once where files make one document each that is longer than documents are: some formats read them in parts."""
-    sizes = {
-        str(file.path): file.size * (COMPRESSED_TIMES if is_named_compressed(file) else 1)
-        for file in files
-        if format_of(file).one_document
-    }
+    sizes = {str(file.path): file.size * text_times(file) for file in files if format_of(file).one_document}
     long = {path: size for path, size in sizes.items() if size > _LONG_TEXT}
     if long:
         path, size = next(iter(long.items()))
@@ -122,7 +118,7 @@ def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
 def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
     """Return at most so many of some files, evenly spread over them, for a sample: each that is opened may be far away.
 
-    >>> evenly([InputFile(Path(name), name) for name in "abcde"], 2)[1].name
+    >>> evenly([InputFile(name, name) for name in "abcde"], 2)[1].name
     'c'
     """
     count = min(most, len(files))
