@@ -9,7 +9,7 @@ from pathlib import PurePath
 from ..errors import ConfigError, InputError, did_you_mean
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
-COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
+_COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +125,12 @@ def is_named_compressed(path: str | os.PathLike[str]) -> bool:
     (True, True, False)
     """
     return os.fspath(path).lower().endswith(COMPRESSIONS) or format_of(path).compresses
+
+
+def text_times(path: str | os.PathLike[str]) -> int:
+    """Return about how many times its own size the text of a file takes, going by its name.
+
+    >>> text_times("a.jsonl.zst"), text_times("a.jsonl")
+    (3, 1)
+    """
+    return _COMPRESSED_TIMES if is_named_compressed(path) else 1

@@ -12,9 +12,9 @@ import pipeline
 from pipeline.builder.counts.progress import Progress
 from pipeline.objects.access import Access
 from pipeline.text.discovery import find_inputs
-from pipeline.text.document import Document
-from pipeline.text.readers.reader import Reader, split_file
+from pipeline.text.readers.reader import split_file
 from tests import interpreters
+from tests.remote_inputs import texts_of
 from tests.text_samples import make_texts, write_texts
 
 pytestmark = pytest.mark.stacks
@@ -39,10 +39,6 @@ def bucket(s3: dict[str, Any], tmp_path: Path) -> Any:
 
 def find(spec: str, s3: dict[str, Any]) -> Any:
     return find_inputs(spec, access=Access(tries=3, first_delay=0.001, options=s3))
-
-
-def texts_of(file: Any, *span: Any) -> list[str]:
-    return [record.text for record in Reader(file, *span) if isinstance(record, Document)]
 
 
 def test_files_globs_folders_and_braces_of_a_store_are_listed_with_size_and_version(bucket: Any, s3: Any) -> None:

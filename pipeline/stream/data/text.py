@@ -88,9 +88,9 @@ class TextData:
 
     def weight_of(self, file: InputFile) -> int:
         """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
-        from ...text.formats import COMPRESSED_TIMES, is_named_compressed
+        from ...text.formats import text_times
 
-        return self.size_of(file) * (COMPRESSED_TIMES if is_named_compressed(file) else 1)
+        return self.size_of(file) * text_times(file)
 
     def records(self, most: int) -> int:
         """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""
@@ -100,6 +100,7 @@ class TextData:
 
     def _count(self, most: int) -> int:
         from ...text.document import Document
+        from ...text.formats import text_times
         from ...text.readers.reader import Reader
         from ...text.readers.record_blocks import FIRST_BYTES
 
@@ -107,7 +108,7 @@ class TextData:
         count = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
-            weight = self.weight_of(file) // max(1, self.size_of(file))
+            times = text_times(file)
             reader = Reader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
             try:
                 for record in reader:
@@ -117,14 +118,14 @@ class TextData:
                         count, batch = count + int(self.selects(batch).sum()), []
                         if count >= most:
                             return most
-                        if (read := done + reader.bytes_read * weight) >= _COUNTED_BYTES:
+                        if (read := done + reader.bytes_read * times) >= _COUNTED_BYTES:
                             return min(most, count * self.bytes // read)
             except InputError as error:
                 # Damage is raised when the stream comes to it. A wrong answer that one rank alone gets would part the lanes.
                 damaged, skips = isinstance(error, DamagedInputError), self.on_error == "skip"
                 if not (damaged and skips if file.stored is not None else damaged or skips):
                     raise
-            done += self.size_of(file) * weight
+            done += self.weight_of(file)
         return min(most, count + int(self.selects(batch).sum()))
 
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:

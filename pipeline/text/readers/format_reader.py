@@ -15,7 +15,7 @@ from .byte_stream import Source
 
 
 class FileSpan(NamedTuple):
-    """A piece of a file: bytes of plain JSON Lines, text or CSV, row groups of Parquet. ``stop`` None: to the end."""
+    """A piece of a file: bytes of plain JSON Lines or text, row groups of Parquet. ``stop`` None: to the end."""
 
     start: int = 0
     stop: int | None = None

@@ -210,10 +210,9 @@ def _check_sha256(file: InputFile, source: Source) -> None:
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
 
-    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), plain CSV where
-    rows begin, Parquet
-    between row groups; everything else is one span, and so is a remote file of up to ``unit_bytes`` and a remote CSV. The
-    cut depends on the file and ``unit_bytes`` alone.
+    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), Parquet between
+    row groups; everything else is one span, and so is a remote file of up to ``unit_bytes``. The cut depends on the file and
+    ``unit_bytes`` alone.
     """
     file, form = as_input(path), format_of(path)
     unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark

@@ -160,9 +160,6 @@ class RemoteFile(io.RawIOBase):
             self._at += len(parts[-1])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def readall(self) -> bytes:
-        return self.read()
-
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
         buffer[: len(data)] = data

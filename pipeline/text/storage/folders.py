@@ -1,4 +1,4 @@
-"""Folders that ``save_to_disk`` of ``datasets`` wrote: which of their files are read."""
+"""Which of the files that a folder or a pattern holds are read: by their endings, and by what ``save_to_disk`` wrote."""
 
 from __future__ import annotations
 
@@ -8,14 +8,45 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
+from ...notices import warn
 from ...objects.urls import is_remote
+from ...paths import natural_key, shortened
+from ..formats import ENDINGS, find_format
 from .input_file import InputFile
 from .opening import open_input
 
 _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 
 
-def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
+def readable_files(
+    given: str, found: list[InputFile], others: list[str], left_out: str = "", *, any_ending: bool
+) -> list[InputFile]:
+    """Return the files that can be read, by their names; raise ``InputError`` where none is left.
+
+    Warn of those that cannot, and of ``others``: hidden ones, and links to these.
+    """
+    found, stale = _saved_only(found)
+    if stale:
+        names = shortened([file.name for file in stale])
+        warn(
+            f"{given}: {len(stale)} files left out, which an earlier save_to_disk left and state.json does not name: {names}"
+        )
+    files = [file for file in found if any_ending or find_format(file.name) is not None]
+    unread = [file.name for file in found if not any_ending and find_format(file.name) is None] + others
+    if not files:
+        held = f"only {shortened(unread)}" if unread else "no file"
+        held += f" ({left_out})" if left_out else ""
+        raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
+    if unread:
+        reasons = "hidden, links to files that are read, or with an ending not known"
+        warn(
+            f"{given}: {len(unread)} of {len(found) + len(others)} files left out ({reasons}): "
+            f"{shortened(sorted(unread, key=natural_key))}"
+        )
+    return files
+
+
+def _saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
     """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
 
     Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left

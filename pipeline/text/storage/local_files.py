@@ -1,0 +1,198 @@
+"""Paths, patterns and folders of this machine -> input files; what is no text, or is left out, is said."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import InputError, did_you_mean
+from ...notices import warn
+from ...paths import is_hidden, natural_key, read_once, special_kind
+from ...shards.manifest import is_dataset
+from ...weak_methods import weak_lru_cache
+from ..formats import find_format, format_of
+from .folders import readable_files
+from .input_file import InputFile
+from .listing import WILDCARD, expand_braces
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
+
+
+def paths_meant(pattern: str) -> list[str]:
+    """Return what braces stand for, unless there is a path of that name."""
+    return [pattern] if os.path.lexists(pattern) else expand_braces(pattern)
+
+
+def matches(pattern: str) -> list[str]:
+    """Return the paths that a glob matches, in natural order."""
+    return sorted(glob.glob(pattern, recursive=True), key=natural_key)
+
+
+class LocalFiles:
+    """Finds files of this machine, and leaves out datasets of shards and ``output``, the directory that is built.
+
+    ``any_ending``: files are read whatever their names end with.
+    """
+
+    def __init__(self, output: str | os.PathLike[str] | None, *, any_ending: bool) -> None:
+        self._any_ending = any_ending
+        self._output = None if output is None else os.path.realpath(output)
+        self._is_dataset = functools.cache(is_dataset)
+        self._is_output = weak_lru_cache(self._lies_in_output, None)
+        self._left_out: dict[str, None] = {}  # directories, of the current pattern
+        self._hidden: list[str] = []  # files and folders, of the current directory or glob
+
+    def find(self, pattern: str, source: str, spec: str) -> list[InputFile]:
+        """Return the files of a path or pattern, which ``spec`` names."""
+        self._left_out = {}
+        files: list[InputFile] = []
+        for one in paths_meant(pattern):
+            if not os.path.lexists(one) and WILDCARD.search(one):
+                files += self._matches(one, source)
+            elif os.path.isdir(one):
+                self._refuse(one)
+                files += self._readable(one, Path(one), list(self._walk(Path(one))), source)
+            else:
+                path = Path(one)
+                _check_readable(path, spec)
+                self._refuse(one)
+                if not self._any_ending:
+                    format_of(path)
+                files.append(InputFile(path, path.name, source))
+        if self._left_out:
+            warn(f"{pattern}: {self._said()}")
+        return files
+
+    def _refuse(self, path: str) -> None:
+        """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
+        if self._is_output(path):
+            raise InputError(
+                f"{path}: lies in the output, {self._output}, which is never read; choose another --output, or move the "
+                "text out of it"
+            )
+        folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+        if self._is_dataset(folder) and (folder == path or path.endswith(".tar")):
+            raise InputError(
+                f"{path}: belongs to a dataset of shards, which hold tokens; name the text that it was made from, or "
+                "stream it with pipeline.ShardDataset"
+            )
+
+    def _lies_in_output(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        return self._output is not None and (real == self._output or real.startswith(self._output + os.sep))
+
+    def _leaves_out(self, directory: str) -> bool:
+        if not (self._is_output(directory) or self._is_dataset(directory)):
+            return False
+        self._left_out[directory] = None
+        return True
+
+    def _lies_in_one(self, folder: str, root: str) -> bool:
+        """Whether a folder, ``root`` or below it, is or lies in one that is left out."""
+        while not self._leaves_out(folder or "."):
+            if len(folder) <= len(root):
+                return False
+            folder = os.path.dirname(folder)
+        return True
+
+    def _said(self) -> str:
+        built = [path for path in self._left_out if self._is_output(path)]
+        others = [path for path in self._left_out if path not in built]
+        said = [f"the output, {built[0]}, is never read"] if built else []
+        if others:
+            more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+            said.append(
+                f"{len(others)} dataset{'s' * (len(others) > 1)} of shards left out: {', '.join(others[:5])}{more}"
+            )
+        return "; ".join(said)
+
+    def _matches(self, pattern: str, source: str) -> list[InputFile]:
+        root = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
+        found = matches(pattern)
+        if not found:
+            whole = f", nor does any match {source}={pattern}" if source else ""
+            raise InputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
+        paths: dict[str, None] = {}  # a directory and a file in it may both match
+        for name in found:
+            if self._lies_in_one(os.path.dirname(name), root):
+                continue
+            if not os.path.isdir(name):
+                paths[name] = None
+            elif not self._leaves_out(name) and "**" not in pattern:
+                paths.update(dict.fromkeys(map(str, self._walk(Path(name)))))
+        return self._readable(pattern, Path(root), [Path(name) for name in paths], source)
+
+    def _walk(self, root: Path) -> Iterator[Path]:
+        """Yield every visible file below ``root`` in natural order; a link to a directory is followed once."""
+        seen = {os.path.realpath(root)}
+
+        def fail(error: OSError) -> None:
+            raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
+
+        found: list[str] = []
+        for directory, names, files in os.walk(root, followlinks=True, onerror=fail):
+            kept = []
+            for name in names:
+                path = os.path.join(directory, name)
+                real = os.path.realpath(path)
+                if is_hidden(name):
+                    self._hidden.append(f"{path}/")
+                elif real not in seen and not self._leaves_out(path):
+                    seen.add(real)
+                    kept.append(name)
+            names[:] = sorted(kept, key=natural_key)
+            self._hidden += (os.path.join(directory, name) for name in files if is_hidden(name))
+            found += (os.path.join(directory, name) for name in files if not is_hidden(name))
+        yield from (Path(name) for name in sorted(found, key=natural_key))
+
+    def _readable(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
+        once, links = read_once([str(path) for path in paths])
+        hidden, self._hidden = self._hidden, []
+        found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in map(Path, once)]
+        others = [os.path.relpath(path, root) + "/" * path.endswith("/") for path in (*hidden, *links)]
+        said = self._said() if self._left_out else ""
+        files = readable_files(given, found, others, said, any_ending=self._any_ending)
+        for file in files:
+            _check_readable(Path(file))
+        return files
+
+
+def _check_readable(path: Path, spec: str | None = None) -> None:
+    """Raise ``InputError`` with the reason unless ``path``, meant by ``spec``, is a file that this process may read."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if str(path) == "-":
+            raise InputError("-: a build reads its input more than once, so write it to a file first") from None
+        if path.is_symlink():
+            raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
+        hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
+        hint += f", nor is there {spec}" if spec and spec.endswith(f"={path}") else ""
+        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}{_other_inputs(str(path))}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}{_other_inputs(str(path))}") from None
+    except ValueError as error:  # a NUL, or a surrogate that stands for no byte
+        raise InputError(f"{str(path)!r}: no file can have this name: {error}") from None
+    if not stat.S_ISREG(mode):
+        kind = special_kind(path) or "not a regular file"
+        raise InputError(f"{path}: {kind}; a build reads its input more than once, so write it to a file first")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path}: no permission to read it")
+
+
+def _other_inputs(name: str) -> str:
+    """Return what to write for what is no path: the name of a dataset of the hub, or a text."""
+    if _HUB_NAME.fullmatch(name):
+        return f"; a dataset of the Hugging Face hub is hf://datasets/{name}"
+    if " " in name.strip() and find_format(name) is None:
+        return "; texts are given as records, [{'text': ...}], or to pipeline.ShardDataset.from_texts"
+    return ""
+
+
+def _near(path: Path) -> str:
+    return did_you_mean(path.name, os.listdir(path.parent), else_known=False) if path.parent.is_dir() else ""
