@@ -49,7 +49,9 @@ def _page() -> Template:
     """Compile the page's template, once in a process: that takes longer than to fill it in."""
     from jinja2 import Environment
 
-    return Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
+    environment = Environment(autoescape=True, trim_blocks=True)
+    environment.filters |= {"whole": "{:,}".format, "percent": "{:.1%}".format}
+    return environment.from_string(FIGURE + PAGE)
 
 
 def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
