@@ -49,7 +49,7 @@ from filters.rules.loader import NO_RULES, read_rules
 from filters.rules.rule import Cleaner, Rule, Violation
 from filters.spacy_tokens import tokens_version
 from filters.text_view import DEFINITION, By, Page
-from pipeline.errors import BuildError, ConfigError, did_you_mean
+from pipeline.errors import BuildError, ConfigError, did_you_mean, value_said
 
 __all__ = ["Cleaner", "Measured", "Rule", "RuleSet", "Violation", "load_rules"]
 
@@ -137,7 +137,7 @@ class RuleSet:
                 and isinstance(found[1], Mapping)
             ):
                 raise BuildError(
-                    f"{where()}: cleaner {name!r} returned {_shown(found)}; it must return the text that is left and a "
+                    f"{where()}: cleaner {name!r} returned {value_said(found)}; it must return the text that is left and a "
                     "dict of what was cut"
                 )
             text, cuts = found
@@ -184,7 +184,7 @@ class RuleSet:
                     except (Exception, SystemExit, GeneratorExit) as error:
                         said = f"raised {type(error).__name__}: {error}"
                         raise self._fault(place, said, where[row] if where else None) from error
-                    raise self._fault(place, f"returned {_shown(value)}", where[row] if where else None)
+                    raise self._fault(place, f"returned {value_said(value)}", where[row] if where else None)
         return Measured(values, holds)
 
     def _fault(self, place: int, said: str, where: Callable[[], str] | None) -> BuildError:
@@ -331,8 +331,3 @@ def _holds(rule: Rule, spoken: _Spoken) -> bool:
     return rule.script == spoken.label_script or (
         not spoken.label_script and is_written_in(rule.script, spoken.text_script)
     )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.setting import setting_of
+from pipeline.builder.setting import flag_of, setting_of
 
 _FIELDS = {item.name: item for item in fields(Recipe)}
 
@@ -48,14 +48,13 @@ def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
     """Add the flag of a setting. Where it is not given, its value is None: a config file or the default decides."""
     item = _FIELDS[name]
     setting, kind, default = setting_of(item.metadata), str(item.type), item.default
-    flag = setting.flag or f"--{name.replace('_', '-')}"
     if kind == "bool":
         action = "store_false" if default else "store_true"
-        parser.add_argument(flag, dest=name, action=action, default=None, help=setting.help)
+        parser.add_argument(flag_of(item), dest=name, action=action, default=None, help=setting.help)
         return
     shown = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
     help = setting.help if "(default" in setting.help or not shown else f"{setting.help} (default: {shown})"
-    parser.add_argument(flag, type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
+    parser.add_argument(flag_of(item), type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
 
 
 def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:
