@@ -227,9 +227,8 @@ class RuleSet:
         for rule in self.rules:
             if rule.language and rule.name not in values:
                 continue
-            value = values[rule.name]
-            if not rule.min <= value <= rule.max:
-                return rule.judge(value)
+            if (violation := rule.judge(values[rule.name])) is not None:
+                return violation
         return None
 
     def judge_all(self, measured: Measured) -> list[Violation | None]:
