@@ -84,6 +84,16 @@ def not_installed(what: str, package: str) -> ConfigError:
     return ConfigError(f"{what} needs {package}, which is not installed: pip install {package}")
 
 
+def value_said(value: object) -> str:
+    """Return a value as errors show it: what it is made by, cut where it is long, and its type.
+
+    >>> value_said([1, 2])
+    '[1, 2] of type list'
+    """
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+
+
 def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known name, else the known names (or, without ``else_known``, nothing).
 

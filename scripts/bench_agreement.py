@@ -1,6 +1,6 @@
 """Compare what rule sets decide with what datatrove's Gopher filters decide, document by document.
 
-    python scripts/bench_agreement.py corpus/*.jsonl.zst --language lang=en --datatrove ~/datatrove/bin/python
+    python scripts/bench_agreement.py corpus/*.jsonl.zst --where 'lang == "en"' --datatrove ~/datatrove/bin/python
 
 ``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. The documents are compared as they are, and
 with tags, URLs, emoji, ellipses or code put between their words, often enough that many come near the limits. Each row of
@@ -10,7 +10,6 @@ the table says how many documents a rule set keeps, how many datatrove keeps, an
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import json
 import subprocess
@@ -21,11 +20,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import zstandard
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from filters.rules.ruleset import load_rules
+from scripts.bench.data import read_inputs
+from scripts.bench.report import table
 
 RULES = ("gopher", "gopher_datatrove")
 AS_THEY_ARE = "as they are"
@@ -57,29 +56,21 @@ for line in sys.stdin:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("inputs", nargs="+", help="JSON lines with a field `text`, plain or .zst")
+    add("inputs", nargs="+", help="raw text, as for build_shards.py")
     add("--datatrove", required=True, metavar="PYTHON", help="interpreter that has datatrove")
-    add("--language", metavar="FIELD=VALUE", help="compare only documents with this value in this field")
+    add("--where", help="compare only the records of which this holds, as for build_shards.py")
     add("--limit", type=int, help="compare only the first N documents")
     options = parser.parse_args(argv)
-    texts = list(itertools.islice(read_texts(options.inputs, options.language), options.limit))
-    print(f"{len(texts):,} documents")
-    print(f"{'documents':<16}{'rules':<20}{'keep':>9}{'datatrove keeps':>17}{'agree':>9}  most frequent differences")
-    for name in (AS_THEY_ARE, *INSERTED):
-        compare(name, [insert(text, name) for text in texts], options.datatrove)
+    documents = read_inputs(options.inputs, options.where)
+    texts = [document.text for document in itertools.islice(documents, options.limit)]
+    rows = [
+        row
+        for name in (AS_THEY_ARE, *INSERTED)
+        for row in compare(name, [insert(text, name) for text in texts], options.datatrove)
+    ]
+    heads = ("documents", "rules", "keep", "datatrove keeps", "agree", "most frequent differences")
+    table(f"{len(texts):,} documents", heads, rows)
     return 0
-
-
-def read_texts(paths: Sequence[str], language: str | None) -> Iterator[str]:
-    """Yield the texts of JSON lines, of one language only where a field says so."""
-    field, _, value = (language or "").partition("=")
-    for path in paths:
-        with open(path, "rb") as file:
-            plain = zstandard.ZstdDecompressor().stream_reader(file) if path.endswith(".zst") else file
-            for line in io.TextIOWrapper(plain, encoding="utf-8"):
-                record = json.loads(line)
-                if not field or record.get(field) == value:
-                    yield record["text"]
 
 
 def insert(text: str, name: str) -> str:
@@ -95,20 +86,17 @@ def insert(text: str, name: str) -> str:
     return " ".join(words)
 
 
-def compare(name: str, texts: Sequence[str], interpreter: str) -> None:
-    """Print a row of the table for each rule set."""
+def compare(name: str, texts: Sequence[str], interpreter: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row of the table for each rule set."""
     theirs = [reason or "kept" for reason in datatrove_reasons(texts, interpreter)]
     for rules in RULES:
         loaded = load_rules(rules)
         violations = loaded.judge_all(loaded.measure_all(texts))
         ours = [violation.measure if violation else "kept" for violation in violations]
-        differing = Counter(
-            pair for pair in zip(ours, theirs, strict=True) if (pair[0] == "kept") != (pair[1] == "kept")
-        )
-        equal = 1 - differing.total() / max(1, len(texts))
-        most = ", ".join(f"{count:,} {mine}/{reason}" for (mine, reason), count in differing.most_common(3))
-        kept = f"{ours.count('kept'):>9,}{theirs.count('kept'):>17,}"
-        print(f"{name:<16}{rules:<20}{kept}{equal:>9.2%}  {most}", flush=True)
+        pairs = Counter(pair for pair in zip(ours, theirs, strict=True) if (pair[0] == "kept") != (pair[1] == "kept"))
+        equal = 1 - pairs.total() / max(1, len(texts))
+        most = ", ".join(f"{count:,} {mine}/{reason}" for (mine, reason), count in pairs.most_common(3))
+        yield name, rules, f"{ours.count('kept'):,}", f"{theirs.count('kept'):,}", f"{equal:.2%}", most
 
 
 def datatrove_reasons(texts: Sequence[str], interpreter: str) -> list[str]:

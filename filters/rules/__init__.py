@@ -1,6 +1,7 @@
 """Rules: limits on measures, read from rule files.
 
 ruleset.py       which limits documents violate
+measure_plan.py  how the documents of one language and script are measured
 rule.py          a rule and a cleaner: a line of a rule file, its limits, and the reason that it gives
 loader.py        rule files -> rules
 columns.py       entries on fields of the record -> entries on measures

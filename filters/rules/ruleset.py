@@ -32,7 +32,7 @@ Of several rule sets the later one wins, limit by limit. Rules are judged in ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,16 +40,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.compiled import SCANNED
 from filters.language.language import sample_of
-from filters.language.scripts import is_written_in, script_of_label, script_of_text
-from filters.measures.lines import SHORT_LINE
+from filters.language.scripts import script_of_label, script_of_text
 from filters.rules.columns import column_field
 from filters.rules.loader import NO_RULES, read_rules
+from filters.rules.measure_plan import MeasurePlan, Writing
 from filters.rules.rule import Cleaner, Rule, Violation
 from filters.spacy_tokens import tokens_version
-from filters.text_view import DEFINITION, By, Page
-from pipeline.errors import BuildError, ConfigError, did_you_mean
+from filters.text_view import DEFINITION, Page
+from pipeline.errors import BuildError, ConfigError, did_you_mean, value_said
 
 __all__ = ["Cleaner", "Measured", "Rule", "RuleSet", "Violation", "load_rules"]
 
@@ -84,9 +83,9 @@ class RuleSet:
         self._cleaners = [(cleaner.name, cleaner.bound()) for cleaner in self.cleaners]
         for rule in self.rules:  # a mistake in any rule is an error now, not at the first document that it applies to
             rule.bound()
-        self._special = {rule.language for rule in self.rules if rule.language}
-        self._scripted = {rule.language for rule in self.rules if rule.script}
-        self._plans: dict[_Spoken, _Plan] = {}
+        self._languages = {rule.language for rule in self.rules if rule.language}
+        self._with_script = {rule.language for rule in self.rules if rule.script}
+        self._plans: dict[Writing, MeasurePlan] = {}
 
     def __bool__(self) -> bool:
         """True where there is anything to cut or to judge."""
@@ -100,7 +99,7 @@ class RuleSet:
     @property
     def reads_language(self) -> bool:
         """Whether a rule holds for one language only, or limits the score of the identification."""
-        return bool(self._special) or any(rule.measure == "language_score" for rule in self.rules)
+        return bool(self._languages) or any(rule.measure == "language_score" for rule in self.rules)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -112,11 +111,11 @@ class RuleSet:
 
         Measures of the user see documents only.
         """
-        plan = _Plan(self.rules, None)
+        plan = MeasurePlan(self.rules, None)
         for _ in plan.scanned([""]):
             pass
-        for place, function in plan.functions.items():
-            if self.rules[place].module is None:
+        for column, function in plan.functions.items():
+            if self.rules[column].module is None:
                 function(Page(""))
 
     def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
@@ -127,20 +126,20 @@ class RuleSet:
         counts: dict[str, int] = {}
         for name, function in self._cleaners:
             try:
-                found = function(text)
+                returned = function(text)
             except (Exception, SystemExit, GeneratorExit) as error:
                 raise BuildError(f"{where()}: cleaner {name!r} raised {type(error).__name__}: {error}") from error
             if not (
-                isinstance(found, tuple)
-                and len(found) == 2
-                and isinstance(found[0], str)
-                and isinstance(found[1], Mapping)
+                isinstance(returned, tuple)
+                and len(returned) == 2
+                and isinstance(returned[0], str)
+                and isinstance(returned[1], Mapping)
             ):
                 raise BuildError(
-                    f"{where()}: cleaner {name!r} returned {_shown(found)}; it must return the text that is left and a "
+                    f"{where()}: cleaner {name!r} returned {value_said(returned)}; it must return the text that is left and a "
                     "dict of what was cut"
                 )
-            text, cuts = found
+            text, cuts = returned
             counts |= {f"{name}.{reason}": count for reason, count in cuts.items() if count}
         return text, counts
 
@@ -165,31 +164,31 @@ class RuleSet:
         known = [{}] * len(texts) if contexts is None else contexts
         values = np.zeros((len(texts), len(self.rules)), np.float64)
         holds = np.zeros(values.shape, bool)
-        groups: dict[_Spoken, list[int]] = {}
+        groups: dict[Writing, list[int]] = {}
         for row, context in enumerate(known):
-            groups.setdefault(self._spoken(texts[row], context), []).append(row)
-        for spoken, rows in groups.items():
-            plan = self._plan(spoken)
-            holds[np.ix_(rows, plan.rules)] = True
-            for places, found in plan.scanned([texts[row] for row in rows]):
-                values[np.ix_(rows, places)] = found
+            groups.setdefault(self._writing(texts[row], context), []).append(row)
+        for writing, rows in groups.items():
+            plan = self._plan(writing)
+            holds[np.ix_(rows, plan.columns)] = True
+            for columns, scanned in plan.scanned([texts[row] for row in rows]):
+                values[np.ix_(rows, columns)] = scanned
             for row in rows if plan.functions else ():
                 page = Page(texts[row], known[row])
-                for place, function in plan.functions.items():
+                for column, function in plan.functions.items():
                     try:
                         value = function(page)
                         if hasattr(value, "__float__"):
-                            values[row, place] = value
+                            values[row, column] = value
                             continue
                     except (Exception, SystemExit, GeneratorExit) as error:
                         said = f"raised {type(error).__name__}: {error}"
-                        raise self._fault(place, said, where[row] if where else None) from error
-                    raise self._fault(place, f"returned {_shown(value)}", where[row] if where else None)
+                        raise self._fault(column, said, where[row] if where else None) from error
+                    raise self._fault(column, f"returned {value_said(value)}", where[row] if where else None)
         return Measured(values, holds)
 
-    def _fault(self, place: int, said: str, where: Callable[[], str] | None) -> BuildError:
+    def _fault(self, column: int, said: str, where: Callable[[], str] | None) -> BuildError:
         """Return the error of a measure that gave no number."""
-        rule = self.rules[place]
+        rule = self.rules[column]
         alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
         return BuildError(
             f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {said}; it "
@@ -202,20 +201,20 @@ class RuleSet:
         rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
         return [{name: value for name, value, held in zip(names, *row, strict=True) if held} for row in rows]
 
-    def _spoken(self, text: str, context: Mapping[str, Any]) -> _Spoken:
+    def _writing(self, text: str, context: Mapping[str, Any]) -> Writing:
         """Return the language and, where rules ask for it, the script that choose the rules for a document."""
         language = context.get("language")
-        if language not in self._special:
-            return _Spoken()
-        if language not in self._scripted:
-            return _Spoken(language)
+        if language not in self._languages:
+            return Writing()
+        if language not in self._with_script:
+            return Writing(language)
         script = script_of_label(context.get("language_label", ""))
-        return _Spoken(language, script, "" if script else script_of_text(sample_of(text)))
+        return Writing(language, script, "" if script else script_of_text(sample_of(text)))
 
-    def _plan(self, spoken: _Spoken) -> _Plan:
-        plan = self._plans.get(spoken)
+    def _plan(self, writing: Writing) -> MeasurePlan:
+        plan = self._plans.get(writing)
         if plan is None:
-            plan = self._plans[spoken] = _Plan(self.rules, spoken)
+            plan = self._plans[writing] = MeasurePlan(self.rules, writing)
         return plan
 
     def judge(self, values: Mapping[str, float]) -> Violation | None:
@@ -227,9 +226,8 @@ class RuleSet:
         for rule in self.rules:
             if rule.language and rule.name not in values:
                 continue
-            value = values[rule.name]
-            if not rule.min <= value <= rule.max:
-                return rule.judge(value)
+            if (violation := rule.judge(values[rule.name])) is not None:
+                return violation
         return None
 
     def judge_all(self, measured: Measured) -> list[Violation | None]:
@@ -239,8 +237,8 @@ class RuleSet:
         broken = holds & ~((low <= values) & (values <= high))
         violations: list[Violation | None] = [None] * len(values)
         for row in np.flatnonzero(broken.any(axis=1)).tolist():
-            place = int(broken[row].argmax())
-            violations[row] = self.rules[place].judge(values[row, place].item())
+            column = int(broken[row].argmax())
+            violations[row] = self.rules[column].judge(values[row, column].item())
         return violations
 
     def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
@@ -248,8 +246,8 @@ class RuleSet:
         if name not in self.measures:
             raise ConfigError(f"no rule named {name!r}{did_you_mean(name, self.measures)}")
         rules = list(self.rules)
-        place = self.measures.index(name)
-        rules[place] = replace(rules[place], min=value) if kind == "min" else replace(rules[place], max=value)
+        column = self.measures.index(name)
+        rules[column] = replace(rules[column], min=value) if kind == "min" else replace(rules[column], max=value)
         return RuleSet(rules, self.cleaners)
 
     def to_json(self) -> dict[str, Any]:
@@ -280,59 +278,3 @@ class Measured(NamedTuple):
 
     values: NDArray[np.float64]
     holds: NDArray[np.bool_]
-
-
-class _Spoken(NamedTuple):
-    """What a document is in: the language, the script that the identifier's label names, else that of its letters."""
-
-    language: str = ""
-    label_script: str = ""
-    text_script: str = ""
-
-
-class _Plan:
-    """How to measure documents in one language and script: which rules hold, and how each is measured.
-
-    Where none is given, every rule holds.
-    """
-
-    def __init__(self, rules: Sequence[Rule], spoken: _Spoken | None) -> None:
-        self.rules = [place for place, rule in enumerate(rules) if spoken is None or _holds(rule, spoken)]
-        self.functions: dict[int, Callable[[Page], float]] = {}
-        self._scans: dict[By, dict[int, str]] = {}
-        stop_words: tuple[str, ...] | None = None
-        for place in self.rules:
-            rule, parameters = rules[place], dict(rules[place].parameters)
-            if rule.measure == "stop_words" and stop_words in (None, tuple(parameters["words"])):
-                stop_words = tuple(parameters.pop("words"))
-            if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
-                del parameters["longest"]
-            by: By = parameters.pop("by", "spaces")
-            if rule.measure in SCANNED and not parameters and by != "tokens":
-                self._scans.setdefault(by, {})[place] = rule.measure
-            else:
-                self.functions[place] = rule.bound()
-        self._stop_words = stop_words or ()
-
-    def scanned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield what the compiled scan measures: the places of rules, and their values, float64 ``[texts, places]``."""
-        for by, measures in self._scans.items():
-            from filters.compiled.scan import scan  # numba: only where documents are measured
-
-            found = scan(texts, self._stop_words, by, set(measures.values()))
-            yield list(measures), found[:, [SCANNED.index(measure) for measure in measures.values()]]
-
-
-def _holds(rule: Rule, spoken: _Spoken) -> bool:
-    if rule.language not in ("", spoken.language):
-        return False
-    if not rule.script:
-        return True
-    return rule.script == spoken.label_script or (
-        not spoken.label_script and is_written_in(rule.script, spoken.text_script)
-    )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"

@@ -20,7 +20,7 @@ from ..text.formats import FORMAT_HELP, format_named
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
-from .setting import GROUPS, check_whole, setting, setting_of
+from .setting import GROUPS, check_whole, flag_of, setting, setting_of
 
 Keep = Literal["first", "longest"]
 Bos = Literal["never", "always"]
@@ -332,7 +332,7 @@ def command_line(settings: Mapping[str, Any], sources: Sequence[str]) -> str:
     defaults = Recipe().described()
     defaults["dedup_num_perm"] = settings["dedup_bands"] * settings["dedup_rows"]
     for item in fields(Recipe):
-        value, flag = settings.get(item.name), setting_of(item.metadata).flag or f"--{item.name.replace('_', '-')}"
+        value, flag = settings.get(item.name), flag_of(item)
         if item.name in settings and value != defaults.get(item.name):
             shown = (",".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
             words += [flag] if isinstance(value, bool) else [flag, shown]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
@@ -87,6 +87,11 @@ def setting_of(metadata: Mapping[str, Any]) -> Setting:
     """Return the setting that the metadata of a field hold."""
     details: Setting = metadata["setting"]
     return details
+
+
+def flag_of(item: Field[Any]) -> str:
+    """Return the flag of a field of `Recipe` on the command line."""
+    return setting_of(item.metadata).flag or f"--{item.name.replace('_', '-')}"
 
 
 def check_whole(name: str, value: object, least: int | None, other: str = "") -> None:

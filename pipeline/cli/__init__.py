@@ -3,6 +3,7 @@
 main.py         finds the command and runs it
 command.py      what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
 rule_list.py    what --list-rules prints
+settings.py     flags of the settings of a build, for every command that has them
 records.py      documents of inputs, and what is said of bad records
 build.py verify.py inspect.py texts.py try_rules.py    one command each: its flags, and what it prints
 

@@ -6,8 +6,8 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import Field, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pipeline.shards.manifest import Manifest
 
 from .command import Command, Parser
 from .rule_list import ListRules, measure_names
+from .settings import add_setting
 
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.
@@ -29,28 +30,6 @@ Build verified shards from raw text. Run the same command again to continue an i
 EPILOG = """\
 exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, or a setting that cannot
 work; 130 interrupted: run the same command again"""
-
-
-def _count(value: str) -> int:
-    """Return a whole number that may be written as 64_000_000 or 64e6."""
-    try:
-        return int(value)
-    except ValueError:
-        if not float(value).is_integer():
-            raise
-        return int(float(value))
-
-
-_count.__name__ = "whole number"  # argparse's name for it in errors
-
-
-def _count_or_share(value: str) -> int | float:
-    """Return a whole number, or a share between 0 and 1 written as 0.01 or 1%."""
-    share = float(value[:-1]) / 100 if value.endswith("%") else float(value)
-    return share if 0 < share < 1 else _count(value)
-
-
-_count_or_share.__name__ = "whole number or share"
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -71,7 +50,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
     for item in fields(Recipe):
-        _add_flag(groups[setting_of(item.metadata).group], item)
+        add_setting(groups[setting_of(item.metadata).group], item.name)
     groups["filters"].add_argument(
         "--list-rules", action=ListRules, help="show the rule sets, their limits and all measures, and exit"
     )
@@ -94,29 +73,6 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     add("--quiet", action="store_true", help="print errors only")
     return parser
-
-
-_PARSERS: Mapping[str, Callable[[str], object]] = {
-    "int": _count,
-    "int | None": _count,
-    "int | float": _count_or_share,
-    "float": float,
-}
-"""How flags are read, by the annotation of their settings; others take text as it is."""
-
-
-def _add_flag(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
-    """Add the flag of a setting. Where it is not given, its value is None: a config file or the default decides."""
-    setting, kind = setting_of(item.metadata), str(item.type)
-    flag, default = setting.flag or f"--{item.name.replace('_', '-')}", item.default
-    if kind == "bool":
-        group.add_argument(
-            flag, dest=item.name, action="store_false" if default else "store_true", default=None, help=setting.help
-        )
-        return
-    shown = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
-    help = setting.help if "(default" in setting.help or not shown else f"{setting.help} (default: {shown})"
-    group.add_argument(flag, type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from pipeline.builder.recipe import Recipe
+from pipeline.text.fields import Field
 from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader
 
 
@@ -16,9 +17,9 @@ class BadRecords:
         self._count = 0
         self._first: BadRecord | None = None
 
-    def documents(self, file: InputFile, **keys: Any) -> Iterator[Document]:
-        """Yield the documents of a file; ``keys`` are arguments of `Reader`."""
-        for record in Reader(file, **keys):
+    def documents(self, file: InputFile, recipe: Recipe, keep: Sequence[Field] = ()) -> Iterator[Document]:
+        """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records."""
+        for record in Reader(file, text_key=recipe.text_key, id_key=recipe.id_key, where=recipe.condition, keep=keep):
             if isinstance(record, Document):
                 yield record
             elif isinstance(record, BadRecord):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
+from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
-from pipeline.text.formats import FORMAT_HELP
 from pipeline.text.readers.reader import InputFile, find_inputs
-from pipeline.text.where import Where
 
 from .command import Command, Parser
 from .records import BadRecords
+from .settings import add_setting, recipe_of
 
 DESCRIPTION = """\
 Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8 in 128 bits, as 32 hexadecimal digits.
@@ -27,6 +27,7 @@ Score them with a model of your own, write a Parquet file with the column key an
 `shardwright build --scores scores.parquet`, where rules such as "column:quality" = { min = 0.5 } read the scores."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+_SETTINGS = ("where", "format", "text_key")
 _ROWS = 4096
 
 
@@ -34,9 +35,8 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key and text")
-    parser.add_argument("--where", help="export only the records of which this holds, as in 'int_score >= 3'")
-    parser.add_argument("--format", default="", help=FORMAT_HELP)
-    parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
+    for name in _SETTINGS:
+        add_setting(parser, name)
     return parser
 
 
@@ -45,12 +45,13 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     import pyarrow.parquet as pq
 
     schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
-    files = find_inputs(options.inputs, format=options.format)
+    recipe = recipe_of(options, _SETTINGS)
+    files = find_inputs(options.inputs, format=recipe.format)
     _check_output(options.output, files)
     bad = BadRecords()
     count = 0
     with atomic_file(options.output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for texts in _batches(files, options, bad):
+        for texts in _batches(files, recipe, bad):
             keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
             writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
             count += len(texts)
@@ -68,9 +69,8 @@ def _check_output(output: Path, files: Sequence[InputFile]) -> None:
             raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")
 
 
-def _batches(files: Sequence[InputFile], options: argparse.Namespace, bad: BadRecords) -> Iterator[list[str]]:
-    where = Where.parse(options.where) if options.where else None
-    documents = chain.from_iterable(bad.documents(file, text_key=options.text_key, where=where) for file in files)
+def _batches(files: Sequence[InputFile], recipe: Recipe, bad: BadRecords) -> Iterator[list[str]]:
+    documents = chain.from_iterable(bad.documents(file, recipe) for file in files)
     while texts := [document.text for document in islice(documents, _ROWS)]:
         yield texts
 

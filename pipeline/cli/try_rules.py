@@ -10,36 +10,47 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from filters.language.language import LanguageIdentifier, contexts, parse_languages
+from filters.language.language import UNDETERMINED, LanguageIdentifier, parse_languages
 from filters.rules.loader import user_module
 from filters.rules.named_files import NamedFile
 from filters.rules.rule import Rule, Violation, limits_said
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.transforms.chain import Chain, Judged, Parts
+from pipeline.builder.transforms.chain import Chain, Parts
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
-from pipeline.text.fields import Field, parse_fields
-from pipeline.text.formats import FORMAT_HELP
-from pipeline.text.judging import EMPTY
-from pipeline.text.readers.reader import Document, InputFile, find_inputs
+from pipeline.text.fields import parse_fields
+from pipeline.text.judging import EMPTY, measure
+from pipeline.text.readers.reader import Document, find_inputs
 
 from .command import Command, Parser
 from .records import BadRecords
 from .rule_list import ListRules, measure_names
+from .settings import add_setting, recipe_of
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
 
   %(prog)s INPUT... [--rules gopher,fineweb|FILE.toml] [--limit N] [--examples N]
-      [--measure NAME] [--set words.min=20 ...] [--language en] [--format lines] [--text-key text] [--id-key id] [--no-normalize]
+      [--measure NAME] [--set words.min=20 ...] [--language en]
 
 The sample is the first records of every input file, the same number from each. Every document is measured once; each
 --set judges the same values again with another limit. Nothing is written."""
 
 EPILOG = "exit status: 0 shown; 1 no document was read; 2 an error, or wrong usage; 130 interrupted"
 
+SETTINGS = (
+    "rules",
+    "where",
+    "language",
+    "language_threshold",
+    "lid_model",
+    "format",
+    "text_key",
+    "id_key",
+    "normalize",
+)
 BARS = 24
 BAR_WIDTH = 48
 EXCERPT = 76
@@ -52,8 +63,6 @@ class Sample:
     """One document as it was measured, after cutting; without ``values`` where nothing is left of its text."""
 
     document: Document
-    language: str
-    text: str
     values: dict[str, float] | None
 
     def judge(self, rules: RuleSet) -> Violation | None:
@@ -67,7 +76,6 @@ _EMPTIED = Violation("", EMPTY.rule, 0, 1, "min", EMPTY.reason)
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
-    parser.add_argument("--rules", default="gopher", help="rule sets and files, joined by commas (default: gopher)")
     parser.add_argument("--list-rules", action=ListRules, help="show the rule sets and all measures, and exit")
     parser.add_argument("--limit", type=int, default=2000, help="documents in the sample (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
@@ -79,12 +87,8 @@ def make_parser(prog: str | None = None) -> Parser:
         metavar="RULE.min=N",
         help="judge the same values with this limit as well; may be repeated",
     )
-    parser.add_argument("--language", default="", help="use only documents in these languages, as in en,de=0.5")
-    parser.add_argument("--lid-model", help="fastText model for language identification (default: lid.176)")
-    parser.add_argument("--format", default="", help=FORMAT_HELP)
-    parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
-    parser.add_argument("--id-key", default="id", help="field or column of the id (default: id)")
-    parser.add_argument("--no-normalize", action="store_true", help="keep texts byte for byte")
+    for name in SETTINGS:
+        add_setting(parser, name)
     return parser
 
 
@@ -93,7 +97,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         parser.error(f"--limit must be 1 or more, got {options.limit}")
     if options.examples < 0:
         parser.error(f"--examples must be 0 or more, got {options.examples}")
-    rules = load_rules(options.rules)
+    recipe = recipe_of(options, SETTINGS, transforms=("normalize", "clean", "language"))
+    rules = load_rules(recipe.rules)
     tried = _with_limits(rules, options.set)
     measured = rules
     if options.measure and options.measure not in rules.measures:
@@ -101,9 +106,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
         measured = RuleSet([*rules.rules, tried_rule], rules.cleaners)
     bad = BadRecords()
-    samples = list(_measure(measured, options, bad))
+    samples = list(_measure(measured, recipe, options, bad))
     if not samples:
-        print("no document was read" + (f" in {options.language}" if options.language else ""), file=sys.stderr)
+        print("no document was read" + (f" in {options.language}" if recipe.language else ""), file=sys.stderr)
         bad.print()
         return 1
     bad.print()
@@ -135,42 +140,26 @@ def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
     return rules
 
 
-def _measure(rules: RuleSet, options: argparse.Namespace, bad: BadRecords) -> Iterator[Sample]:
+def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: BadRecords) -> Iterator[Sample]:
     """Yield the documents that reach the rules in a build, measured, and those of which nothing is left by then."""
-    recipe = Recipe(
-        normalize=not options.no_normalize, language=options.language, transforms=("normalize", "clean", "language")
-    )
-    identifier = LanguageIdentifier(options.lid_model)
+    identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, Parts(rules, NamedFile.read(identifier.path), {}))
-    files = evenly(find_inputs(options.inputs, format=options.format), MOST_FILES)
-    documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
+    files = evenly(find_inputs(options.inputs, format=recipe.format), MOST_FILES)
+    keep = parse_fields(rules.fields)
+    documents = chain.from_iterable(_spread([bad.documents(file, recipe, keep) for file in files], options.limit))
     while batch := list(islice(documents, BATCH)):
         judged = build.judge(batch, Counts())
-        yield from (_sample(each, None) for each in judged if each.outcome == EMPTY.rule)
-        kept = [each for each in judged if each.outcome == PASSED]
-        known = contexts([each.language for each in kept])
-        for each, context in zip(kept, known, strict=True):
-            context["metadata"] = each.document.metadata
-        measured = rules.measure_all(
-            [each.document.text for each in kept], known, [each.document.where for each in kept]
-        )
-        yield from map(_sample, kept, rules.named(measured))
+        yield from (Sample(each.document, None) for each in judged if each.outcome == EMPTY.rule)
+        kept = [each.document for each in judged if each.outcome == PASSED]
+        yield from map(Sample, kept, rules.named(measure(rules, kept)))
 
 
-def _sample(judged: Judged, values: dict[str, float] | None) -> Sample:
-    return Sample(judged.document, judged.language.code, judged.document.text, values)
-
-
-def _spread(
-    files: Sequence[InputFile], fields: Sequence[Field], options: argparse.Namespace, bad: BadRecords
-) -> Iterator[list[Document]]:
+def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Document]]:
     """Yield the documents of each file, equally many while they last."""
-    keys = {"text_key": options.text_key, "id_key": options.id_key, "keep": fields}
     taken = 0
     for number, file in enumerate(files):
-        share = math.ceil((options.limit - taken) / (len(files) - number))
-        yield (documents := list(islice(bad.documents(file, **keys), share)))
+        yield (documents := list(islice(file, math.ceil((limit - taken) / (len(files) - number)))))
         taken += len(documents)
 
 
@@ -196,9 +185,10 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
         for number, (sample, violation) in enumerate(dropped[:examples]):
             if number == 0:
                 print(f"\n{rule.name}")
-            where = f"{sample.document.file}:{sample.document.line}"
-            print(f"  {violation.reason}   [{sample.language}] {sample.document.id} {where}")
-            print(f"    {excerpt(sample.text)}")
+            document = sample.document
+            code = document.language.code if document.language else UNDETERMINED
+            print(f"  {violation.reason}   [{code}] {document.id} {document.file}:{document.line}")
+            print(f"    {excerpt(document.text)}")
 
 
 def excerpt(text: str) -> str:

@@ -20,6 +20,7 @@ from pipeline.shards.store import Store
 from pipeline.shards.writer import write_shard
 from pipeline.text.readers.reader import Document, Reader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from pipeline.text.where import Where
 from scripts.demo import write_corpus
 
 SEQ_LEN, BATCH = 2048, 32
@@ -95,7 +96,8 @@ def read_lines(files: Sequence[str]) -> Iterator[str]:
                 yield orjson.loads(line)["text"]
 
 
-def read_inputs(inputs: Sequence[str]) -> Iterator[Document]:
-    """Yield the documents of files, directories or globs; records that are none are left out."""
+def read_inputs(inputs: Sequence[str], where: str | None = None) -> Iterator[Document]:
+    """Yield the documents of files, directories or globs of which ``where`` holds; records that are none are left out."""
     for file in find_inputs(inputs):
-        yield from (record for record in Reader(file) if isinstance(record, Document))
+        records = Reader(file, where=Where.parse(where) if where else None)
+        yield from (record for record in records if isinstance(record, Document))

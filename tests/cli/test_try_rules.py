@@ -48,6 +48,7 @@ def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys
         (["--rules", "none", "--measure", "characters"], "characters of 4 documents"),
         (["--limit", "1"], "1 documents"),
         (["--language", "en=0"], "4 documents: 2 kept"),
+        (["--where", "id in ['d0', 'd1']"], "2 documents: 1 kept"),
     ],
 )
 def test_limits_measures_and_languages_are_tried(

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from filters import measure_functions, summary
+from filters import measure_functions, share, summary
 from filters.rules.rule import limits_said
 
 from ...atomic import atomic_file
@@ -49,7 +49,9 @@ def _page() -> Template:
     """Compile the page's template, once in a process: that takes longer than to fill it in."""
     from jinja2 import Environment
 
-    return Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
+    environment = Environment(autoescape=True, trim_blocks=True)
+    environment.filters |= {"whole": "{:,}".format, "percent": "{:.1%}".format}
+    return environment.from_string(FIGURE + PAGE)
 
 
 def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
@@ -97,13 +99,13 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
     duplicates = sum(stats.duplicates.values())
     return [
         (f"{stats.read:,}", "documents read"),
-        (f"{stats.kept:,}", f"kept, {_share(stats.kept, stats.read + sum(stats.added.values())):.1%}"),
+        (f"{stats.kept:,}", f"kept, {share(stats.kept, stats.read + sum(stats.added.values())):.1%}"),
         (f"{stats.tokens:,}", "tokens"),
         (
             f"{stats.kept_characters:,}",
-            f"characters, {_share(stats.kept_characters, stats.characters):.1%}",
+            f"characters, {share(stats.kept_characters, stats.characters):.1%}",
         ),
-        (f"{duplicates:,}", f"duplicates, {_share(duplicates, stats.passed_filters):.1%} of what passed"),
+        (f"{duplicates:,}", f"duplicates, {share(duplicates, stats.passed_filters):.1%} of what passed"),
         (f"{sum(stats.bad.values()):,}", "unreadable records"),
     ]
 
@@ -188,7 +190,7 @@ def group_rows(groups: Mapping[str, Group], most: int = 20) -> list[_GroupRow]:
     widest = max((row.read + row.added for row in rows), default=0)
 
     def width(documents: int) -> float:
-        return round(100 * _share(documents, widest), 2)
+        return round(100 * share(documents, widest), 2)
 
     return [row._replace(width=width(row.read + row.added), kept_width=width(row.kept)) for row in rows]
 
@@ -197,15 +199,15 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
     """Draw how many documents had which value of a measure, and its limits; say what it counts."""
     top, counts = histogram["top"], histogram["counts"]
 
-    def value(share: float) -> float:
-        return float((1 + top) ** share - 1 if histogram["log"] else top * share)
+    def value(x: float) -> float:
+        return float((1 + top) ** x - 1 if histogram["log"] else top * x)
 
-    def share(value: float) -> float:
+    def position(value: float) -> float:
         return math.log1p(value) / math.log1p(top) if histogram["log"] else value / top
 
     edges = [value(k / len(counts)) for k in range(len(counts) + 1)]
     titles = [f"{n:,} from {low:.4g} to {high:.4g}" for n, (low, high) in zip(counts, pairwise(edges), strict=True)]
-    limits = [round(200 * min(1.0, max(0.0, share(limit))), 2) for limit in histogram["limits"]]
+    limits = [round(200 * min(1.0, max(0.0, position(limit))), 2) for limit in histogram["limits"]]
     plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.3g}", f"{top:,.6g} and more"])
     return {
         **plot,
@@ -247,7 +249,3 @@ def _plot(
     low, middle, high = marks
     labels = {"low": low, "middle": middle, "high": high}
     return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "limits": limits, **labels}
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0

@@ -47,7 +47,7 @@ td, code, h3, figure p { overflow-wrap: anywhere } td.n { overflow-wrap: normal 
 </style></head><body><main>
 <h1>Build report</h1>
 <p class="soft">{{ inputs|length }} input file{{ "s" if inputs|length != 1 }}, {{ "{:,.1f}".format(megabytes) }} MB;
-tokenizer {{ tokenizer.name }} of {{ "{:,}".format(tokenizer.vocab_size) }} ids; dataset
+tokenizer {{ tokenizer.name }} of {{ tokenizer.vocab_size|whole }} ids; dataset
 <code>{{ fingerprint[:16] }}</code></p>
 <div class="cards">{% for value, name in cards %}<div class="card"><b>{{ value }}</b>{{ name }}</div>{% endfor %}</div>
 
@@ -56,26 +56,26 @@ tokenizer {{ tokenizer.name }} of {{ "{:,}".format(tokenizer.vocab_size) }} ids;
 estimated by its characters.</p>
 <div class="panel"><table><tr><th>stage</th><th class="n">documents</th><th class="n">share</th><th class="n">tokens</th>
 <th class="track"></th></tr>
-{% for row in waterfall %}<tr><td>{{ row.what }}</td><td class="n">{{ "{:,}".format(row.documents) }}</td>
-<td class="n">{{ "{:.1%}".format(row.share) }}</td><td class="n">{{ row.tokens }}</td>
+{% for row in waterfall %}<tr><td>{{ row.what }}</td><td class="n">{{ row.documents|whole }}</td>
+<td class="n">{{ row.share|percent }}</td><td class="n">{{ row.tokens }}</td>
 <td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="kept" x="0" y="0"
 width="{{ row.left }}" height="8"/><rect class="gone" x="{{ row.left }}" y="0" width="{{ row.took }}" height="8"/></svg>
 </td></tr>{% endfor %}</table></div>
 {% if bad %}<p class="soft" style="margin-top:10px">Unreadable records, not among these:
-{% for reason, number in bad %}{{ "{:,}".format(number) }} {{ reason }}{{ "; " if not loop.last }}{% endfor %}</p>{% endif %}
+{% for reason, number in bad %}{{ number|whole }} {{ reason }}{{ "; " if not loop.last }}{% endfor %}</p>{% endif %}
 {% for note in notes %}<p class="alarm">{{ note }}.</p>{% endfor %}
 {% if too_short %}<p class="alarm">{{ too_short }}.</p>{% endif %}
 {% if damaged %}<p class="alarm">{{ damage }}.</p>
 <div class="panel"><table><tr><th>damaged file</th><th class="n">line</th><th>fault</th><th class="n">documents that no
 checksum confirms</th></tr>{% for each in damaged %}<tr><td>{{ each.file }}</td>
-<td class="n">{{ "{:,}".format(each.line) }}</td><td>{{ each.fault }}</td>
-<td class="n">{{ "{:,}".format(each.unconfirmed) }}</td></tr>{% endfor %}</table></div>{% endif %}
+<td class="n">{{ each.line|whole }}</td><td>{{ each.fault }}</td>
+<td class="n">{{ each.unconfirmed|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
 <h2>Splits</h2>
 <div class="panel"><table><tr><th>split</th><th class="n">documents</th><th class="n">tokens</th><th class="n">tokens a
 document</th><th class="n">shards</th></tr>
-{% for name, split in splits %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(split.documents) }}</td>
-<td class="n">{{ "{:,}".format(split.tokens) }}</td>
+{% for name, split in splits %}<tr><td>{{ name }}</td><td class="n">{{ split.documents|whole }}</td>
+<td class="n">{{ split.tokens|whole }}</td>
 <td class="n">{{ "{:,.0f}".format(split.tokens / [split.documents, 1]|max) }}</td>
 <td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table></div>
 
@@ -83,10 +83,10 @@ document</th><th class="n">shards</th></tr>
 <div class="panel"><table><tr><th></th><th class="n">read</th>{% if added %}<th class="n">added</th>{% endif %}
 <th class="n">dropped</th><th class="n">duplicates</th>
 <th class="n">kept</th><th class="n">tokens</th><th class="track"></th></tr>
-{% for row in rows %}<tr><td>{{ row.name or "(unnamed)" }}</td><td class="n">{{ "{:,}".format(row.read) }}</td>
-{% if added %}<td class="n">{{ "{:,}".format(row.added) }}</td>{% endif %}
-<td class="n">{{ "{:,}".format(row.dropped) }}</td><td class="n">{{ "{:,}".format(row.duplicates) }}</td>
-<td class="n">{{ "{:,}".format(row.kept) }}</td><td class="n">{{ "{:,}".format(row.tokens) }}</td>
+{% for row in rows %}<tr><td>{{ row.name or "(unnamed)" }}</td><td class="n">{{ row.read|whole }}</td>
+{% if added %}<td class="n">{{ row.added|whole }}</td>{% endif %}
+<td class="n">{{ row.dropped|whole }}</td><td class="n">{{ row.duplicates|whole }}</td>
+<td class="n">{{ row.kept|whole }}</td><td class="n">{{ row.tokens|whole }}</td>
 <td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="rest" x="0" y="0"
 width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row.kept_width }}" height="8"/></svg></td>
 </tr>{% endfor %}</table></div>{% endfor %}
@@ -99,14 +99,14 @@ number; the dashed lines are the limits. &ldquo;At the limit&rdquo; are the text
 <div class="grid">{% for plot in plots %}{{ figure(plot) }}{% endfor %}</div>{% endif %}
 
 {% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
-<td class="n">{{ "{:,}".format(number) }}</td></tr>{% endfor %}</table></div>{% endif %}
+<td class="n">{{ number|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
 <h2>Samples</h2><p class="soft">A few of each kind, chosen by the hash of the text among all of them, up to
 600 characters.</p>
 {% for outcome, number, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}{% if number is
-not none %} <span class="soft">{{ "{:,}".format(number) }}</span>{% endif %}</summary>
+not none %} <span class="soft">{{ number|whole }}</span>{% endif %}</summary>
 <div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
-{{ "{:,}".format(row.line) }} <span class="soft">{{ row.reason or "" }}</span></p>
+{{ row.line|whole }} <span class="soft">{{ row.reason or "" }}</span></p>
 {% if row.pair %}<div class="pair">{% for side, parts in row.pair %}<div><p class="soft">{{ side }}</p><pre>
 {% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}</pre></div>
 {% endfor %}</div>
@@ -119,14 +119,14 @@ not none %} <span class="soft">{{ "{:,}".format(number) }}</span>{% endif %}</su
 <td><pre>{{ value }}</pre></td></tr>{% endfor %}</table></div></details>
 <details><summary>Inputs</summary><div class="panel"><table><tr><th>file</th><th>source</th><th class="n">bytes</th>
 <th>sha256</th></tr>{% for item in inputs %}<tr><td>{{ item.name }}</td><td>{{ item.source }}</td>
-<td class="n">{{ "{:,}".format(item.bytes) }}</td><td>{% if item.sha256 %}<code>{{ item.sha256 }}</code>
+<td class="n">{{ item.bytes|whole }}</td><td>{% if item.sha256 %}<code>{{ item.sha256 }}</code>
 {% else %}not read to its end{% endif %}</td></tr>{% endfor %}</table></div>
 </details>
 </main></body></html>
 """
 
 FIGURE = """{% macro figure(plot) %}<figure><h3>{{ plot.name }}{% if plot.dropped %} <span class="soft">drops
-{{ "{:,}".format(plot.dropped) }}</span>{% endif %}</h3>
+{{ plot.dropped|whole }}</span>{% endif %}</h3>
 {% if plot.text or plot.kept %}<p class="why">{{ plot.text }}{{ "; " if plot.text and plot.kept }}<b>{{ plot.kept }}</b></p>
 {% endif %}<svg viewBox="0 0 200 62" role="img" aria-label="histogram of {{ plot.name }}">
 {% for bar in plot.bars %}<rect class="kept" x="{{ bar.x }}" y="{{ bar.y }}" width="{{ plot.width }}"

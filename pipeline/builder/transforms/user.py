@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from ...errors import BuildError, ConfigError
+from ...errors import BuildError, ConfigError, value_said
 from ...text.document import Document
 from ...text.fields import surrogate_in
 from ...text.judging import Drop
@@ -79,7 +79,7 @@ class UserTransform(Transform):
 
         returned = self._called(list(documents), where)
         if not isinstance(returned, list | tuple) or len(returned) != len(documents):
-            got = f"{len(returned)} results" if isinstance(returned, list | tuple) else _shown(returned)
+            got = f"{len(returned)} results" if isinstance(returned, list | tuple) else value_said(returned)
             raise BuildError(
                 f"{documents[0].where()}: transform {self.name!r} returned {got} for a batch of {len(documents)} documents; "
                 "it must return a list with one result for each"
@@ -124,7 +124,7 @@ class UserTransform(Transform):
             for part in parts:
                 self._check_text(part, part.text)
             return parts
-        self._fail(document, f"returned {_shown(value)}; {_RETURNS}")
+        self._fail(document, f"returned {value_said(value)}; {_RETURNS}")
 
     def _check_place(self, document: Document, was: Sequence[Any], made: Document) -> None:
         """Refuse a document that names another place than ``was``; '', 0 and None of one that the function made name none."""
@@ -135,15 +135,15 @@ class UserTransform(Transform):
                     setattr(document, field, value)  # the error names the document as it was read
                 self._fail(
                     document,
-                    f"returned a document whose {name} is {_shown(got)}: it stays as it was read, and each document comes "
+                    f"returned a document whose {name} is {value_said(got)}: it stays as it was read, and each document comes "
                     f"back in the order given; {_CURES.get(name, _CURE)}",
                 )
         if not isinstance(made.metadata, dict):
-            self._fail(document, f"set its metadata to {_shown(made.metadata)}; it must be a dict")
+            self._fail(document, f"set its metadata to {value_said(made.metadata)}; it must be a dict")
 
     def _check_text(self, document: Document, text: object) -> None:
         if not isinstance(text, str):
-            self._fail(document, f"made its text {_shown(text)}; it must be text")
+            self._fail(document, f"made its text {value_said(text)}; it must be text")
         if (at := surrogate_in(text)) is not None:
             self._fail(
                 document, f"put a lone surrogate at character {at} of its text, which cannot be written as UTF-8"
@@ -152,8 +152,3 @@ class UserTransform(Transform):
 
 def _description(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
