@@ -49,7 +49,7 @@ class _Book:
             raise ConfigError(f"rule set {path} extends itself: {' -> '.join(map(str, (*seen, path)))}")
         if path.suffix in (".yml", ".yaml"):
             self.read("fineweb2", (*seen, path))
-            self.add(path.stem, str(path.parent), profile_rules(path), path.stem if is_label(path.stem) else "")
+            self.add(path.stem, path, profile_rules(path), path.stem if is_label(path.stem) else "")
             return
         table = _load_toml(path)
         extends = table.pop("extends", [])
@@ -63,22 +63,22 @@ class _Book:
         if not isinstance(language, str):
             raise ConfigError(f"rule file {path}: language must be a code such as de or deu_Latn, not {language!r}")
         own_name = name if name in filters.bundled_rule_sets() else path.stem
-        self.add(own_name, str(path.parent), table, language)
+        self.add(own_name, path, table, language)
         for cleaner_name, parameters in _tables(cuts, path).items():
             if parameters is None:
                 self.cleaners.pop(cleaner_name, None)
             else:
                 self.cleaners[cleaner_name] = _make_cleaner(cleaner_name, own_name, parameters, str(path.parent))
 
-    def add(self, rule_set: str, home: str, table: Mapping[str, Any], language: str) -> None:
-        for key, entry in _tables(table, Path(home, rule_set)).items():
+    def add(self, rule_set: str, path: Path, table: Mapping[str, Any], language: str) -> None:
+        for key, entry in _tables(table, path).items():
             name = f"{rule_set}.{key}" if language else key  # beside the rules for all languages, not in their place
             if entry is None:
                 self.rules.pop(name, None)
                 continue
             entry = column_entry(key, entry)
             limits = {kind: _number(entry.pop(kind), name, kind) for kind in ("min", "max") if kind in entry}
-            rule = self._make_rule(name, key, rule_set, home, entry)
+            rule = self._make_rule(name, key, rule_set, str(path.parent), entry)
             rule = replace(
                 rule,
                 min=limits.get("min", rule.min),

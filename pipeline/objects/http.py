@@ -259,9 +259,8 @@ class Answer:
         cause = error.args[-1] if error.args and isinstance(error.args[-1], Exception) else error.__cause__ or error
         if isinstance(cause, ssl.SSLCertVerificationError):
             return StorageError(f"{shown(self.url)}: {cause}; check the url and the certificates")
-        if isinstance(
-            error, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.ReadTimeoutError | TimeoutError
-        ):
+        refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which is a ConnectTimeoutError, too
+        if not refused and isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError):
             return Transient(f"no answer within {self._seconds:.1f} s")
         return Transient(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
 

@@ -136,8 +136,15 @@ def test_a_document_stays_from_the_score_of_its_language_on_that_is_asked_for(tm
 def test_bad_records_stop_the_build_where_asked_or_where_they_are_too_many(inputs: list[str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.jsonl: line 61"):
         run(inputs, tmp_path / "out", on_error="stop")
-    with pytest.raises(BuildError, match="more than 1 bad records"):
+    with pytest.raises(BuildError, match=r"more than 1 bad records, such as .*\.jsonl: line \d+"):
         run(inputs, tmp_path / "out", max_errors=1)
+    for name in ("a", "b"):  # a unit each, none of which has too many
+        (tmp_path / f"{name}.jsonl").write_text('{"body": "to be"}\n')
+    limits = Limits(smallest_unit_bytes=1, unit_bytes=1)
+    with pytest.raises(
+        BuildError, match=r"more than 1 bad records, such as a\.jsonl: line 1: no field 'text'.* 'body'"
+    ):
+        run_plain([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "two", max_errors=1, limits=limits)
 
 
 def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list[str], tmp_path: Path) -> None:

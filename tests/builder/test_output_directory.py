@@ -57,7 +57,7 @@ def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source
 def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_one_is_taken_at_once(
     source: Path, tmp_path: Path
 ) -> None:
-    message = r"none of the 20 records .* in\.jsonl, line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
+    message = r"none of the 20 records .* in\.jsonl: line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
     with pytest.raises(InputError, match=message):
         build(source, tmp_path / "out", text_key="text")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".build"]

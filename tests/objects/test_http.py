@@ -172,8 +172,11 @@ def test_an_object_that_is_too_short_is_said(server: FaultyServer) -> None:
         read_range(server.url("a.tar"), len(DATA), 1, QUICK)
 
 
-@pytest.mark.parametrize("kind", ["refused", "silent", "unknown"])
-def test_a_host_that_never_answers_fails_within_the_time_limit_with_the_cause(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("refused", "Connection refused"), ("silent", "no answer within"), ("unknown", "Name or service|resol")],
+)
+def test_a_host_that_never_answers_fails_within_the_time_limit_with_the_cause(kind: str, says: str) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         if kind == "silent":
@@ -181,7 +184,7 @@ def test_a_host_that_never_answers_fails_within_the_time_limit_with_the_cause(ki
         port = silent.getsockname()[1]
         host = "no-such-host.invalid" if kind == "unknown" else "127.0.0.1"
         began = time.monotonic()
-        with pytest.raises(StorageError, match=r"refused|no answer within|resol|Name") as caught:
+        with pytest.raises(StorageError, match=says) as caught:
             describe(f"http://{host}:{port}/data", Access(tries=1000, timeout=1))
     assert time.monotonic() - began < 15  # seconds, with the defaults; here, one on an idle machine
     assert re.search(r"gave up after \d tries", str(caught.value))

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import orjson
 
 from ...errors import BuildError, InputError
+from ...text.document import place_of
 from ..partitions.partition import unit_folder
+from ..plan import Plan
 from ..recipe import Recipe
 from ..work.atomic_directory import discard
 from ..work.workspace import Workspace
@@ -20,19 +22,12 @@ class BadRecords:
 
     A share is checked over the units that are done in input order, once these have 10,000 records. So it does not depend on
     which unit is done first whether the build ends.
-
-    >>> counted = BadRecords(Recipe(max_errors=0.5), [0, 1])
-    >>> counted.add(1, 20_000, 20_000)
-    >>> counted.add(0, 20_000, 15_000)
-    Traceback (most recent call last):
-    ...
-    pipeline.errors.BuildError: 15,000 of the first 20,000 records are bad, a share of 75.00%, but --max-errors allows 50.00%; \
-mend the input, or start over with a larger share and --overwrite
     """
 
-    def __init__(self, recipe: Recipe, units: Sequence[int]) -> None:
-        self._recipe = recipe
-        self._units = units
+    def __init__(self, workspace: Workspace, plan: Plan, units: Sequence[int]) -> None:
+        self._recipe = plan.recipe
+        self._spans = {unit: plan.units[unit] for unit in units}
+        self._folders = {unit: unit_folder(workspace, unit) for unit in units}
         self._bad = 0
         self._waiting = list(reversed(units))
         self._done: dict[int, tuple[int, int]] = {}
@@ -41,7 +36,8 @@ mend the input, or start over with a larger share and --overwrite
     def add(self, unit: int, records: int, bad: int) -> None:
         """Count the records of a unit and the bad ones among them."""
         self._bad += bad
-        check_number(self._bad, self._recipe)
+        if _are_too_many(self._bad, self._recipe):
+            raise _too_many(self._recipe, self._example())
         self._done[unit] = records, bad
         while self._waiting and self._waiting[-1] in self._done:
             more, bad = self._done[self._waiting.pop()]
@@ -54,10 +50,21 @@ mend the input, or start over with a larger share and --overwrite
         if 0 < share < 1 and bad > share * records:
             raise BuildError(
                 f"{bad:,} of {which}{records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
-                f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
+                f"{share:.2%}{self._example()}; mend the input, or start over with a larger share and --overwrite"
             )
 
-    def check_not_all(self, workspace: Workspace) -> None:
+    def _example(self) -> str:
+        """Return what is said of a bad record of a unit that is done, if its line is still there."""
+        for unit, folder in self._folders.items():
+            for path in sorted(folder.glob("*/rejected.jsonl")):
+                with open(path, "rb") as file:
+                    for line in map(orjson.loads, file):
+                        if "text" not in line:  # which documents that are dropped have
+                            start = self._spans[unit][line["span"]].start
+                            return f", such as {place_of(line['file'], line['line'], start)}: {line['reason']}"
+        return ""
+
+    def check_not_all(self) -> None:
         """Raise ``InputError`` where every single record was bad once all units are done: then the settings are wrong.
 
         With ``on_error="skip"`` an empty dataset is what was asked for.
@@ -65,21 +72,21 @@ mend the input, or start over with a larger share and --overwrite
         records, bad = self._in_order
         if bad < records or not records or self._recipe.on_error == "skip":
             return
-        folders = [unit_folder(workspace, unit) for unit in self._units]
-        written = (path for folder in folders for path in sorted(folder.glob("*/rejected.jsonl")))
-        first = orjson.loads(next(path for path in written if path.stat().st_size).read_bytes().partition(b"\n")[0])
-        for folder in folders:
+        example = self._example()
+        for folder in self._folders.values():
             discard(folder)  # so that a changed recipe is not refused as another build
-        raise InputError(
-            f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
-            f"{first['reason']}"
-        )
+        raise InputError(f"none of the {records:,} records is a document{example}")
 
 
-def check_number(bad: int, recipe: Recipe, last: str = "") -> None:
-    """Raise ``BuildError`` when more records were bad than the recipe allows."""
-    if (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad and recipe.max_errors == 0):
-        raise BuildError(
-            f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
-            "--max-errors"
-        )
+def check_number(bad: int, recipe: Recipe, last: str) -> None:
+    """Raise ``BuildError`` when more records were bad than the recipe allows; ``last`` says of one what is wrong."""
+    if _are_too_many(bad, recipe):
+        raise _too_many(recipe, f", such as {last}")
+
+
+def _are_too_many(bad: int, recipe: Recipe) -> bool:
+    return (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad > 0 and recipe.max_errors == 0)
+
+
+def _too_many(recipe: Recipe, example: str) -> BuildError:
+    return BuildError(f"more than {recipe.max_errors} bad records{example}; mend the input or raise --max-errors")

@@ -69,7 +69,7 @@ class FilterStage(Stage):
         (workspace.root / FILTER).mkdir(exist_ok=True)
         limits, most_bytes = _record_limits(run), units_read(workspace)
         units = [UnitToRead(number, limits[number], most_bytes[number]) for number in most_bytes]
-        bad, todo = BadRecords(plan.recipe, list(most_bytes)), []
+        bad, todo = BadRecords(workspace, plan, list(most_bytes)), []
         for unit in units:
             done = unit_folder(workspace, unit.number) / DONE
             finished = read_json(done) if done.exists() else None
@@ -81,7 +81,7 @@ class FilterStage(Stage):
         prepare, size = functools.partial(prepare_filter, workspace), functools.partial(_unit_bytes, plan)
         for index, (records, bad_records) in run.map(self.name, function, todo, prepare, size):
             bad.add(todo[index].number, records, bad_records)
-        bad.check_not_all(workspace)
+        bad.check_not_all()
         run.do("hash", functools.partial(hash_input, workspace), inputs_to_hash(workspace, most_bytes))
         write_partition_table(workspace, most_bytes)
 
