@@ -92,7 +92,7 @@ class _Columns:
         self._id = names.index(keys.id_key) if keys.id_key in names else None
         for field in keys.kept:
             if field.name not in names:
-                raise UnreadableFileError(no_column(field.name, names, "for a field that is asked for"))
+                raise UnreadableFileError(no_column(field.name, names, FIELD_CURE))
         self._kept = [(field, names.index(field.name)) for field in keys.kept]
 
     def record(self, row: list[str], line: int) -> Record:
@@ -110,6 +110,9 @@ class _Columns:
             if value is MISFIT:
                 return self._keys.bad(line, None, field.misfit(row[place]), f"it is {shown(row[place])}")
         return self._keys.document(text, id, line, metadata)
+
+
+FIELD_CURE = "a rule on a column, --where, --keep-fields or fields= names it"
 
 
 def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names the one to read") -> str:

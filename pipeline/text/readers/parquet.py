@@ -14,7 +14,7 @@ from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range
 from .byte_stream import Source, UnreadableFileError
-from .csv import no_column, two_columns
+from .csv import FIELD_CURE, no_column, two_columns
 from .format_reader import FormatReader
 
 _ROWS = 64  # at a time: few, so that the first ones of a file are there when its first page is
@@ -123,7 +123,7 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
         elif name == keys.text_key:
             raise UnreadableFileError(no_column(name, schema.names))
         elif name in kept:
-            raise UnreadableFileError(no_column(name, schema.names, "for a field that is asked for"))
+            raise UnreadableFileError(no_column(name, schema.names, FIELD_CURE))
     return columns
 
 
