@@ -20,35 +20,31 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.work.atomic_directory import discard
 from pipeline.errors import ConfigError, InputError
 from pipeline.shards.manifest import Manifest
-from tests.builds import digests, rejected
+from tests.builds import digests, rejected, run_plain, table
 from tests.corpus import english
 from tests.input_server import InputServer, running_inputs
 from tests.interruptions import Units, killed_at
-from tests.shard_samples import Shard
 
 FILES, RECORDS = 8, 12  # of a folder whose files are cut in two
 LARGE = 400  # records of one file
 LIMITS = Limits(
     smallest_unit_bytes=8_000, unit_bytes=8_000, partition_characters=15_000, partition_records=20, batch_records=7
 )
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "dedup": False, "limits": LIMITS}
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
+    return run_plain(inputs, output, **{"dedup": False, "limits": LIMITS, **options})
 
 
 def rows(output: Path) -> list[tuple[str, int, str]]:
-    tables = [Shard(path).table() for path in sorted(output.glob("train-*.tar"))]
-    return [row for table in tables for row in zip(table["file"], table["line"], table["id"], strict=True)]
+    columns = table(output)
+    return list(zip(columns["file"], columns["line"], columns["id"], strict=True))
 
 
 def as_lines(records: list[dict[str, Any]]) -> bytes:
