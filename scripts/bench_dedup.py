@@ -68,7 +68,7 @@ def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
     ours = time.process_time() - started
     started = time.process_time()
     width = hasher.bands * hasher.rows
-    drawn = permutations(width, hasher.seed)  # given, as its manual advises, or each document would draw them anew
+    drawn = permutations(width)  # given, as its manual advises, or each document would draw them anew
     index = MinHashLSH(num_perm=width, params=(hasher.bands, hasher.rows))
     for number, text in enumerate(texts):
         signature = MinHash(num_perm=len(drawn[0]), permutations=drawn, scheme="affine32")

@@ -25,7 +25,7 @@ from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
-from .output_directory import clear, commits_of_started, finished, is_cleared_in_part, local_directory, start
+from .output_directory import clear, commits_of_started, finished, local_directory, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
 from .quotas import read_more
@@ -105,7 +105,6 @@ def build(
     _check_against(recipe, workspace.output)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
-        overwrite = overwrite or is_cleared_in_part(workspace)
         specs = spool_holders(inputs, workspace, progress, anew=overwrite)
         references = resolve(recipe)
         access = Access(options=storage_options or {})

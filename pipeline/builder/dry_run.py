@@ -75,7 +75,7 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe) -> tuple[Manifest,
     """Build the first records of some files; return the manifest, and the seconds of filtering and encoding."""
     resolve_tokenizer(recipe)
     sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)
-    if _is_trained(recipe):  # on more than a sample
+    if recipe.vocab_size is not None:  # on more than a sample
         sample = replace(sample, tokenizer="bytes", eos="never" if recipe.eos == "never" else "always")
     limits = Limits(
         file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
@@ -84,10 +84,6 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe) -> tuple[Manifest,
         manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=Progress(quiet=True))
         seconds = json.loads(Path(folder, "sample", RUN_NAME).read_text(encoding="utf-8"))["seconds"]
     return manifest, seconds["filter"] + seconds["tokenize"]
-
-
-def _is_trained(recipe: Recipe) -> bool:
-    return recipe.tokenizer.startswith("train:")
 
 
 def _measure(files: Sequence[InputFile], recipe: Recipe) -> tuple[int, int, int]:
@@ -124,8 +120,8 @@ def _print_expectations(
     if recipe.limit is not None:
         whole = min(whole, recipe.limit / documents)
     read, number = characters * whole, documents * whole
-    trained = _is_trained(recipe)
-    width = 2 if not trained or int(recipe.tokenizer[6:]) <= 1 << 16 else 4
+    trained = recipe.vocab_size is not None
+    width = 2 if (recipe.vocab_size or 0) <= 1 << 16 else 4
     kept = sample.kept_characters / CHARACTERS_PER_TOKEN if trained else sample.tokens
     tokens = read * kept / sample.characters
     quota = sum(recipe.quota(source) for source in {item.source for item in plan.inputs})

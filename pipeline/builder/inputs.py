@@ -57,9 +57,9 @@ class Input:
 def find_and_describe(
     specs: Sequence[str | InputFile],
     output: str | Path | None,
-    access: Access | None = None,
-    format: str = "",
-    commits: dict[str, str] | None = None,
+    access: Access | None,
+    format: str,
+    commits: dict[str, str],
 ) -> tuple[tuple[Input, ...], Credentials]:
     """Return every input file of ``specs``, in their order, sorted within each, and what opens the remote ones among them.
 
@@ -91,7 +91,7 @@ def _describe(file: InputFile) -> Input:
     return Input(file.name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, "")
 
 
-def hash_ends(inputs: Sequence[Input], unread: Collection[int] = ()) -> tuple[Input, ...]:
+def hash_ends(inputs: Sequence[Input], unread: Collection[int]) -> tuple[Input, ...]:
     """Return inputs with the hashes of their ends, but for those numbered in ``unread``: there may be very many."""
     return tuple(
         item if number in unread or item.is_remote else replace(item, ends=_hash_ends(item))

@@ -18,8 +18,6 @@ from .resolve import References
 from .work.atomic_directory import discard
 from .work.workspace import SPOOL_NAME, Workspace
 
-_CLEARING = "clearing"  # in the work directory while an earlier result is removed
-
 
 def local_directory(output: str | Path) -> Path:
     """Return the absolute path of the output, because workers may run elsewhere; refuse what cannot be a directory here."""
@@ -41,20 +39,10 @@ def local_directory(output: str | Path) -> Path:
 
 
 def clear(workspace: Workspace) -> None:
-    """Remove an earlier result: the manifest first, so that nothing half removed looks complete.
-
-    If it is killed, the next build goes on with it (`is_cleared_in_part`), whether it was asked to overwrite or not.
-    """
-    (workspace.root / _CLEARING).touch()
+    """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
     for path in result_files(workspace.output):
         discard(path)
-    workspace.clear(keep=(SPOOL_NAME, _CLEARING))
-    discard(workspace.root / _CLEARING)
-
-
-def is_cleared_in_part(workspace: Workspace) -> bool:
-    """Whether a build was killed while it removed an earlier result: what is left of that is of no use."""
-    return (workspace.root / _CLEARING).exists()
+    workspace.clear(keep=(SPOOL_NAME,))
 
 
 def finished(output: Path, plan: Plan) -> Manifest | None:

@@ -131,18 +131,15 @@ def make_plan(
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs, limits, credentials, recipe)
+    units = _cut_units(inputs, limits, credentials, recipe)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     settings = recipe.described()
     recipe = replace(recipe, against=absolute)
     return Plan(inputs, units, recipe, definitions or {}, settings, limits, credentials=credentials, commits=pinned)
 
 
-def cut_units(
-    inputs: Sequence[Input],
-    limits: Limits = DEFAULT_LIMITS,
-    credentials: Credentials = NO_CREDENTIALS,
-    recipe: Recipe | None = None,
+def _cut_units(
+    inputs: Sequence[Input], limits: Limits, credentials: Credentials, recipe: Recipe
 ) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
@@ -150,7 +147,6 @@ def cut_units(
     files of two sources. Where there are quotas, none holds a piece of a file and another file: files are read in a drawn
     order.
     """
-    recipe = recipe or Recipe()
     wanted = sum(item.size for item in inputs) // limits.units_wanted
     target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
     cut = _cut_files(inputs, target, credentials, recipe)

@@ -68,28 +68,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "language must be a list, or text that joins its entries by commas, got .*as in en,de=0.7",
     ),
     (
-        {"language": [False]},
-        "language must be .* got False among them .*; YAML reads some words as other values: quote",
-    ),
-    (
         {"rules": None},
         "rules must be a list, or text that joins its entries by commas, got None .rule sets and rule files",
     ),
-    ({"rules": [3]}, "rules must be a list of texts, got 3 among them"),
-    ({"max_tokens": True}, "max_tokens must be a list"),
     ({"max_tokens": "inf"}, "max_tokens 'inf': write SOURCE=NUMBER"),
     ({"transforms": len}, "transforms must be a list, or text .* got <built-in .*as in my_module:drop_blocked"),
-    ({"text_key": ""}, "text_key must be text, got '' .field or column of the text"),
     ({"eos": None}, "eos must be text, got None .*always .default., never, or TOKEN"),
-    ({"bos": True}, "bos must be one of never, always, got True"),
     ({"dedup_keep": "frist"}, "did you mean 'first'"),
-    ({"on_error": "ignore"}, "stop, records, skip"),
     ({"seed": "0"}, "seed must be a whole number, got '0'"),
     ({"limit": True}, "limit must be a whole number of at least 1, got True"),
-    ({"words_left": -1}, "words_left must be a whole number of at least 0, got -1"),
     ({"dedup_rows": None}, "dedup_rows must be a whole number of at least 1, got None"),
     ({"dedup_num_perm": 100}, "112 values, but a signature has num_perm=100; raise"),
-    ({"val_fraction": "0"}, "val_fraction must be 0 <= value < 1, got '0'"),
     ({"val_fraction": float("nan")}, "val_fraction must be 0 <= value < 1, got nan"),
     ({"dedup_treshold": 0.5}, "did you mean 'dedup_threshold'"),
     ({"workers": True}, "workers must be a whole number of at least 1, got True"),
@@ -103,7 +92,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"after_stage": None}, "after_stage must be a function of the name of a stage, got None"),
     ({"recipe": {"dedup": False}}, "recipe must be a Recipe; give settings by their names"),
     ({"output": ["oc"]}, r"output must be the name of a directory, got \['oc'\]"),
-    ({"output": ""}, "output must be the name of a directory, got ''"),
 ]
 
 
@@ -121,14 +109,11 @@ def test_every_argument_of_build_is_checked_by_type(tmp_path: Path, given: dict[
     [
         ({"language": [False]}, "language must be .* YAML reads some words as other values: quote them"),
         ({"val_fraction": "0"}, "val_fraction must be 0 <= value < 1, got '0'"),
-        ({"workers": True}, "workers must be a whole number of at least 1, got True"),
         ({"output": ["oc"]}, r"output must be the name of a directory, got \['oc'\]"),
         ({"inputs": {"web": "in.jsonl"}}, "inputs must be text or a list of texts, got {'web': 'in.jsonl'}"),
         ({"inputs": ["in.jsonl", 3]}, r"inputs must be text or a list of texts, got \['in.jsonl', 3\]"),
-        ("[1", "not YAML"),
-        ("a: 2020-13-45", "not YAML"),
         ("- a", "must map setting names to values, got list"),
-        ("&a [*a, *b]", "not YAML"),
+        ("a: 2020-13-45", "not YAML"),
     ],
 )
 def test_every_value_of_a_config_file_is_checked_by_type_and_the_file_is_named_in_one_line(

@@ -18,12 +18,6 @@ from tests.builds import run_plain, write_jsonl
 QUESTION = "which of these thirteen words in a row will be found again here"
 
 
-def test_a_quoted_question_is_counted_and_named_whatever_its_case_and_punctuation() -> None:
-    found = Decontaminator({"other": ["x " * 20], "quiz": [QUESTION]})
-    page = "They asked: Which of these -- thirteen words, in a row, WILL be found again here? Nobody knew."
-    assert found.overlaps([page, "Nobody asked."]) == [(1, "quiz"), (0, None)]
-
-
 def test_what_is_and_what_is_no_overlap() -> None:
     words = QUESTION.split()
     found = Decontaminator({"quiz": [QUESTION], "again": [QUESTION], "empty": ["", "..."]})

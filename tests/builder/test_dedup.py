@@ -85,14 +85,6 @@ def edited(text: str, words: int, seed: int = 0) -> str:
     return " ".join(parts)
 
 
-def test_cat_dog_cat_gives_two(dedup: Find) -> None:
-    assert dedup(["...", "!!!", "...", "?"]).keeper.tolist() == [0, 1, 0, 3]  # texts without words do not match
-    found = dedup(["cat", "dog", "cat"])
-    assert found.keeper.tolist() == [0, 1, 0]
-    assert found.kind.tolist() == [KEPT, KEPT, EXACT]
-    assert found.cluster_size.tolist() == [2, 1, 2]
-
-
 def test_an_edited_copy_is_near_and_the_first_in_input_order_stays(dedup: Find) -> None:
     text = english(1, 40)
     half = " ".join(text.split()[: len(text.split()) // 2])  # below the threshold

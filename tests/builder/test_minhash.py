@@ -37,21 +37,21 @@ def shingle_hashes(text: str, ngram: int) -> list[int]:
     return [value >> 32 for value in long_hashes(text, ngram)]
 
 
-def reference(text: str, ngram: int = 5, values: int = 112, seed: int = 1) -> list[int]:
+def reference(text: str, ngram: int = 5, values: int = 112) -> list[int]:
     """datasketch's signature of the same shingle hashes."""
     from datasketch import MinHash
 
-    signature = MinHash(num_perm=values, seed=seed, hashfunc=lambda value: value, scheme="affine32")
+    signature = MinHash(num_perm=values, seed=1, hashfunc=lambda value: value, scheme="affine32")
     for value in shingle_hashes(text, ngram):
         signature.update(value)
     return signature.hashvalues.tolist()
 
 
 @settings(max_examples=60, deadline=None)
-@given(text=st.text(max_size=200), ngram=st.integers(1, 7), seed=st.integers(1, 5))
-def test_signatures_equal_datasketch_on_any_text(text: str, ngram: int, seed: int) -> None:
-    hasher = MinHasher(ngram=ngram, bands=4, rows=8, seed=seed)
-    assert hasher.signatures([text])[0].tolist() == reference(text, ngram, 32, seed)
+@given(text=st.text(max_size=200), ngram=st.integers(1, 7))
+def test_signatures_equal_datasketch_on_any_text(text: str, ngram: int) -> None:
+    hasher = MinHasher(ngram=ngram, bands=4, rows=8)
+    assert hasher.signatures([text])[0].tolist() == reference(text, ngram, 32)
 
 
 @pytest.mark.parametrize(

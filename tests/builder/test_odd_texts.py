@@ -119,19 +119,3 @@ def test_megabytes_without_a_space_take_bounded_time_and_memory(tmp_path: Path) 
 
 def _four_gigabytes() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-
-
-def test_a_script_with_a_main_guard_builds_in_spawned_workers(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "in.jsonl", map(english, range(40)))
-    (tmp_path / "mine.py").write_text(
-        "import pipeline\n"
-        "if __name__ == '__main__':\n"
-        f"    manifest = pipeline.build({str(tmp_path / 'in.jsonl')!r}, {str(tmp_path / 'out')!r}, tokenizer='bytes',\n"
-        "        rules=(), dedup=False, workers=2, start_method='spawn')\n"
-        "    print(manifest.counts['kept'])\n"
-    )
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TOKENIZERS_PARALLELISM": "true"}
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "mine.py")], env=environment, capture_output=True, text=True, timeout=100
-    )
-    assert (done.returncode, done.stdout) == (0, "40\n"), done.stderr

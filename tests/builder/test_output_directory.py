@@ -128,18 +128,15 @@ def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp
     assert (tmp_path / "out" / "notes").is_dir()
 
 
-def test_a_build_that_was_killed_while_it_discarded_an_earlier_result_goes_on_with_that(
+def test_what_is_left_of_a_result_that_was_discarded_in_part_is_no_dataset_and_overwrite_goes_on(
     source: Path, tmp_path: Path
 ) -> None:
     build(source, tmp_path / "out", seed=1)
     (tmp_path / "out" / "manifest.json").unlink()  # as a kill leaves it: the manifest goes first
     with pytest.raises(BuildError, match="neither a manifest nor an unfinished build"):
         build(source, tmp_path / "out")
-    (tmp_path / "out" / ".build").mkdir()
-    (tmp_path / "out" / ".build" / "clearing").touch()
-    assert build(source, tmp_path / "out", tokens_per_shard=4_000).split("train").documents == 20
+    assert build(source, tmp_path / "out", overwrite=True).split("train").documents == 20
     assert list(verify_dataset(tmp_path / "out")) == []
-    assert not (tmp_path / "out" / ".build").exists()
 
 
 @pytest.mark.filterwarnings("ignore:.*the output, .* is never read")

@@ -1,14 +1,44 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, passages, split, taken, without
+from filters.unicode_classes import SPACES
+from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, split, taken, without
 from tests.order_oracle import mix64
 
 M64 = (1 << 64) - 1
 TEXTS = st.text("aA ßΣσς雨\n\n\r\t\u2028\u3000\ufeffİ.\x00\U0001f600", max_size=40)
+
+
+class Passage(NamedTuple):
+    """A passage as it is compared, and the lines of its text that it takes: from ``first`` up to ``last``."""
+
+    text: str
+    first: int
+    last: int
+
+
+def passages(text: str, kind: str, shortest: int) -> Iterator[Passage]:
+    """Yield the lines or paragraphs of a text that have at least ``shortest`` characters, by the definition."""
+    lines = text.split("\n")
+    taken = [[number] for number in range(len(lines))]
+    if kind == PARAGRAPHS:
+        taken = [[]]
+        for number, line in enumerate(lines):
+            if is_blank(line):
+                taken.append([])
+            else:
+                taken[-1].append(number)
+    for numbers in taken:
+        compared = re.sub(f"[{SPACES}]+", " ", "\n".join(lines[number] for number in numbers).strip(SPACES)).casefold()
+        if len(compared) >= max(1, shortest):
+            yield Passage(compared, numbers[0], numbers[-1] + 1)
 
 
 def hashed(text: str) -> int:
@@ -51,22 +81,6 @@ def test_case_and_white_space_do_not_tell_lines_apart(a: str, b: str) -> None:
 @pytest.mark.parametrize(("a", "b"), [("Page 1", "Page 2"), ("a b", "ab"), ("résumé", "resume"), ("雨", "雪")])
 def test_digits_marks_and_the_place_of_spaces_do(a: str, b: str) -> None:
     assert split([a], [LINES], 1).hashes.tolist() != split([b], [LINES], 1).hashes.tolist()
-
-
-def test_blank_lines_are_no_passages() -> None:
-    assert len(split(["\n\n \n\t\n\ufeff\n\u3000"], [LINES], 1).hashes) == 0
-    assert len(split(["\n\n \n\t\n", ""], [PARAGRAPHS], 1).hashes) == 0
-
-
-def test_a_paragraph_is_compared_whatever_its_line_breaks() -> None:
-    a, b = split(["one\ntwo\n \nthree", "zero\n\nOne two"], [PARAGRAPHS], 1).places, split(["one two"], [PARAGRAPHS], 1)
-    assert a.tolist() == [[0, 0, 2], [0, 3, 4], [1, 0, 1], [1, 2, 3]]
-    assert split(["one\ntwo"], [PARAGRAPHS], 1).hashes.tolist() == b.hashes.tolist()
-
-
-def test_the_minimum_counts_characters_as_they_are_compared() -> None:
-    lines = "12345\n  1   5  \n1  345\n雨雨雨雨"
-    assert split([lines], [LINES], 5).places[:, 1].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from filters.measures.length import words
 from filters.text_view import Page
 from pipeline.builder.counts.stats import BuildStats
 from pipeline.builder.counts.waterfall import waterfall
-from pipeline.builder.dedup.segments import KINDS, passages, without
+from pipeline.builder.dedup.segments import KINDS, without
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
@@ -25,6 +25,7 @@ from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
 from scripts.inspect_shards import main as inspect_main
 from tests import interpreters
+from tests.builder.test_passages import passages
 from tests.builds import digests, kept, rejected, run_plain, write_jsonl
 from tests.corpus import english
 from tests.interruptions import Units
@@ -80,9 +81,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("kinds", "shortest", "words_left"), [(("lines",), 30, 50), (("paragraphs",), 1, 0), (KINDS, 30, 50), (KINDS, 1, 0)]
-)
+@pytest.mark.parametrize(("kinds", "shortest", "words_left"), [(("paragraphs",), 1, 0), (KINDS, 30, 50)])
 def test_a_build_keeps_what_the_definition_keeps(
     many: Path, tmp_path: Path, kinds: tuple[str, ...], shortest: int, words_left: int
 ) -> None:

@@ -196,7 +196,6 @@ def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> N
         ({"transforms": ["languag"]}, "no transform 'languag' .did you mean 'language'"),
         ({"transforms": ["language", "language"]}, "two are called 'language'"),
         ({"transforms": ["normalize"], "rules": "gopher"}, "leaves out 'rules'"),
-        ({"transforms": ["normalize"], "language": "en"}, "leaves out 'language'"),
         ({"transforms": ["rules", "language"], "rules": "HOME/score.toml"}, "'rules' comes before 'language'"),
         ({"transforms": ["no_such_module_at_all:f"]}, "no module 'no_such_module_at_all'"),
         ({"transforms": ["HOME/own_transforms:drop_bloked"]}, "no function 'drop_bloked' .did you mean 'drop_bl"),
@@ -246,17 +245,13 @@ def named(function: Any, **options: Any) -> Any:
     [
         (raises(KeyError("its own")), "raised KeyError: 'its own'"),
         (raises(SystemExit(0)), "raised SystemExit: 0"),
-        (raises(KeyboardInterrupt("mine")), "raised KeyboardInterrupt: mine"),
         (raises(Unpicklable(1, 2)), "raised Unpicklable: 1 and 2"),
         (lambda document: None, "returned None of type NoneType; it must return the document"),
-        (lambda document: [], "returned .. of type list; it must return the document"),
         (lambda document: Document("\ud800", "", "", 0), "put a lone surrogate at character 0"),
         (lambda document: Document(3, "", "", 0), "made its text 3 of type int"),  # type: ignore[arg-type]
         (lambda document: pipeline.Drop("\udfff"), "returned a Drop with a lone surrogate at character 0"),
         (sets(source="web"), "returned a document whose source is 'web' .* name sources where inputs are named"),
         (sets(id="other"), "returned a document whose id is 'other' .* put it into document.metadata"),
-        (sets(id="\ud800"), "returned a document whose id is "),
-        (sets(language="en"), "returned a document whose language is 'en'"),
         (sets(metadata=None), "set its metadata to None of type NoneType; it must be a dict"),
         (lambda document: replace(document, id="other"), "returned a document whose id is 'other'"),
         (lambda document: [document, replace(document, source="web")], "returned a document whose source is 'web'"),
@@ -276,10 +271,8 @@ def test_each_end_and_each_wrong_value_names_the_function_and_the_document(
     ("function", "said"),
     [
         (lambda documents: documents[:1], "returned 1 results for a batch of 6 documents"),
-        (lambda documents: None, "returned None of type NoneType for a batch of 6 documents"),
         (lambda documents: [each.nothing for each in documents], "document 'd0' to .*'d5': .* raised AttributeError"),
         (lambda documents: sorted(documents, key=lambda each: each.text), "whose id is 'd.' .* in the order given"),
-        (lambda documents: [replace(each) for each in reversed(documents)], "whose id is 'd.' .* in the order given"),
         (lambda documents: [[each, each] for each in reversed(documents)], "whose id is 'd.' .* in the order given"),
     ],
 )

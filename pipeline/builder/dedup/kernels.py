@@ -1,5 +1,5 @@
-"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. The plain definitions are in
-minhash.py, union_find.py and segments.py.
+"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. minhash.py, union_find.py
+and segments.py say what they compute.
 
 Importing this module compiles nothing where numba's cache can be written; import it before forking.
 """

@@ -25,6 +25,7 @@ from filters.compiled.text_arrays import character_class, code_points
 
 from ...errors import ConfigError
 
+SEED = 1  # of the permutations, whatever the recipe's: later builds compare their signatures with these
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
 PointsOf = Callable[[Sequence[str]], tuple[NDArray[np.uint32], NDArray[np.int64]]]
@@ -58,14 +59,12 @@ class MinHasher:
     ((112,), True)
     """
 
-    def __init__(
-        self, ngram: int = 5, bands: int = 14, rows: int = 8, seed: int = 1, num_perm: int | None = None
-    ) -> None:
+    def __init__(self, ngram: int = 5, bands: int = 14, rows: int = 8, num_perm: int | None = None) -> None:
         if min(ngram, bands, rows) < 1:
             raise ConfigError(f"ngram={ngram}, bands={bands} and rows={rows} must each be at least 1")
-        self.ngram, self.bands, self.rows, self.seed = ngram, bands, rows, seed
+        self.ngram, self.bands, self.rows = ngram, bands, rows
         self.num_perm = signature_values(bands, rows, num_perm)
-        self._a, self._b = permutations(self.num_perm, seed)
+        self._a, self._b = permutations(self.num_perm)
 
     def signatures(self, texts: Sequence[str]) -> NDArray[np.uint32]:
         """Return the signatures of ``texts``, uint32 ``[n, num_perm]``."""
@@ -121,12 +120,12 @@ def signature_values(bands: int, rows: int, num_perm: int | None) -> int:
     return bands * rows if num_perm is None else num_perm
 
 
-def permutations(count: int, seed: int) -> NDArray[np.uint32]:
+def permutations(count: int) -> NDArray[np.uint32]:
     """Return datasketch's affine32 parameters: odd factors and offsets, uint32 ``[2, count]``.
 
     They come from ``RandomState``, whose stream NumPy has frozen.
     """
-    generator = np.random.RandomState(seed)
+    generator = np.random.RandomState(SEED)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
     return np.array([factors, generator.randint(0, 1 << 32, count, dtype=np.uint32)])
 

@@ -17,8 +17,7 @@ here all of these are compared.
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,14 +30,6 @@ LINES, PARAGRAPHS = KINDS = ("lines", "paragraphs")
 _PARAGRAPH = np.uint64(0xD6E8FEB86659FD93)
 
 
-class Passage(NamedTuple):
-    """A passage as it is compared, and the lines of its text that it takes: from ``first`` up to ``last``."""
-
-    text: str
-    first: int
-    last: int
-
-
 class Passages(NamedTuple):
     """The passages of several texts, kind by kind and in order: hashes (uint64 ``[n]``), (text, first, last) of each
     (int64 ``[n, 3]``), and how many of them are lines; the rest are paragraphs."""
@@ -46,27 +37,6 @@ class Passages(NamedTuple):
     hashes: NDArray[np.uint64]
     places: NDArray[np.int64]
     lines: int
-
-
-def passages(text: str, kind: str, shortest: int) -> Iterator[Passage]:
-    """Yield the lines or paragraphs of a text that have at least ``shortest`` characters: the slow reference.
-
-    >>> list(passages("Menu\\n\\n  To be,\\nor  not ", PARAGRAPHS, shortest=5))
-    [Passage(text='to be, or not', first=2, last=4)]
-    """
-    lines = text.split("\n")
-    taken = [[number] for number in range(len(lines))]
-    if kind == PARAGRAPHS:
-        taken = [[]]
-        for number, line in enumerate(lines):
-            if is_blank(line):
-                taken.append([])
-            else:
-                taken[-1].append(number)
-    for numbers in taken:
-        compared = re.sub(f"[{SPACES}]+", " ", "\n".join(lines[number] for number in numbers).strip(SPACES)).casefold()
-        if len(compared) >= max(1, shortest):
-            yield Passage(compared, numbers[0], numbers[-1] + 1)
 
 
 def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passages:

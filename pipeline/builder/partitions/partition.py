@@ -310,10 +310,6 @@ class Origins:
         self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
         self._values = partition.values("id", "part", "file", "span", "line")
 
-    def take(self, rows: Iterable[int]) -> list[Origin]:
-        """Return the origins of some rows."""
-        return [self[row] for row in rows]
-
     def __getitem__(self, row: int) -> Origin:
         id, part, file, span, line = (self._values[name][row] for name in ("id", "part", "file", "span", "line"))
         line += self._first_lines[span]

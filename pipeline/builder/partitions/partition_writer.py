@@ -149,7 +149,6 @@ class PartitionWriter:
 
 def make_hasher(recipe: Recipe) -> MinHasher:
     """Return what signs texts for dedup."""
-    # Never from recipe.seed: later builds compare their signatures with these.
     return MinHasher(
         ngram=recipe.dedup_ngram, bands=recipe.dedup_bands, rows=recipe.dedup_rows, num_perm=recipe.dedup_num_perm
     )

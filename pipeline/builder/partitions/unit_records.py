@@ -11,7 +11,7 @@ from ...errors import DamagedInputError
 from ...text.fields import Field
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
 from ...text.readers.record_blocks import FIRST_BYTES
-from ...text.storage.input_file import NO_CREDENTIALS, Credentials
+from ...text.storage.input_file import Credentials
 from ..engine.base import report_progress
 from ..inputs import check_same
 from ..limits import Limits
@@ -34,9 +34,9 @@ class UnitRecords:
         self,
         plan: Plan,
         number: int,
-        fields: Sequence[Field] = (),
-        credentials: Credentials = NO_CREDENTIALS,
-        most: int | None = None,
+        fields: Sequence[Field],
+        credentials: Credentials,
+        most: int | None,
         until: int | None = None,
     ) -> None:
         self.bytes_read = 0

@@ -107,8 +107,8 @@ def _unit_bytes(plan: Plan, unit: UnitToRead) -> int:
 def _record_limits(run: Run) -> list[int | None]:
     """Return the most records that each unit reads: what those before it leave of ``limit``.
 
-    Records are counted first, which takes a fraction of the time of filtering them, a few units at a time. So any
-    number of workers filters the same ones. What the last unit holds decides nothing.
+    Records are counted first, file by file, which takes a fraction of the time of filtering them. So any number of workers
+    filters the same ones. What the last unit holds decides nothing.
     """
     left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
     if left is None:
@@ -116,21 +116,25 @@ def _record_limits(run: Run) -> list[int | None]:
     if path.exists():
         return list(read_json(path))
     limits: list[int | None] = []
-    first = [number for number, unit in enumerate(units) if unit[0].lane == 0]
-    at, width = 0, 1
-    with run.open_workers() as engine, run.progress.bar("count", left) as bar:
-        while left and at < len(first) - 1:
-            some = first[at : min(at + width, len(first) - 1)]
-            counts = dict(engine.map(functools.partial(count_unit, run.workspace, run.plan.credentials, left), some))
-            for number, unit in enumerate(some):
-                limits += [left] * units[unit][0].lanes
-                read = min(left, counts[number])
-                left -= read
-                bar(read)
-            at, width = at + width, 2 * width
-    limits += [left] * (len(units) - len(limits))  # of the last file, or of what is not read
+    with run.progress.bar("count", left) as bar:
+        for number, (span, *_) in enumerate(units):
+            limits.append(left)
+            if left and span.lane == span.lanes - 1 and number < len(units) - 1:
+                counted = _count_records(run, number, left)
+                left -= counted
+                bar(counted)
     write_json(path, limits)
     return limits
+
+
+def _count_records(run: Run, number: int, most: int) -> int:
+    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
+    loaded = _load(run.workspace)
+    records = UnitRecords(loaded.plan, number, loaded.fields, run.plan.credentials, most)
+    with suppress(InputError):
+        for _ in records:
+            pass
+    return records.selected
 
 
 class _Loaded:
@@ -198,16 +202,6 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
     done = {"partitions": written, "most_bytes": most_bytes, "bytes": read.bytes_read, "spans": read.spans}
     write_json(folder / DONE, {**done, "records": records, "bad": bad})
     return records, bad
-
-
-def count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
-    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
-    loaded = _load(workspace)
-    records = UnitRecords(loaded.plan, number, loaded.fields, credentials, most)
-    with suppress(InputError):
-        for _ in records:
-            pass
-    return records.selected
 
 
 def _filter_partition(

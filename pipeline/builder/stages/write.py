@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
 from ..build_tokenizer import load_build_tokenizer
-from ..partitions.partition import DEDUP, SPLIT, Partition, partitions
+from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
 from .split import NEITHER, SPLITS, TRAIN
@@ -30,6 +30,7 @@ SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle we
 DOCUMENTS_PER_SHARD = 1_000
 _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
 _SPLITS = "splits.json"
+PROVENANCE = (*Origin._fields, "language", "score", "hash", "cluster_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class ShardPlan:
     @property
     def name(self) -> str:
         return f"{self.split}-{self.number:06d}.tar"
+
+
+class _Member(NamedTuple):
+    """The documents of a partition that belong to a shard, and their numbers among all that are written."""
+
+    partition: Partition
+    chosen: NDArray[np.bool_]
+    ordinals: NDArray[np.int64]
 
 
 class WriteStage(Stage):
@@ -129,22 +138,15 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
 
     Its tokens are read as they are written.
     """
-    dtype = load_build_tokenizer(workspace).dtype
-    keys, table = [], _Table(workspace.plan.recipe.keep_fields)
-    members: list[tuple[Partition, NDArray[np.bool_]]] = []
-    lengths: list[NDArray[np.int64]] = []
-    for partition, chosen, ordinals in _members(workspace, shard):
-        members.append((partition, chosen))
-        lengths.append(partition.token_lengths[chosen])
-        keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
-        table.extend(partition, chosen)
+    dtype, recipe = load_build_tokenizer(workspace).dtype, workspace.plan.recipe
+    members = list(_members(workspace, shard))
     info, extents = write_tar(
         workspace.output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(dtype, members)),
-        lengths=np.concatenate(lengths),
-        keys=keys,
-        table=table.columns,
-        tokens_per_sample=workspace.plan.recipe.tokens_per_sample,
+        lengths=np.concatenate([partition.token_lengths[chosen] for partition, chosen, _ in members]),
+        keys=[f"{ordinal:012d}" for *_, ordinals in members for ordinal in ordinals.tolist()],
+        table=_provenance(members, recipe.keep_fields),
+        tokens_per_sample=recipe.tokens_per_sample,
     )
     info = info._replace(source=shard.source)
     with atomic_file(extents_path(workspace, shard.name)) as file:
@@ -153,11 +155,9 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
     return info
 
 
-def _tokens(
-    dtype: np.dtype[Any], members: Iterable[tuple[Partition, NDArray[np.bool_]]]
-) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
+def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
     """Yield the tokens of the documents chosen of each partition, some documents at a time."""
-    for partition, chosen in members:
+    for partition, chosen, _ in members:
         sizes = partition.token_lengths
         path, ends = partition.tokens_folder / "tokens.bin", np.cumsum(sizes)
         first = 0
@@ -171,10 +171,8 @@ def _tokens(
             first = last
 
 
-def _members(
-    workspace: Workspace, shard: ShardPlan
-) -> Iterator[tuple[Partition, NDArray[np.bool_], NDArray[np.int64]]]:
-    """Yield, for each partition with documents of this shard, which of its documents they are, and their ordinals."""
+def _members(workspace: Workspace, shard: ShardPlan) -> Iterator[_Member]:
+    """Yield what each partition with documents of this shard has of it."""
     split = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
     counts = np.load(workspace.folder(SPLIT) / "partitions.npy")
     ends = np.cumsum(counts, axis=0)
@@ -187,36 +185,28 @@ def _members(
         numbers = starts[at, number] + np.cumsum(mine) - 1
         ordinals = starts[at].sum() + np.cumsum(places != NEITHER) - 1
         chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
-        yield partition, chosen, ordinals[chosen]
+        yield _Member(partition, chosen, ordinals[chosen])
 
 
-class _Table:
-    """Columns of provenance, gathered partition by partition."""
-
-    COLUMNS = ("id", "file", "line", "source", "language", "score", "hash", "cluster_size")
-
-    def __init__(self, keep_fields: Sequence[str]) -> None:
-        self._metadata = MetadataColumn(keep_fields)
-        self.columns: dict[str, list[Any]] = {name: [] for name in self.COLUMNS}
-        self.columns |= {f"column:{name}": [] for name in self._metadata.names}  # as rules name them
-
-    def extend(self, partition: Partition, chosen: NDArray[np.bool_]) -> None:
-        """Add the documents of a partition that were chosen."""
-        add = self.columns
-        rows = np.flatnonzero(chosen)
+def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the columns of the table of a shard: where its documents came from, and the fields that are kept."""
+    metadata = MetadataColumn(keep_fields)
+    columns: dict[str, list[Any]] = {name: [] for name in PROVENANCE}
+    columns |= {f"column:{name}": [] for name in metadata.names}  # as rules name them
+    for partition, chosen, _ in members:
+        rows, every = np.flatnonzero(chosen), partition.origins()
+        origins = [every[row] for row in rows.tolist()]
+        for name in Origin._fields:
+            columns[name] += [getattr(origin, name) for origin in origins]
         values = partition.values("language", "score", "metadata")
-        for name, column in self._metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
-            add[f"column:{name}"] += column
+        columns["language"] += [values["language"][row] for row in rows.tolist()]
+        columns["score"] += [round(values["score"][row], 4) for row in rows.tolist()]
+        columns["hash"] += [digest.tobytes().hex() for digest in partition.hashes[rows]]
         sizes = np.load(partition.workspace.folder(DEDUP) / "cluster_size.npy", mmap_mode="r")[partition.rows]
-        for row, origin in zip(rows.tolist(), partition.origins().take(rows.tolist()), strict=True):
-            add["id"].append(origin.id)
-            add["file"].append(origin.file)
-            add["line"].append(origin.line)
-            add["source"].append(origin.source)
-            add["language"].append(values["language"][row])
-            add["score"].append(round(values["score"][row], 4))
-        add["hash"] += [digest.tobytes().hex() for digest in partition.hashes[rows]]
-        add["cluster_size"] += sizes[rows].tolist()
+        columns["cluster_size"] += sizes[rows].tolist()
+        for name, column in metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
+            columns[f"column:{name}"] += column
+    return columns
 
 
 def extents_path(workspace: Workspace, name: str) -> Path:
