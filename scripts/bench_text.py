@@ -1,37 +1,58 @@
-"""Compare streams of raw text with reading, parsing and encoding alone, by the same encoder and by Hugging Face's.
+"""Compare streams of raw text with reading, parsing and encoding alone, and with the other ways to stream documents.
 
     python scripts/bench_text.py --texts '/data/part-*.jsonl.zst'
 
-Rates are per second of CPU of this process, which has one thread of its own, so that other work on the machine counts
-less. Without texts given, they are pieces of the sources that this Python installation carries.
+Rates of `speed` and `ways` are per second of CPU of a process whose arithmetic has one thread, so that other work on the
+machine counts less. Without texts given, they are pieces of the sources that this Python installation carries. All parts
+take about four minutes for 70 MB of text.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import zstandard
+from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from scripts.bench.data import BATCH, SEQ_LEN, TOKENS_PER_BATCH, read_lines, text_files, tokenizer_folder
+from scripts.bench.data import BATCH, SEQ_LEN, read_lines, text_files, tokenizer_folder
+from scripts.bench.process import cpu_seconds, memory
+from scripts.bench.remote import LATENCY, RATE, serving
 from scripts.bench.report import median, ratio, table
 
-ROUNDS, BATCHES = 7, 40
+ROUNDS, WORKERS, SECONDS = 3, 2, 5.0
+SLOW = 1_000  # documents for Hugging Face's encoder
 SORTED = 300_000  # documents
 PLACES = (0, 0.1, 0.5, 0.9)  # of an epoch
+
+
+class Texts(NamedTuple):
+    """What the benches read: files of ``tokens`` by the tokenizer of a folder, and where they may write."""
+
+    files: list[str]
+    tokenizer: Path
+    tokens: int
+    directory: Path
+
+    def dataset(self, files: Sequence[str] | None = None, **options: Any) -> Any:
+        return pipeline.TextDataset(list(files or self.files), self.tokenizer, **options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,42 +64,207 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     torch.set_num_threads(1)
+    files = text_files(options.directory, options.texts)
+    folder = tokenizer_folder(options.directory, files)
+    texts = Texts(files, folder, sum(encoded(read_lines(files), load_tokenizer(folder))), options.directory)
     for part in options.parts or PARTS:
-        PARTS[part](options.directory, options.texts)
+        PARTS[part](texts)
     return 0
 
 
-def speed(directory: Path, texts: str | None) -> None:
-    """Tokens a second of CPU, loader by loader in turn, and the padding of best fit."""
-    files = text_files(directory, texts)
-    tokenizer = load_tokenizer(tokenizer_folder(directory, files))
-
-    def stream() -> pipeline.Stream:
-        return pipeline.TextDataset(files, tokenizer).shuffle(seed=0)
-
-    fitted = stream().pack(SEQ_LEN, best_fit=True).batch(BATCH)
-    live = pipeline.TextDataset(lambda: ({"text": text} for text in read_lines(files)), tokenizer)
-    filtered = stream().filter(lambda record: zlib.crc32(record.id.encode()) % 2).pack(SEQ_LEN).batch(BATCH)
-    loaders = {
-        "read, parse and encode alone, the limit": alone(files, tokenizer, slow=False),
-        "shardwright": counted(stream().pack(SEQ_LEN).batch(BATCH)),
-        "shardwright, half filtered away": counted(filtered),
-        "shardwright, best fit": counted(fitted),
-        "shardwright, a function that reads and parses": counted(live.pack(SEQ_LEN).batch(BATCH)),
-        "read, parse and encode by Hugging Face": alone(files, tokenizer, slow=True),
+def speed(texts: Texts) -> None:
+    """Tokens of the text that is read a second of CPU, of passes over all of it in turn, and the padding of best fit."""
+    tokenizer, files = load_tokenizer(texts.tokenizer), texts.files
+    held = list(read_lines(files))
+    once, endless = texts.dataset(epochs=1).shuffle(seed=0), texts.dataset().shuffle(seed=0)
+    mixed, sequences = three_of(texts).shuffle(seed=0), 3 * texts.tokens // SEQ_LEN
+    fitted = once.pack(SEQ_LEN, best_fit=True).batch(BATCH)
+    live = pipeline.TextDataset(lambda: records_of(files), texts.tokenizer, epochs=1)
+    half, ruled = once.filter(lambda record: zlib.crc32(record.id.encode()) % 2), once.filter(rules="gopher")
+    alone, single, mix = "read, parse and encode alone", "a stream, three passes", "a mix of three, as long"
+    loaders: dict[str, tuple[int, Callable[[], Iterator[int]]]] = {
+        "encode alone, texts in memory": (1, lambda: encoded(iter(held), tokenizer)),
+        alone: (1, lambda: encoded(read_lines(files), tokenizer)),
+        "a stream": (1, lambda: packed(once)),
+        "a stream, half filtered away": (1, lambda: packed(half)),
+        "a stream, rules gopher": (1, lambda: packed(ruled)),
+        "a stream, best fit": (1, lambda: (int(batch["valid_tokens"]) for batch in fitted)),
+        "a stream of a function that reads and parses": (1, lambda: packed(live)),
+        single: (3, lambda: packed(endless.take(sequences))),
+        mix: (3, lambda: packed(mixed.take(sequences))),
     }
-    rates = take_turns(loaders)
-    rows = [(ratio(rates["shardwright"], rate), name, median(rate, 1)) for name, rate in rates.items()]
-    title = f"Text tokenized on the fly by {tokenizer.encoder}, one core"
-    table(title, ("shardwright is x", "loader", "Mtokens/s"), rows)
+    rates: dict[str, list[float]] = {name: [] for name in loaders}
+    for _ in range(ROUNDS):  # the first fills the encoders' caches of words
+        for name, (passes, make) in loaders.items():
+            begin = time.process_time()
+            for _ in make():
+                pass
+            rates[name].append(passes * texts.tokens / (time.process_time() - begin) / 1e6)
+    begin = time.process_time()
+    slow = sum(encoded(iter(held[:SLOW]), tokenizer, slow=True)) / (time.process_time() - begin) / 1e6
+    rates["encode by Hugging Face, texts in memory"] = [slow] * ROUNDS
+    rows = [(name, median(rate, 1), ratio(rate, rates[alone])) for name, rate in rates.items()]
+    title = f"Passes over {texts.tokens / 1e6:.1f} M tokens of text by {tokenizer.encoder}; a mix of three is {{}} of a stream"
+    table(title.format(ratio(rates[mix], rates[single])), ("loader", "Mtokens/s", "of reading and encoding"), rows)
     share = statistics.mean(float(np.mean(batch["labels"].numpy() != -100)) for batch in islice(fitted, 100))
     print(f"\nbest fit: {share:.2%} of positions hold a token that counts")
 
 
-def shuffle(directory: Path, texts: str | None) -> None:
+def three_of(texts: Texts) -> pipeline.Stream:
+    """Return a mix of thirds of the files, by their sizes."""
+    parts = {str(number): part for number in range(3) if (part := texts.files[number::3])}
+    sizes = {name: sum(Path(file).stat().st_size for file in part) for name, part in parts.items()}
+    return pipeline.mix({name: texts.dataset(part) for name, part in parts.items()}, sizes)
+
+
+def encoded(texts: Iterator[str], tokenizer: Tokenizer, slow: bool = False) -> Iterator[int]:
+    """Encode, and nothing else: yield how many tokens there are."""
+    from tokenizers import Tokenizer as HuggingFace
+
+    definition = HuggingFace.from_str(tokenizer.definition) if slow else None
+    while part := list(islice(texts, 64)):
+        if definition is None:
+            yield len(tokenizer.encode_flat(part, eos=True)[0])
+        else:
+            yield sum(len(one.ids) + 1 for one in definition.encode_batch(part, add_special_tokens=False))
+
+
+def packed(stream: pipeline.Stream) -> Iterator[int]:
+    return (int(batch["valid_tokens"]) for batch in stream.pack(SEQ_LEN).batch(BATCH))
+
+
+def workers(texts: Texts) -> None:
+    """Tokens a second of a loader's workers, and of as many processes that read, parse and encode, in turn."""
+    rates: dict[str, list[float]] = {f"{WORKERS} processes alone": [], f"{WORKERS} workers": []}
+    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
+        for _ in range(ROUNDS):
+            parts = [(texts.files[number::WORKERS], texts.tokenizer) for number in range(WORKERS)]
+            rates[f"{WORKERS} processes alone"].append(sum(pool.starmap(encode_for_a_time, parts, 1)) / 1e6)
+            stream = texts.dataset().shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+            batches = iter(DataLoader(stream, batch_size=None, num_workers=WORKERS))
+            for _ in range(10 * WORKERS):  # what was read ahead
+                next(batches)
+            rates[f"{WORKERS} workers"].append(for_a_time(int(batch["valid_tokens"]) for batch in batches) / 1e6)
+            del batches
+    limit = rates[f"{WORKERS} processes alone"]
+    rows = [(name, median(rate, 1), ratio(rate, limit)) for name, rate in rates.items()]
+    table("By the clock", ("loader", "Mtokens/s", "of processes"), rows)
+
+
+def encode_for_a_time(files: list[str], folder: Path) -> float:
+    tokenizer = load_tokenizer(folder)
+    return for_a_time(count for _ in range(1 << 20) for count in encoded(read_lines(files), tokenizer))
+
+
+def for_a_time(counts: Iterator[int]) -> float:
+    """Return what is counted a second, in some seconds."""
+    begin, total = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - begin) < SECONDS:
+        total += next(counts)
+    return total / seconds
+
+
+def remote(texts: Texts) -> None:
+    """Seconds to the first batch of a mix of two texts from afar, at the start and resumed."""
+    rows, state = [], None
+    for name in ("at the start", "resumed after 20 batches"):
+        with serving(Path(texts.files[0]).parent) as url:
+            begin = time.monotonic()
+            urls = [f"{url}/{Path(file).name}" for file in texts.files]
+            halves = {"a": texts.dataset(urls[::2]), "b": texts.dataset(urls[1::2] or urls)}
+            stream = pipeline.mix(halves, {"a": 1, "b": 1}).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+            if state is not None:
+                # A server at another port holds other files.
+                stream.load_state_dict({**state, "shape": stream.state_dict()["shape"]})
+            batches = iter(stream)
+            next(batches)
+            rows.append((name, f"{time.monotonic() - begin:.1f}"))
+            for _ in islice(batches, 19):
+                pass
+            state = stream.state_dict()
+    title = f"A mix of two texts from {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s"
+    table(title, ("", "first batch, s"), rows)
+
+
+def ways(texts: Texts) -> None:
+    """What each way to stream the documents takes, in a process of its own, and when a build pays."""
+    shards = texts.directory / f"built-{texts.tokens}"
+    with tempfile.TemporaryDirectory(dir=texts.directory) as folder:
+        _, build, _ = alone(built, texts, Path(folder) / "built")
+        if not shards.exists():
+            (Path(folder) / "built").rename(shards)
+    measured = {name: alone(streamed, texts, shards, name) for name in WAYS}
+    rows = [
+        (name, f"{first:.1f}", f"{texts.tokens / cpu / 1e6:.1f}", f"{used / 1e6:,.0f}")
+        for name, (first, cpu, used) in measured.items()
+    ]
+    table(
+        f"Ways to stream {texts.tokens / 1e6:.1f} M tokens",
+        ("way", "first batch, s", "Mtokens/s of a core", "memory, MB"),
+        rows,
+    )
+    text, tokens = measured["a stream of texts"][1], measured["shards"][1]
+    billion = 1e9 / texts.tokens
+    print(
+        f"\na billion tokens, seconds of a core: a build {build * billion:.0f}, a pass over shards {tokens * billion:.1f}, over "
+        f"text {text * billion:.0f}: a build pays after {build / (text - tokens):.1f} passes"
+    )
+
+
+def alone(function: Callable[..., tuple[float, float, float]], *arguments: Any) -> tuple[float, float, float]:
+    """Call a function in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
+
+
+def built(texts: Texts, output: Path) -> tuple[float, float, float]:
+    """Return the seconds of a build with default filters, by the clock and of CPU, and its memory."""
+    begin, before = time.monotonic(), cpu_seconds(own=True)
+    pipeline.build(
+        texts.files, output, tokenizer=str(texts.tokenizer), val_fraction=0, workers=1, progress=Progress(quiet=True)
+    )
+    return time.monotonic() - begin, cpu_seconds(own=True) - before, memory()
+
+
+def streamed(texts: Texts, shards: Path, name: str) -> tuple[float, float, float]:
+    """Return the seconds until the first batch of a way, those of CPU for as many tokens as the texts have, and its memory."""
+    torch.set_num_threads(1)
+    begin = time.monotonic()
+    stream = WAYS[name](texts, shards).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+    batches = iter(stream)
+    next(batches)
+    first, before, count = time.monotonic() - begin, time.process_time(), 0
+    while count < texts.tokens:
+        count += int(next(batches)["valid_tokens"])
+    return first, (time.process_time() - before) * texts.tokens / count, memory()
+
+
+def iterable_dataset(files: list[str]) -> Any:
+    import datasets
+
+    return datasets.IterableDataset.from_generator(records_of, gen_kwargs={"files": files})
+
+
+def records_of(files: list[str]) -> Iterator[dict[str, str]]:
+    return ({"text": text} for text in read_lines(files))
+
+
+WAYS: dict[str, Callable[[Texts, Path], Any]] = {
+    "shards": lambda texts, shards: pipeline.ShardDataset(shards),
+    "a stream of texts": lambda texts, shards: texts.dataset(),
+    "a mix of three texts": lambda texts, shards: three_of(texts),
+    "live, a function": lambda texts, shards: pipeline.TextDataset(lambda: records_of(texts.files), texts.tokenizer),
+    "live, a datasets.IterableDataset": lambda texts, shards: pipeline.TextDataset(
+        iterable_dataset(texts.files), texts.tokenizer
+    ),
+    "in memory": lambda texts, shards: pipeline.ShardDataset.from_texts(read_lines(texts.files), texts.tokenizer),
+}
+
+
+def shuffle(texts: Texts) -> None:
     """Pairs of neighbours in the stream that lie within 1% of sorted input, after parts of an epoch."""
     rows = [
-        (f"{count}", kind, *(f"{share:.1%}" for share in near_pairs(sorted_files(directory, count, kind))))
+        (f"{count}", kind, *(f"{share:.1%}" for share in near_pairs(sorted_files(texts.directory, count, kind))))
         for count, kind in ((1, "jsonl.zst"), (32, "jsonl.zst"), (1, "jsonl"))
     ]
     heads = ("files", "kind", *(f"after {place:.0%}" for place in PLACES))
@@ -114,38 +300,7 @@ def sorted_files(directory: Path, files: int, kind: str) -> list[str]:
     return [str(path) for path in paths]
 
 
-def alone(files: Sequence[str], tokenizer: Tokenizer, slow: bool) -> Iterator[int]:
-    """Read, parse and encode, and nothing else: yield how many tokens there are, again and again."""
-    from tokenizers import Tokenizer as HuggingFace
-
-    definition = HuggingFace.from_str(tokenizer.definition)
-    while True:
-        texts = read_lines(files)
-        while part := list(islice(texts, 64)):
-            if slow:
-                yield sum(len(one.ids) for one in definition.encode_batch(part, add_special_tokens=False))
-            else:
-                yield len(tokenizer.encode_flat(part, eos=True)[0])
-
-
-def counted(stream: pipeline.Stream) -> Iterator[int]:
-    return (int(batch["valid_tokens"]) for batch in stream)
-
-
-def take_turns(loaders: dict[str, Iterator[int]]) -> dict[str, list[float]]:
-    """Return the rate of each loader in each round, in Mtokens per second of CPU; a first round is not counted."""
-    rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for number in range(ROUNDS + 1):
-        for name, loader in loaders.items():
-            tokens, begin = 0, time.process_time()
-            while tokens < BATCHES * TOKENS_PER_BATCH:
-                tokens += next(loader)
-            if number:
-                rates[name].append(tokens / (time.process_time() - begin) / 1e6)
-    return rates
-
-
-PARTS = {"speed": speed, "shuffle": shuffle}
+PARTS = {"speed": speed, "workers": workers, "remote": remote, "ways": ways, "shuffle": shuffle}
 
 if __name__ == "__main__":
     sys.exit(main())

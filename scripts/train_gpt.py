@@ -86,8 +86,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("data", nargs="+", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
     add("--tokenizer", help="of raw text: a name, a path, a tokenizer.json (default: bytes)")
     add("--text-key", help="field of the text in records (default: text)")
-    add("--dtype-of-tokens", metavar="DTYPE", help="of an array.bin, as uint16")
+    add("--dtype-of-tokens", dest="dtype", metavar="DTYPE", help="of an array.bin, as uint16")
     add("--vocab-size", type=int, help="of an array.bin (default: the tokenizer's)")
+    add("--tries", type=int, default=8, help="attempts at one request to a server, at most (default: 8)")
+    add("--timeout", type=float, default=20.0, help="seconds after which a silent server is asked again (default: 20)")
     add("--val-share", type=float, help="documents to validate on without a split val (default: 0.005; 0 of text)")
     add("--val-batches", type=int, default=20, help="global batches of a validation (default: 20)")
     add("--eval-every", type=int, default=100, help="steps between validations, 0 for none (default: 100)")
@@ -99,7 +101,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     length.add_argument("--epochs", type=int, help="passes over the data instead of steps")
     add("--accumulate", type=int, default=1, help="parts in which a rank takes its share of a step (default: 1)")
     add("--weight-decay", type=float, default=0.1, help="of matrices (default: 0.1)")
-    add("--dtype", choices=("bf16", "fp32"), help="of the arithmetic (default: bf16 on CUDA)")
+    add("--dtype", dest="precision", choices=("bf16", "fp32"), help="of the arithmetic (default: bf16 on CUDA)")
     add("--compile", action="store_true", help="compile the model")
     add("--seed", type=int, default=0, help="of weights and order (default: 0)")
     add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
@@ -141,8 +143,7 @@ def open_data(options: argparse.Namespace) -> Data:
 
 def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     """Open one dataset; its split ``val`` or a share of its documents is for validation."""
-    settings = {"tokenizer": options.tokenizer, "dtype": options.dtype_of_tokens, "epochs": options.epochs}
-    settings["text_key"] = options.text_key
+    settings = {key: getattr(options, key) for key in ("tokenizer", "text_key", "dtype", "epochs", "tries", "timeout")}
     train: Any = pipeline.open_dataset(what, **settings)
     is_text = isinstance(train, pipeline.TextDataset)
     if is_text and options.tokenizer is None and os.environ.get("RANK", "0") == "0":
@@ -190,15 +191,14 @@ class Run:
             raise SystemExit("error: an epoch of text has as many steps as reading it shows; give --steps") from None
         torch.manual_seed(options.seed)
         self.plain = GPT(-(-data.vocab_size // 64) * 64, self.sizes).to(self.device)
-        matrices = [parameter for parameter in self.plain.parameters() if parameter.dim() > 1]
-        others = [parameter for parameter in self.plain.parameters() if parameter.dim() <= 1]
+        matrices, others = ([p for p in self.plain.parameters() if (p.dim() > 1) is many] for many in (True, False))
         groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=self.sizes.lr, betas=(0.9, 0.95))
         if options.checkpoint:
             self.load(options.checkpoint)
         model: Any = torch.compile(self.plain) if options.compile else self.plain
         self.model = nn.parallel.DistributedDataParallel(model) if self.ranks > 1 else model
-        bf16 = options.dtype == "bf16" or (options.dtype is None and self.device != "cpu")
+        bf16 = options.precision == "bf16" or (options.precision is None and self.device != "cpu")
         self.autocast = torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=bf16)
 
     def train(self) -> Iterator[dict[str, Any]]:
@@ -268,9 +268,8 @@ class Run:
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint, whole or not at all, and keep the last two."""
-        data: list[Any] = [self.stream.state_dict()]
+        data: list[Any] = [self.stream.state_dict()] * self.ranks
         if self.ranks > 1:  # of raw text, each rank has the state of its own lanes
-            data *= self.ranks
             dist.all_gather_object(data, data[self.rank])
         if self.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)

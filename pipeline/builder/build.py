@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ..errors import ConfigError
-from ..objects.access import Access
+from ..objects.access import TIMEOUT, TRIES, Access
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import Manifest
 from .counts.progress import Progress
@@ -53,19 +53,22 @@ def build(
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     storage_options: Mapping[str, object] | None = None,
+    tries: int = TRIES,
+    timeout: float = TIMEOUT,
     after_stage: Callable[[str], object] = lambda stage: None,
     **settings: Unpack[Settings],
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
-    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
-    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. They are
-    one of these, a list of them, or a dict of them by the names of their sources; ``name=`` before a path names its source
-    too. ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override
-    those of ``recipe``. The same call again continues an interrupted build, or returns the manifest of a complete one;
-    ``overwrite=True`` starts over; ``lock=False`` is for file systems without locks, where you make sure yourself that no
-    other build works in ``output``. The bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or
-    ``"ray"``), ``start_method`` of the workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
+    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec gets
+    ``storage_options``; a request is made at most ``tries`` times, and again where a server sends nothing for ``timeout``
+    seconds), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. They are one of these, a list
+    of them, or a dict of them by the names of their sources; ``name=`` before a path names its source too. ``settings`` are the
+    fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same
+    call again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over;
+    ``lock=False`` is for file systems without locks, where you make sure yourself that no other build works in ``output``. The
+    bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the workers,
+    ``ray_address`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
@@ -96,6 +99,7 @@ def build(
     ):
         if not isinstance(value, kind):  # type: ignore[arg-type]
             raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+    access = Access(tries=tries, timeout=timeout, options=storage_options or {})
     check_engine(engine, workers, start_method, ray_address)
     if isinstance(given := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(each) for each in given]
@@ -106,8 +110,7 @@ def build(
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
         specs = spool_holders(inputs, workspace, progress, anew=overwrite)
-        references = resolve(recipe)
-        access = Access(options=storage_options or {})
+        references = resolve(recipe, access)
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
         if overwrite:

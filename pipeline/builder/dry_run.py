@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from ..errors import InputError
+from ..objects.access import Access
 from ..shards.manifest import Manifest
 from ..text.discovery import evenly
 from ..text.readers.reader import Document, Reader
@@ -39,18 +41,23 @@ START_SECONDS = 5.0  # to load libraries, models and compiled code
 
 
 def preview(
-    specs: Sequence[str], recipe: Recipe, output: str | Path | None = None, *, workers: int | None = None
+    specs: Sequence[str],
+    recipe: Recipe,
+    output: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    access: Access | None = None,
 ) -> None:
     """Print what a build would read, what becomes of the first records of its files, and what the whole would take.
 
     Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
     output = None if output is None else local_directory(output)
-    plan = make_plan(specs, recipe, output=output)
+    plan = make_plan(specs, recipe, output=output, access=access)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)
-    manifest, seconds = _build_sample(files, recipe)
+    manifest, seconds = _build_sample(files, recipe, plan.credentials.access)
     counts = BuildStats.from_json(manifest.counts)
     outcomes = {
         "kept": counts.kept,
@@ -71,7 +78,7 @@ def preview(
     print("nothing was written")
 
 
-def _build_sample(files: Sequence[InputFile], recipe: Recipe) -> tuple[Manifest, float]:
+def _build_sample(files: Sequence[InputFile], recipe: Recipe, access: Access) -> tuple[Manifest, float]:
     """Build the first records of some files; return the manifest, and the seconds of filtering and encoding."""
     resolve_tokenizer(recipe)
     sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)
@@ -81,7 +88,9 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe) -> tuple[Manifest,
         file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
     )
     with TemporaryDirectory(prefix="shardwright-") as folder:
-        manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=Progress(quiet=True))
+        requests: dict[str, Any] = {"tries": access.tries, "timeout": access.timeout}
+        progress = Progress(quiet=True)
+        manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=progress, **requests)
         seconds = json.loads(Path(folder, "sample", RUN_NAME).read_text(encoding="utf-8"))["seconds"]
     return manifest, seconds["filter"] + seconds["tokenize"]
 

@@ -26,7 +26,8 @@ Keep = Literal["first", "longest"]
 Bos = Literal["never", "always"]
 KEEP, BOS = (get_args(known) for known in (Keep, Bos))
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
-RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
+# Settings of a build beside its recipe.
+RUNNING = ("inputs", "output", "workers", "engine", "ray_address", "tries", "timeout")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

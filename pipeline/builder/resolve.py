@@ -20,6 +20,7 @@ from filters.rules.ruleset import RuleSet, load_rules
 
 from ..atomic import read_json, write_json
 from ..errors import ConfigError
+from ..objects.access import Access
 from ..text.fields import merge_fields
 from ..text.tokenizer.tokenizer import Tokenizer
 from .build_tokenizer import TOKENIZER, resolve_tokenizer
@@ -87,12 +88,12 @@ def load_parts(workspace: Workspace) -> Parts:
     )
 
 
-def resolve(recipe: Recipe) -> References:
-    """Find and read everything that a recipe names.
+def resolve(recipe: Recipe, access: Access) -> References:
+    """Find and read everything that a recipe names; ``access`` says how datasets elsewhere are reached.
 
     What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
     """
-    earlier = check_against(recipe)
+    earlier = check_against(recipe, access)
     rules = load_rules(recipe.rules)
     user_functions = find_user_functions(recipe)
     check_order(recipe, rules)

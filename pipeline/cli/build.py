@@ -16,9 +16,10 @@ from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder
 from pipeline.errors import ConfigError
+from pipeline.objects.access import Access
 from pipeline.shards.manifest import Manifest
 
-from .command import Command, Parser
+from .command import Command, Parser, add_access
 from .rule_list import ListRules, measure_names
 from .settings import add_setting
 
@@ -72,6 +73,8 @@ def make_parser(prog: str | None = None) -> Parser:
         help="for an output on a file system without locks: make sure yourself that no other build works there",
     )
     add("--quiet", action="store_true", help="print errors only")
+    add_access(running)
+    parser.set_defaults(tries=None, timeout=None)  # a config file may state them
     return parser
 
 
@@ -96,7 +99,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if dry_run:
         from pipeline.builder.dry_run import preview
 
-        preview(inputs, recipe, output or None, workers=running["workers"])
+        access = Access(tries=running["tries"], timeout=running["timeout"])
+        preview(inputs, recipe, output or None, workers=running["workers"], access=access)
         return 0
     from pipeline.builder.build import build
     from pipeline.builder.counts.progress import Progress
@@ -120,8 +124,9 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
         raise ConfigError(f"inputs must be text or a list of texts, got {inputs!r}")
     if not isinstance(output, str):
         raise ConfigError(f"output must be the name of a directory, got {output!r}")
+    access = Access(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
     check_engine(**running)
-    return inputs, output, recipe, running
+    return inputs, output, recipe, {**running, "tries": access.tries, "timeout": access.timeout}
 
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:

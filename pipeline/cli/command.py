@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.errors import ConfigError, ShardwrightError, did_you_mean
+from pipeline.objects.access import TIMEOUT, TRIES, Access
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -54,6 +55,25 @@ class Parser(argparse.ArgumentParser):
             near = did_you_mean(flag.lstrip("-").replace("_", "-"), known, else_known=False)
             message += near.replace("'", "'--", 1)
         self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; --help explains every flag\n")
+
+
+def add_access(parser: argparse._ActionsContainer) -> None:
+    """Add the flags that say how servers are asked."""
+    parser.add_argument(
+        "--tries", type=int, default=TRIES, help=f"attempts at one request to a server, at most (default: {TRIES})"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="SECONDS",
+        help=f"ask a server again that sends nothing for so long (default: {TIMEOUT:g})",
+    )
+
+
+def access_of(options: argparse.Namespace) -> Access:
+    """Return what these flags say; ``ConfigError`` for values that cannot be."""
+    return Access(tries=options.tries, timeout=options.timeout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.store import Store
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
-from .command import Command, Parser
+from .command import Command, Parser, access_of, add_access
 
 DESCRIPTION = """\
 Show a dataset at a glance, or one document and its origin.
@@ -49,11 +49,12 @@ def make_parser(prog: str | None = None) -> Parser:
     which.add_argument("--key", help="key of a tar member")
     which.add_argument("--id", help="id of the document in the input; the first that has it is shown")
     parser.add_argument("--tokens", action="store_true", help="show each token id beside its text")
+    add_access(parser)
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    folder = Folder(options.dataset)
+    folder = Folder(options.dataset, access_of(options))
     manifest = folder.manifest()
     try:
         manifest.split(options.split)
@@ -89,7 +90,7 @@ def glance(directory: str, manifest: Manifest) -> None:
 
 def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:
     """Print one document: its provenance, then its text."""
-    store = Store()
+    store = Store(access=folder.access)
     info, number = find(folder, store, manifest, options)
     path = folder.path(info.name)
     tokens = store.document(path, number, info)

@@ -155,3 +155,17 @@ def test_a_recipe_survives_json_and_describes_files_by_their_names_alone(tmp_pat
     assert Recipe(rules=()) == Recipe(rules="none") == Recipe(rules=["none"]) == Recipe(rules="")
     assert Recipe(rules="none,gopher") == Recipe(rules="gopher")
     assert Recipe(rules=()).described()["rules"] == []
+
+
+def test_a_build_goes_on_with_another_timeout_and_other_tries(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": "a", "text": "A text."}\n')
+
+    def stop(stage: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_plain(tmp_path / "in.jsonl", tmp_path / "out", tries=2, timeout=5, after_stage=stop)
+    assert run_plain(tmp_path / "in.jsonl", tmp_path / "out", tries=3, timeout=6.5).counts["kept"] == 1
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
+    with pytest.raises(ConfigError, match=r"timeout must be a number of seconds above 0, got '5'"):
+        run_plain(tmp_path / "in.jsonl", tmp_path / "out", timeout="5")

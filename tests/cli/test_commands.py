@@ -50,6 +50,18 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
         assert all(flag in shown for flag in action.option_strings)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_asks_a_server_as_often_as_it_is_told(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = {"build": ["--output", f"{tmp_path}/out"], "texts": ["--output", f"{tmp_path}/out"]}.get(command, [])
+    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect') else 'a.jsonl'}"
+    assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
+    assert "gave up after 1 tries" in capsys.readouterr().err
+    assert main([command, url, "--tries", "0", *flags]) == 2
+    assert "tries must be an integer of 1 or more, got 0" in capsys.readouterr().err
+
+
 def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.builder.dedup.minhash import shingles
-from scripts import bench_build, bench_growth, bench_stream
+from scripts import bench_build, bench_growth, bench_stream, bench_text
 from scripts.bench import child
 from scripts.bench.process import watch
 from scripts.bench.remote import certificate, serving
@@ -112,3 +112,20 @@ def test_the_benches_of_builds_print_their_tables(tmp_path: Path, capfd: pytest.
     flags = ["--rounds", "1", "--workers", "1", "--vocab-size", "300"]
     assert bench_build.main([str(tmp_path / "in.jsonl"), *flags]) == 0
     assert re.search(r"\| documents/s +\| [\d.]+ ", capfd.readouterr().out)
+
+
+@pytest.mark.nightly
+@linux
+def test_the_bench_of_texts_prints_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_text, "SECONDS", 0.2)
+    monkeypatch.setattr(bench_text, "ROUNDS", 1)
+    for number in range(3):
+        write_texts(tmp_path / f"{number}.jsonl.zst", [english(k, 200) for k in range(400)])
+    flags = ["--texts", str(tmp_path / "*.zst"), "--directory", str(tmp_path / "made")]
+    assert bench_text.main(["speed", "workers", "remote", "ways", *flags]) == 0
+    shown = capsys.readouterr().out
+    for row in ("a stream, rules gopher", "2 workers", "resumed after 20 batches", "in memory"):
+        assert re.search(rf"\| {row} +\| [\d.]+ ", shown)
+    assert "a build pays after" in shown

@@ -203,7 +203,7 @@ def _dedup(run: Run) -> None:
     workspace, recipe = run.workspace, run.plan.recipe
     hashes = partition_rows(workspace, "hashes", 16, np.uint8)
     folder, n = workspace.folder(DEDUPING), len(hashes)
-    job = _job(workspace, hashes) if recipe.dedup and n else None
+    job = _job(run, hashes) if recipe.dedup and n else None
     with result_directory(workspace.folder(DEDUP)) as directory:
         np.save(directory / "starts.npy", hashes.starts)
         if job is not None:
@@ -223,11 +223,11 @@ def _run_units(run: Run, name: str, function: Callable[[Unit], object], units: S
     return run.map(name, function, units, prepare_dedup)
 
 
-def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
+def _job(run: Run, hashes: Rows[np.uint8]) -> Job:
     """Return the job of a build, with the earlier builds it is compared with."""
-    recipe, limits = workspace.plan.recipe, workspace.plan.limits
+    workspace, recipe, limits = run.workspace, run.plan.recipe, run.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
-    earlier = fetch_earlier(workspace)
+    earlier = fetch_earlier(workspace, run.plan.credentials.access)
     first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
     before = sum(piece.rows for piece in first[0])
     documents = before + len(hashes)

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -73,21 +72,23 @@ class SequentialReader:
             lane: [shared[number] if number in shared else begin(lane, number) for number in range(len(sources))]
             for lane in own
         }
+        self._cursors: dict[str, Cursor] = {}
+        self._moved = set(own)  # lanes that gave a row since their cursors were made
 
     @property
     def cursors(self) -> dict[str, Cursor]:
-        """The cursors of the own lanes after what was read, by their number.
+        """The cursors of the own lanes after what was read, by their number."""
+        moved = self._lanes if any(self._live) else self._moved
+        self._cursors = self._cursors | {str(lane): self._cursor(lane) for lane in moved}
+        self._moved = set()
+        return self._cursors
 
-        The state of a live source, which is text, stands in the first of them alone.
-        """
-        cursors = {
-            str(lane): [number for source in sources for number in source.cursor]
-            for lane, sources in self._lanes.items()
-        }
-        if any(self._live):
-            for cursor in islice(cursors.values(), 1, None):
-                cursor[:] = [0 if isinstance(number, str) else number for number in cursor]
-        return cursors
+    def _cursor(self, lane: int) -> Cursor:
+        """Return a lane's cursor. The state of a live source, which is text, stands in that of the first own lane alone."""
+        cursor = [number for source in self._lanes[lane] for number in source.cursor]
+        if any(self._live) and lane != next(iter(self._lanes)):
+            return [0 if isinstance(number, str) else number for number in cursor]
+        return cursor
 
     def stats(self) -> dict[str, Any]:
         """Return what was read."""
@@ -125,7 +126,10 @@ class SequentialReader:
         """Return the lane, and its source, that a row belongs to, None where another process reads it."""
         lane = self._layout.lane(number)
         source = 0 if self._mixture is None else self._mixture.source(number // self._layout.lanes, lane)[0]
-        return self._lanes[lane][source] if lane in self._lanes else None
+        if lane not in self._lanes:
+            return None
+        self._moved.add(lane)
+        return self._lanes[lane][source]
 
     def _on_empty(self, source: int) -> None:
         """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any own lane."""
