@@ -40,7 +40,7 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
     Its ``contents`` are a hash of what the scan sees: the key and the field of each sample, and the first and the last 512
     bytes of its tokens, so short documents are covered whole. No time counts: a copy of a tar has the same hash.
 
-    Raises as `scan_tar` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
+    Raises as `walk_or_raise` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
     scattered keys, samples without tokens, and arrays that are no token ids.
     """
     path = Path(path)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from pipeline.shards.format import footer_payload, member_header
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.tar import Member, scan_tar
+from pipeline.shards.tar import Member
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import MAX_PROBLEMS, Contents
-from tests.shard_samples import EOS, Shard, make_documents, write_dataset, write_documents, write_manifest
+from tests.shard_samples import EOS, Shard, make_documents, scan_tar, write_dataset, write_documents, write_manifest
 
 
 def flip(path: Path, *places: int) -> None:
