@@ -160,6 +160,26 @@ def test_tokens_outside_the_vocabulary_and_open_ends_are_counted(tmp_path: Path)
     assert "<u4" in verify_shard(path, info, Contents("<u4"))[0].message
 
 
+def edit_footer(raw: bytearray, footer: Member, **changed: int) -> None:
+    fields = json.loads(raw[footer.data : footer.data + 512]) | changed
+    raw[footer.data : footer.data + 512] = footer_payload(fields)
+
+
+@pytest.mark.parametrize(("group", "change"), [(0, 2), (0, 512), (1000, 2)])
+def test_an_index_that_puts_a_document_elsewhere_is_found_though_its_checksum_holds(
+    tmp_path: Path, group: int, change: int
+) -> None:
+    path = tmp_path / "a.tar"
+    write_documents(path, make_documents(5, longest=9), tokens_per_sample=group)
+    (*_, starts, lengths, _, footer), raw = scan_tar(path), bytearray(path.read_bytes())
+    np.frombuffer(raw, "<u8", 5, starts.data + 128)[3] += np.uint64(change)
+    payloads = [raw[member.data : member.data + member.size] for member in (starts, lengths)]
+    edit_footer(raw, footer, index_crc32=zlib.crc32(payloads[1], zlib.crc32(payloads[0])))
+    path.write_bytes(raw)
+    for quick in (False, True):
+        one(verify_shard(path, quick=quick), "the member before it ends at byte")
+
+
 @pytest.mark.parametrize(("key", "reason"), [("000000000002", "ascend"), ("0", "ascend"), ("a.b", "without dots")])
 def test_a_key_that_is_out_of_order_twice_or_dotted_is_named(tmp_path: Path, key: str, reason: str) -> None:
     path = tmp_path / "a.tar"
@@ -169,8 +189,7 @@ def test_a_key_that_is_out_of_order_twice_or_dotted_is_named(tmp_path: Path, key
     payload = raw[table.data : table.data + table.size].replace(b'"000000000004"', f'"{key}"'.encode())
     payload = payload.replace(b"#" * len(key), b"#" * 12)
     raw[table.data : table.data + table.size] = payload
-    fields = json.loads(raw[footer.data : footer.data + 512]) | {"table_crc32": zlib.crc32(payload)}
-    raw[footer.data : footer.data + 512] = footer_payload(fields)
+    edit_footer(raw, footer, table_crc32=zlib.crc32(payload))
     path.write_bytes(raw)
     (problem,) = verify_shard(path)
     assert (problem.member, problem.offset) == (table.name, table.data)
