@@ -15,6 +15,7 @@ from pipeline.shards.extents.table import EXTENT_BYTES, ExtentTable
 from pipeline.shards.index import Index
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.store import Store
+from pipeline.shards.tar import Member, map_file, walk_or_raise
 from pipeline.shards.writer import write_shard
 
 EOS = 0
@@ -44,6 +45,11 @@ class Shard:
 
     def table(self) -> dict[str, list[Any]]:
         return Store(keeps=False).table(str(self._path))
+
+
+def scan_tar(path: Path) -> list[Member]:
+    """Return every member of a tar."""
+    return list(walk_or_raise(map_file(path), path))
 
 
 def make_documents(count: int, seed: int = 0, longest: int = 40, dtype: str = "<u2") -> list[NDArray[Any]]:

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
-from ..user_cache import CACHE_VARIABLE, make_private
+from ..user_cache import make_private
 from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
 from .tar import CURE, Member, map_file, walk_or_raise
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 _EDGE = 1 << 20
 _SAMPLED = 512  # bytes at each end of a document's tokens
 # The split that webdataset makes: directories keep their dots, the key ends at the first dot of the file's name.
@@ -34,22 +33,28 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
     """Return where the documents of a plain webdataset tar lie, from the kept index or by a scan of the tar.
 
     Each sample's tokens are its ``.npy`` field, or its only field whose name ends so: 1-D little-endian arrays of one
-    dtype among uint8, uint16, int32, uint32 and int64. The index is kept beside the tar as ``.NAME.index.npz``, or in
-    ``cache_dir`` (by default the directory that the environment variable ``SHARDWRIGHT_CACHE`` names) where the tar's
-    folder cannot be written; it is made again when size, time or the first or last MiB of the tar change.
+    dtype among uint8, uint16, int32, uint32 and int64. The index is kept beside the tar as ``.NAME.index.npz``, or where the
+    tar's folder cannot be written in ``cache_dir``, if one is given. It is made again when size, time or the first or last
+    MiB of the tar change.
 
     Its ``contents`` are a hash of what the scan sees: the key and the field of each sample, and the first and the last 512
     bytes of its tokens, so short documents are covered whole. No time counts: a copy of a tar has the same hash.
 
-    Raises as `scan_tar` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
+    Raises as `walk_or_raise` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
     scattered keys, samples without tokens, and arrays that are no token ids.
     """
-    return _as_index(_kept(Path(path), cache_dir))
-
-
-def scan_index(data: mmap.mmap, name: str) -> Index:
-    """Return the index of a tar that is mapped, by a scan alone; ``name`` is what errors call it."""
-    return _as_index(_scan(data, name))
+    path = Path(path)
+    with map_file(path) as data:
+        mark = _mark(path, data)
+        files = _index_files(path, cache_dir)
+        for file in files:
+            if (index := _load(file, mark)) is not None:
+                return index
+        index = scan_index(data, str(path))
+    for file in files:
+        if _save(file, index, mark):
+            break
+    return index
 
 
 def sample_parts(name: str) -> tuple[str, str] | None:
@@ -64,34 +69,13 @@ def sample_parts(name: str) -> tuple[str, str] | None:
     return (match[1], match[2].lower()) if match else None
 
 
-def _as_index(arrays: dict[str, NDArray[Any]]) -> Index:
-    dtype, contents = np.dtype(arrays["dtype"].tobytes().decode()), arrays["contents"].tobytes().hex()
-    return Index(arrays["starts"], arrays["lengths"], dtype, {}, contents)
-
-
-def _kept(path: Path, cache_dir: str | Path | None) -> dict[str, NDArray[Any]]:
-    """Return the index that was kept for a tar, else one by a scan, which is kept."""
-    with map_file(path) as data:
-        mark = _mark(path, data)
-        files = _index_files(path, cache_dir)
-        for file in files:
-            if (arrays := _load(file, mark)) is not None:
-                return arrays
-        arrays = _scan(data, str(path))
-    for file in files:
-        if _save(file, {**arrays, "mark": np.frombuffer(mark.encode(), np.uint8)}):
-            break
-    return arrays
-
-
 def _index_files(path: Path, cache_dir: str | Path | None) -> list[Path]:
     """Return where the index of a tar may be kept, the first place first."""
     files = [path.with_name(f".{path.name}.index.npz")]
-    directory = cache_dir or os.environ.get(CACHE_VARIABLE)
-    if directory:
+    if cache_dir is not None:
         # The whole path is in the name: tars of one name in two directories have two indexes.
         whole = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=8).hexdigest()
-        files.append(Path(directory) / "index" / f"{path.name}.{whole}.npz")
+        files.append(Path(cache_dir) / "index" / f"{path.name}.{whole}.npz")
     return files
 
 
@@ -102,30 +86,33 @@ def _mark(path: Path, data: mmap.mmap) -> str:
     return f"{INDEX_VERSION} {len(data)} {path.stat().st_mtime_ns} {edges.hexdigest()}"
 
 
-def _load(file: Path, mark: str) -> dict[str, NDArray[Any]] | None:
+def _load(file: Path, mark: str) -> Index | None:
     """Return a kept index, or None where it is missing, damaged or of another tar: it is only a cache."""
     try:
         with np.load(file, allow_pickle=False) as kept:
-            if kept["mark"].tobytes().decode() != mark:
+            if str(kept["mark"]) != mark:
                 return None
-            arrays = {name: kept[name] for name in ("starts", "lengths", "dtype", "contents")}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
+            index = Index(kept["starts"], kept["lengths"], np.dtype(str(kept["dtype"])), {}, str(kept["contents"]))
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None
-    sound = arrays["starts"].dtype == arrays["lengths"].dtype == np.int64
-    return arrays if sound and arrays["starts"].shape == arrays["lengths"].shape else None
+    sound = index.starts.dtype == index.lengths.dtype == np.int64
+    return index if sound and index.starts.shape == index.lengths.shape else None
 
 
-def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> bool:
+def _save(path: Path, index: Index, mark: str) -> bool:
+    texts = {"mark": mark, "dtype": index.dtype.str, "contents": index.contents}
     try:
         make_private(path.parent)
         with atomic_file(path) as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            arrays = {name: np.array(text) for name, text in texts.items()}
+            np.savez(file, allow_pickle=False, starts=index.starts, lengths=index.lengths, **arrays)
     except (OSError, ConfigError):  # a read-only folder, a full disk, a directory of this name
         return False
     return True
 
 
-def _scan(data: mmap.mmap, path: str) -> dict[str, NDArray[Any]]:
+def scan_index(data: mmap.mmap, path: str) -> Index:
+    """Return the index of a tar that is mapped, by a scan alone; ``path`` is what errors call it."""
     starts: list[int] = []
     lengths: list[int] = []
     dtype: np.dtype[Any] | None = None
@@ -156,12 +143,7 @@ def _scan(data: mmap.mmap, path: str) -> dict[str, NDArray[Any]]:
         contents.update(data[max(begin, end - _SAMPLED) : end])
     if dtype is None:
         raise ShardError(f"{path}: no samples in this tar: no member is named KEY.npy; is it a token shard?")
-    return {
-        "starts": np.array(starts, np.int64),
-        "lengths": np.array(lengths, np.int64),
-        "dtype": np.frombuffer(dtype.str.encode(), np.uint8),
-        "contents": np.frombuffer(contents.digest(), np.uint8),
-    }
+    return Index(np.array(starts, np.int64), np.array(lengths, np.int64), dtype, {}, contents.hexdigest())
 
 
 def _samples(data: mmap.mmap, path: str) -> Iterator[tuple[str, dict[str, Member]]]:

@@ -151,6 +151,8 @@ def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
     """Return the columns of provenance from the bytes of a shard's table, which lies at byte ``offset``."""
     try:
         columns: dict[str, list[Any]] = json.loads(raw)
+        if not isinstance(columns, dict):
+            raise ValueError("no columns by name")
     except ValueError as error:
         raise CorruptShardError(f"{name}: byte {offset}: table of documents: {error}; {CURE}") from error
     return columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import secrets
 import urllib.parse
@@ -22,7 +23,7 @@ from ..user_cache import default_directory
 from .foreign import foreign_index, scan_index
 from .index import Index, index_of, parse_table
 from .manifest import ShardInfo
-from .tar import map_open, opened
+from .tar import opened
 
 
 class Store:
@@ -99,7 +100,7 @@ class Store:
         if index is not None:
             return index
         with self.opened(url) as (handle, _):
-            return scan_index(map_open(handle), shown(url))
+            return scan_index(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), shown(url))
 
     def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
         """Return the columns of provenance of a shard of ours."""

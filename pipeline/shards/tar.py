@@ -9,12 +9,11 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..errors import CorruptShardError, ShardError, TruncatedShardError
 from ..paths import special_kind
@@ -26,8 +25,6 @@ MAX_META = 1 << 20  # a longer name or PAX record is damage: paths end at 4 KiB
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZERO = bytes(BLOCK)
 _CHUNK = 1 << 20
-# Before 3.13 a map keeps a descriptor of its own open; nothing here needs it.
-_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _REGULAR = (b"0", b"\0", b"7")
 _EMPTY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, pipes: a size there counts no payload
 
@@ -84,19 +81,14 @@ def opened(path: str | Path) -> Iterator[tuple[int, int]]:
         os.close(handle)
 
 
-def map_open(handle: int) -> mmap.mmap:
-    """Map an open file read-only."""
-    return mmap.mmap(handle, 0, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
-
-
 def map_file(path: str | Path) -> mmap.mmap:
     """Map a file read-only; an empty one raises ``TruncatedShardError``."""
     with opened(path) as (handle, _):
-        return map_open(handle)
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
 
 
-def scan_tar(path: str | Path) -> list[Member]:
-    """Return every member of a plain tar in file order, having checked that the file is whole.
+def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
+    """Yield the members of a plain tar that is mapped, or otherwise read by slices, in file order.
 
     Raises ``TruncatedShardError`` for a tar that is cut (between members, in a header, in a payload, before its two
     end blocks), ``CorruptShardError`` for a header whose checksum is wrong, a zeroed block and bytes after the end;
@@ -106,15 +98,10 @@ def scan_tar(path: str | Path) -> list[Member]:
     >>> from pipeline.shards.writer import write_shard
     >>> folder = tempfile.TemporaryDirectory()
     >>> _ = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
-    >>> [(member.name, member.data, member.size) for member in scan_tar(f"{folder.name}/a.tar")][0]
+    >>> member = next(walk_or_raise(map_file(f"{folder.name}/a.tar"), "a.tar"))
+    >>> member.name, member.data, member.size
     ('k.npy', 512, 134)
     """
-    with map_file(path) as data:
-        return list(walk_or_raise(data, path))
-
-
-def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
-    """Yield the members of a tar that is mapped, or otherwise read by slices; raise as `scan_tar` does at the first damage."""
     try:
         yield from walk(data)
     except TarDamage as damage:

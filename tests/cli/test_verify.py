@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run_command
-from pipeline.shards.tar import scan_tar
-from tests.shard_samples import make_documents, write_dataset
+from tests.shard_samples import make_documents, scan_tar, write_dataset
 
 main = partial(run_command, "verify")
 

@@ -168,6 +168,6 @@ def test_hosts_that_are_addresses_of_ipv6_are_read(tmp_path: Path) -> None:
         assert rows(server.url("data"), cache_dir=None) == rows(tmp_path / "data")
 
 
-def test_an_object_of_the_hub_has_a_version() -> None:
-    found = {"name": "datasets/org/name/a.tar", "size": 10240, "type": "file", "blob_id": "9f31c0", "last_commit": None}
-    assert version_of(found) == "9f31c0"
+@pytest.mark.parametrize("mark", ["blob_id", "generation", "etag"])  # of the hub, gcsfs, adlfs
+def test_an_object_of_each_store_has_a_version(mark: str) -> None:
+    assert version_of({"name": "a.tar", "size": 10240, "type": "file", mark: "9f31c0", "last_commit": None}) == "9f31c0"

@@ -16,13 +16,12 @@ import pytest
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.objects.access import Access
-from pipeline.shards.tar import scan_tar
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main
 from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server
-from tests.shard_samples import make_documents, write_dataset
+from tests.shard_samples import make_documents, scan_tar, write_dataset
 
 pytestmark = pytest.mark.stacks
 

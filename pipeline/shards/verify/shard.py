@@ -7,9 +7,10 @@ header, to the first damage.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import mmap
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -99,8 +100,9 @@ def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str,
             columns[name] = column
         else:
             check.add(TABLE_NAME, at, f"column {name!r} does not hold {footer['documents']} values; {CURE}")
-    for name in {KEY_COLUMN, "crc32"} - {*table}:
-        check.add(TABLE_NAME, at, f"the table has no column {name} of the documents")
+    for name in (KEY_COLUMN, "crc32"):
+        if name not in table:
+            check.add(TABLE_NAME, at, f"the table has no column {name} of the documents")
     if (wrong := wrong_key(columns.get(KEY_COLUMN, []))) is not None:
         check.add(TABLE_NAME, at, wrong)
         del columns[KEY_COLUMN]
@@ -126,9 +128,11 @@ def _check_documents(
     ends = index.starts + index.lengths * index.dtype.itemsize
     is_first = np.ones(len(ends), bool)  # of its member: others begin where the document before ends
     is_first[1:] = index.starts[1:] != ends[:-1]
-    members = [*_members_of_tokens(data, index, ends, is_first, keys), *_members_of_index(index.footer, len(data))]
-    if _check_members(data, check, members) and not quick:
-        _check_tokens(data, check, index, [members[k].name for k in np.cumsum(is_first) - 1], table, contents)
+    of_tokens = _members_of_tokens(data, index, ends, is_first, keys)
+    names = _check_members(data, check, itertools.chain(of_tokens, _members_of_index(index.footer, len(data))))
+    if names is not None and not quick:
+        of_documents = [names[member] for member in (np.cumsum(is_first) - 1).tolist()]
+        _check_tokens(data, check, index, of_documents, table, contents)
 
 
 def _members_of_tokens(
@@ -155,13 +159,15 @@ def _members_of_index(footer: Footer, size: int) -> Iterator[_Member]:
         yield _Member(name, at - BLOCK, length)
 
 
-def _check_members(data: mmap.mmap, check: ShardCheck, members: list[_Member]) -> bool:
-    """Compare headers and padding with those of the format; return whether each member begins where the one before ends."""
+def _check_members(data: mmap.mmap, check: ShardCheck, members: Iterable[_Member]) -> list[str] | None:
+    """Compare headers and padding with those of the format; return the names, None where a member is not behind the last."""
+    names = []
     position = 0
     for name, offset, size, array in members:
         if offset != position:
             check.add(name, offset, f"the member before it ends at byte {position}; {CURE}")
-            return False
+            return None
+        names.append(name)
         if data[offset : offset + BLOCK] != _header(name, size):
             found = _name_at(data, offset)
             check.add(name, offset, f"its header is not as this format writes it (it names {found!r}); {CURE}")
@@ -173,7 +179,7 @@ def _check_members(data: mmap.mmap, check: ShardCheck, members: list[_Member]) -
         if (zeros := data[end:position]).strip(b"\0"):
             at = end + len(zeros) - len(zeros.lstrip(b"\0"))
             check.add(name, at, f"padding behind the payload that is not zero; {CURE}")
-    return True
+    return names
 
 
 def _header(name: str, size: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import MissingObjectError, ShardwrightError
+from ...errors import MissingObjectError, ShardwrightError, TruncatedShardError
 from ...objects.access import Access
 from ...objects.remote_object import describe, read_range
 from ...objects.urls import is_remote, shown
@@ -65,7 +65,7 @@ class ShardTask(NamedTuple):
         try:
             data = map_file(path)
         except (OSError, ShardwrightError) as error:
-            check.add(None, 0 if isinstance(error, ShardwrightError) else None, str(error).removeprefix(f"{path}: "))
+            check.add(None, 0 if isinstance(error, TruncatedShardError) else None, str(error).removeprefix(f"{path}: "))
             return
         # A damaged shard of this format is not a shard of another tool.
         if self.expected is None and data.find(INDEX_PREFIX.encode()) < 0:
