@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ConfigError
-from .arguments import check_epochs
 from .function_identity import DocumentMap, Filter
 from .lanes import LaneLayout
 from .layout import DocumentLayout, Layout
@@ -98,9 +97,6 @@ class StreamConfig:
     prefetch: int | None = None
     stored: bool = False
     calls: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_epochs(self.epochs)  # whatever constructor it was given to
 
     @property
     def stated_topology(self) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -172,5 +173,8 @@ def test_after_an_error_an_iterator_raises_it_again_instead_of_ending(small: Pat
             next(iterator)
         except ValueError as error:
             errors.append("".join([str(error), *getattr(error, "__notes__", ())]))
+            traceback.clear_frames(
+                error.__traceback__
+            )  # which keep workers, whose end is waited for, until they are collected
     assert len(errors) > 5
     assert all("the third" in error and "raises it again" in error for error in errors)

@@ -137,16 +137,6 @@ def test_reading_ahead_changes_neither_order_nor_state_and_leaves_no_thread(data
     assert not any(thread.is_alive() for thread in started)
 
 
-def test_an_error_in_a_stage_reaches_the_consumer_also_from_a_thread(dataset: Path) -> None:
-    def fail(batch: Any) -> Any:
-        raise RuntimeError("no such word")
-
-    for stream in (batched(dataset).map(fail), batched(dataset).map(fail).prefetch(2)):
-        with pytest.raises(RuntimeError, match="no such word"):
-            next(iter(stream))
-        stream.load_state_dict(stream.state_dict())
-
-
 def test_stats_count_what_was_handed_out_and_name_the_position(dataset: Path) -> None:
     stream = batched(dataset, 2).numpy()
     assert stream.stats()["items"] == 0

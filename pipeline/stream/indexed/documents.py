@@ -61,7 +61,7 @@ class BucketedDocuments(DocumentSequences):
         indices = np.arange(first, stop)
         positions = self.lanes.positions(indices)
         # All windows of the group are needed until it has been read.
-        self.lanes.prepare(indices, positions)
+        self.lanes.prepare(zip((indices % order.lanes).tolist(), positions.tolist(), strict=True))
         places = [self.lanes.place(position) for position in positions.tolist()]
         lengths = np.array([window.ends[number + 1] - window.ends[number] for window, number in places])
         key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
@@ -77,7 +78,7 @@ class LaneWindows:
         rows = list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True))
         moved = {lane for lane, position in rows if not spans[lane].begin <= position < spans[lane].ask}
         if moved:
-            self._prepare([row for row in rows if row[0] in moved])
+            self.prepare([row for row in rows if row[0] in moved])
         return [
             (spans[lane].window, position - spans[lane].begin)
             if spans[lane].begin <= position < spans[lane].stop
@@ -85,12 +86,8 @@ class LaneWindows:
             for lane, position in rows
         ]
 
-    def prepare(self, indices: Int, positions: Int) -> None:
-        """Ask for the windows that the lanes of these rows need, and forget those that no lane needs any more."""
-        self._prepare(list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True)))
-
-    def _prepare(self, rows: list[tuple[int, int]]) -> None:
-        """Ask for the windows that lanes need from their positions on, and forget those that no lane needs any more."""
+    def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Ask for the windows that rows need: of a lane, from a position. Forget those that no lane needs any more."""
         by_lane: dict[int, list[int]] = {}
         for lane, position in rows:
             by_lane.setdefault(lane, []).append(position)
