@@ -37,19 +37,21 @@ from scripts.bench.process import cpu_seconds, memory
 from scripts.bench.remote import LATENCY, RATE, serving
 from scripts.bench.report import median, ratio, table
 
-ROUNDS, WORKERS, SECONDS = 3, 2, 5.0
+WORKERS = 2
 SLOW = 1_000  # documents for Hugging Face's encoder
 SORTED = 300_000  # documents
 PLACES = (0, 0.1, 0.5, 0.9)  # of an epoch
 
 
 class Texts(NamedTuple):
-    """What the benches read: files of ``tokens`` by the tokenizer of a folder, and where they may write."""
+    """What the benches read: files of ``tokens`` by the tokenizer of a folder; where they may write; and how long they run."""
 
     files: list[str]
     tokenizer: Path
     tokens: int
     directory: Path
+    rounds: int
+    seconds: float
 
     def dataset(self, files: Sequence[str] | None = None, **options: Any) -> Any:
         return pipeline.TextDataset(list(files or self.files), self.tokenizer, **options)
@@ -60,13 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--texts", help="glob of .jsonl.zst files (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
+    parser.add_argument("--rounds", type=int, default=3, help="of loaders that take turns (default: 3)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each loader by the clock (default: 5)")
     options = parser.parse_args(argv)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     torch.set_num_threads(1)
     files = text_files(options.directory, options.texts)
     folder = tokenizer_folder(options.directory, files)
-    texts = Texts(files, folder, sum(encoded(read_lines(files), load_tokenizer(folder))), options.directory)
+    tokens = sum(encoded(read_lines(files), load_tokenizer(folder)))
+    texts = Texts(files, folder, tokens, options.directory, options.rounds, options.seconds)
     for part in options.parts or PARTS:
         PARTS[part](texts)
     return 0
@@ -94,7 +99,7 @@ def speed(texts: Texts) -> None:
         mix: (3, lambda: packed(mixed.take(sequences))),
     }
     rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for _ in range(ROUNDS):  # the first fills the encoders' caches of words
+    for _ in range(texts.rounds):  # the first fills the encoders' caches of words
         for name, (passes, make) in loaders.items():
             begin = time.process_time()
             for _ in make():
@@ -102,7 +107,7 @@ def speed(texts: Texts) -> None:
             rates[name].append(passes * texts.tokens / (time.process_time() - begin) / 1e6)
     begin = time.process_time()
     slow = sum(encoded(iter(held[:SLOW]), tokenizer, slow=True)) / (time.process_time() - begin) / 1e6
-    rates["encode by Hugging Face, texts in memory"] = [slow] * ROUNDS
+    rates["encode by Hugging Face, texts in memory"] = [slow] * texts.rounds
     rows = [(name, median(rate, 1), ratio(rate, rates[alone])) for name, rate in rates.items()]
     title = f"Passes over {texts.tokens / 1e6:.1f} M tokens of text by {tokenizer.encoder}; a mix of three is {{}} of a stream"
     table(title.format(ratio(rates[mix], rates[single])), ("loader", "Mtokens/s", "of reading and encoding"), rows)
@@ -137,29 +142,32 @@ def workers(texts: Texts) -> None:
     """Tokens a second of a loader's workers, and of as many processes that read, parse and encode, in turn."""
     rates: dict[str, list[float]] = {f"{WORKERS} processes alone": [], f"{WORKERS} workers": []}
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        for _ in range(ROUNDS):
-            parts = [(texts.files[number::WORKERS], texts.tokenizer) for number in range(WORKERS)]
+        for _ in range(texts.rounds):
+            parts = [(texts.files[number::WORKERS], texts) for number in range(WORKERS)]
             rates[f"{WORKERS} processes alone"].append(sum(pool.starmap(encode_for_a_time, parts, 1)) / 1e6)
             stream = texts.dataset().shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
             batches = iter(DataLoader(stream, batch_size=None, num_workers=WORKERS))
             for _ in range(10 * WORKERS):  # what was read ahead
                 next(batches)
-            rates[f"{WORKERS} workers"].append(for_a_time(int(batch["valid_tokens"]) for batch in batches) / 1e6)
+            rates[f"{WORKERS} workers"].append(
+                for_a_time((int(batch["valid_tokens"]) for batch in batches), texts.seconds) / 1e6
+            )
             del batches
     limit = rates[f"{WORKERS} processes alone"]
     rows = [(name, median(rate, 1), ratio(rate, limit)) for name, rate in rates.items()]
     table("By the clock", ("loader", "Mtokens/s", "of processes"), rows)
 
 
-def encode_for_a_time(files: list[str], folder: Path) -> float:
-    tokenizer = load_tokenizer(folder)
-    return for_a_time(count for _ in range(1 << 20) for count in encoded(read_lines(files), tokenizer))
+def encode_for_a_time(files: list[str], texts: Texts) -> float:
+    tokenizer = load_tokenizer(texts.tokenizer)
+    counts = (count for _ in range(1 << 20) for count in encoded(read_lines(files), tokenizer))
+    return for_a_time(counts, texts.seconds)
 
 
-def for_a_time(counts: Iterator[int]) -> float:
-    """Return what is counted a second, in some seconds."""
+def for_a_time(counts: Iterator[int], most: float) -> float:
+    """Return what is counted a second, in ``most`` seconds."""
     begin, total = time.perf_counter(), 0
-    while (seconds := time.perf_counter() - begin) < SECONDS:
+    while (seconds := time.perf_counter() - begin) < most:
         total += next(counts)
     return total / seconds
 

@@ -116,14 +116,19 @@ def test_the_benches_of_builds_print_their_tables(tmp_path: Path, capfd: pytest.
 
 @pytest.mark.nightly
 @linux
-def test_the_bench_of_texts_prints_its_tables(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench_text, "SECONDS", 0.2)
-    monkeypatch.setattr(bench_text, "ROUNDS", 1)
+def test_the_bench_of_texts_prints_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(3):
         write_texts(tmp_path / f"{number}.jsonl.zst", [english(k, 200) for k in range(400)])
-    flags = ["--texts", str(tmp_path / "*.zst"), "--directory", str(tmp_path / "made")]
+    flags = [
+        "--texts",
+        str(tmp_path / "*.zst"),
+        "--directory",
+        str(tmp_path / "made"),
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.2",
+    ]
     assert bench_text.main(["speed", "workers", "remote", "ways", *flags]) == 0
     shown = capsys.readouterr().out
     for row in ("a stream, rules gopher", "2 workers", "resumed after 20 batches", "in memory"):
