@@ -211,7 +211,7 @@ def test_sources_and_mixes_hold_to_the_split(built: Path) -> None:
             told = repr(pipeline.mix(sources, {"wiki": 1, "web": 1}).pack(8))
             for name in sources:
                 count = sum(each.documents for each in manifest.split(split).shards if each.source == name)
-                assert f"{name}: 1 shards, {count} documents" in told
+                assert f"{name}: 1 shard, {count} documents" in told
         with pytest.raises(pipeline.ShardwrightError, match="it has train, val"):
             pipeline.ShardDataset(source, "vale").sources()
 

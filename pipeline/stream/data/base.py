@@ -76,7 +76,8 @@ class CountedData:
         return {"": self.fingerprint}
 
     def sizes(self) -> str:
-        return f"{len(self.documents):,} shards, {sum(self.documents):,} documents, {sum(self.tokens):,} tokens"
+        shards = "1 shard" if len(self.documents) == 1 else f"{len(self.documents):,} shards"
+        return f"{shards}, {sum(self.documents):,} documents, {sum(self.tokens):,} tokens"
 
     def check_stage(self, method: str) -> None:
         return
