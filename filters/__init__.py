@@ -57,8 +57,12 @@ Measure = Callable[..., float]
 
 def _public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """Return the functions that a module defines, by name, but for those that begin with an underscore."""
-    found = inspect.getmembers(module, inspect.isfunction)
-    return {name: each for name, each in found if each.__module__ == module.__name__ and not name.startswith("_")}
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return {
+        name: function
+        for name, function in functions
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 def _takes(function: Callable[..., Any], first: str) -> bool:
@@ -73,7 +77,7 @@ def find_measures(modules: Iterable[ModuleType]) -> dict[str, Measure]:
 
     Raises ``ConfigError`` for one whose parameters are not those of a measure, and for two of one name.
     """
-    found: dict[str, Measure] = {}
+    measures: dict[str, Measure] = {}
     for module in modules:
         for name, function in _public_functions(module).items():
             if function.__annotations__.get("return", float) not in (int, float, "int", "float"):
@@ -83,10 +87,12 @@ def find_measures(modules: Iterable[ModuleType]) -> dict[str, Measure]:
                     f"{_where(function)}: {name}{inspect.signature(function)} is no measure: its first parameter must be "
                     "named page and all others be keywords (after *); begin the name of a helper with an underscore"
                 )
-            if name in found:
-                raise ConfigError(f"{_where(function)}: {_where(found[name])} has a measure {name!r} too; rename one")
-            found[name] = function
-    return found
+            if name in measures:
+                raise ConfigError(
+                    f"{_where(function)}: {_where(measures[name])} has a measure {name!r} too; rename one"
+                )
+            measures[name] = function
+    return measures
 
 
 def _where(function: Callable[..., Any]) -> str:
@@ -113,8 +119,8 @@ def measure_functions() -> dict[str, Measure]:
 
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
     """Return every cleaner by name: functions from a `text` to the text that is left and counts of what was cut."""
-    found = _public_functions(import_module("filters.cleaners.cleaners"))
-    return {name: function for name, function in found.items() if _takes(function, "text")}
+    functions = _public_functions(import_module("filters.cleaners.cleaners"))
+    return {name: function for name, function in functions.items() if _takes(function, "text")}
 
 
 def summary(function: Callable[..., Any]) -> str:

@@ -104,23 +104,23 @@ class Page:
     @functools.cached_property
     def _by_spaces(self) -> Parts:
         text, letters = self.text, kinds(self.text)
-        found = Parts([], [], [])
+        parts = Parts([], [], [])
         for match in _RUNS.finditer(letters):
             start, end = match.span()
             if not _UNSPACED.isdisjoint(match[0]):
                 for part in _split_pieces(text, letters, start, end):
                     if part[2]:
-                        _add(found, *part)
+                        _add(parts, *part)
             else:
-                _add(found, text[start:end], match[0], True)
-        return found
+                _add(parts, text[start:end], match[0], True)
+        return parts
 
     @functools.cached_property
     def _by_pieces(self) -> Parts:
-        found = Parts([], [], [])
+        parts = Parts([], [], [])
         for part in _split_pieces(self.text, kinds(self.text), 0, len(self.text)):
-            _add(found, *part)
-        return found
+            _add(parts, *part)
+        return parts
 
     @functools.cached_property
     def _by_tokens(self) -> Parts:

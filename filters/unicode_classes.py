@@ -129,8 +129,8 @@ class _Kinds(dict[int, str]):
     """A translation table that fills itself: code point -> kind."""
 
     def __missing__(self, code: int) -> str:
-        found = self[code] = kind(chr(code))
-        return found
+        letter = self[code] = kind(chr(code))
+        return letter
 
 
 _kinds = _Kinds()
@@ -154,12 +154,12 @@ SPACES = (
 TERMINAL_BIT = 0x80
 
 
-def _places(letters: str) -> NDArray[np.uint8]:
+def _kind_numbers(letters: str) -> NDArray[np.uint8]:
     import numpy as np
 
-    place = np.zeros(128, np.uint8)
-    place[[ord(letter) for letter in KINDS]] = range(len(KINDS))
-    return place[np.frombuffer(letters.encode("ascii"), np.uint8)]
+    numbers = np.zeros(128, np.uint8)
+    numbers[[ord(letter) for letter in KINDS]] = range(len(KINDS))
+    return numbers[np.frombuffer(letters.encode("ascii"), np.uint8)]
 
 
 @functools.cache
@@ -176,7 +176,7 @@ def kind_table() -> NDArray[np.uint8]:
     for block in (range(_LAST_LETTER + 1), range(0xE0000, _LAST_ASSIGNED + 1)):  # none between is assigned
         categories = list(map(unicodedata.category, map(chr, block)))
         letter_of = {name: EXTENDER if name == "Cf" else by_category.get(name[0], MARK) for name in set(categories)}
-        table[block.start : block.stop] = _places("".join(map(letter_of.__getitem__, categories)))
+        table[block.start : block.stop] = _kind_numbers("".join(map(letter_of.__getitem__, categories)))
     for ranges, letter in ((_IDEOGRAPHIC, IDEOGRAPH), (_SYLLABIC, SYLLABIC)):
         for first, last in ranges:
             span = table[first : last + 1]

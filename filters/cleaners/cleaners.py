@@ -114,11 +114,11 @@ def html_remnants(text: str) -> tuple[str, dict[str, int]]:
     >>> html_remnants("Great film.<br /><br />I <i>loved</i> it &amp; cried.")
     ('Great film.\\n\\nI loved it & cried.', {'tags': 4, 'entities': 1})
     """
-    found, tags = _TAG.subn(lambda tag: "\n" if tag["block"] else "", text) if "<" in text else (text, 0)
+    cleaned, tags = _TAG.subn(lambda tag: "\n" if tag["block"] else "", text) if "<" in text else (text, 0)
     if tags:
-        found = _BLANKS.sub(lambda run: "\n\n" if run[0].count("\n") > 1 else run[0], found).strip(SPACES)
-    found, entities = _ENTITY.subn(_character, found) if "&" in found else (found, 0)
-    return found, {"tags": tags, "entities": entities}
+        cleaned = _BLANKS.sub(lambda run: "\n\n" if run[0].count("\n") > 1 else run[0], cleaned).strip(SPACES)
+    cleaned, entities = _ENTITY.subn(_character, cleaned) if "&" in cleaned else (cleaned, 0)
+    return cleaned, {"tags": tags, "entities": entities}
 
 
 def _character(entity: re.Match[str]) -> str:

@@ -54,20 +54,20 @@ def count_duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
 def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyped-def]
     """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
     grams = hashes[:pieces].copy()
-    places = np.arange(pieces, dtype=np.int32)  # where an n-gram that may have occurred before or may again begins
+    starts = np.arange(pieces, dtype=np.int32)  # where an n-gram that may have occurred before or may again begins
     first = np.empty(pieces, np.int32)  # the place where the same n-gram first occurred
     counts = np.empty(pieces, np.int32)
     seen = np.empty(pieces, np.bool_)
     live = pieces
     for n in range(_FIRST_N, _LAST_N + 1):
-        while live and places[live - 1] + n > pieces:
+        while live and starts[live - 1] + n > pieces:
             live -= 1
         if live == 0:
             return
         size = table_size(live)
         table = np.full(size, -1, np.int32)
         for index in range(live):
-            at = places[index]
+            at = starts[index]
             gram = grams[at] * FNV_PRIME + hashes[at + n - 1]
             grams[at] = gram
             slot = np.int64(mix(gram) & np.uint64(size - 1))
@@ -83,15 +83,15 @@ def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[n
                 counts[before] += 1
         kept = 0
         for index in range(live):  # without a branch, which the processor could not predict
-            at = places[index]
-            places[kept] = at
+            at = starts[index]
+            starts[kept] = at
             seen[at] = False
             kept += counts[first[at]] > 1
         live = kept
         if n <= _LAST_TOP_N:
             best = -1
             for index in range(live):
-                at = places[index]
+                at = starts[index]
                 if first[at] == at and (best < 0 or counts[at] > counts[best]):
                     best = at
             if best >= 0:
@@ -99,7 +99,7 @@ def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[n
         else:
             repeated = resume = 0
             for index in range(live):
-                at = places[index]
+                at = starts[index]
                 if at < resume:
                     continue
                 if seen[first[at]]:

@@ -26,14 +26,14 @@ def _stop_table(words: tuple[str, ...]) -> tuple[NDArray[np.uint64], NDArray[np.
     """Return an open-addressing table of the spellings' hashes and of the stop words that they spell (-1: none)."""
     spellings = stop_word_spellings(words)
     size = int(table_size(4 * len(spellings)))  # sparse: most words find their slot empty
-    hashes, places = np.zeros(size, np.uint64), np.full(size, -1, np.int16)
-    for spelling, place in spellings.items():
+    hashes, indexes = np.zeros(size, np.uint64), np.full(size, -1, np.int16)
+    for spelling, index in spellings.items():
         mixed = np.uint64(mix(np.uint64(fnv(spelling))))
         slot = int(mixed) & (size - 1)
-        while places[slot] >= 0:
+        while indexes[slot] >= 0:
             slot = (slot + 1) & (size - 1)
-        hashes[slot], places[slot] = mixed, place
-    return hashes, places
+        hashes[slot], indexes[slot] = mixed, index
+    return hashes, indexes
 
 
 def scan(
@@ -51,8 +51,8 @@ def scan(
     """
     codes, ends = code_points(texts)
     values = np.zeros((len(texts), len(SCANNED)), np.float64)
-    hashes, places = _stop_table(stop_words)
-    lines, ngrams = (not held.isdisjoint(wanted) for held in (LINE_MEASURES, NGRAM_MEASURES))
+    hashes, indexes = _stop_table(stop_words)
+    lines, ngrams = (not measures.isdisjoint(wanted) for measures in (LINE_MEASURES, NGRAM_MEASURES))
     parts = by == "pieces", lines, "sentences" in wanted, ngrams
-    scan_texts(codes, ends, kind_table(), *parts, hashes, places, len(stop_words), values)
+    scan_texts(codes, ends, kind_table(), *parts, hashes, indexes, len(stop_words), values)
     return values

@@ -109,25 +109,25 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
 @compiled("UniTuple(int64, 2)(uint8[::1], int64)")
 def _run_end(kinds, start):  # type: ignore[no-untyped-def]
     """Return where the run of visible characters from `start` on ends, and the set of their kinds."""
-    held, end = 0, start
+    mask, end = 0, start
     while end < len(kinds) and kinds[end] != _SPACE:
-        held |= 1 << int(kinds[end])
+        mask |= 1 << int(kinds[end])
         end += 1
-    return end, held
+    return end, mask
 
 
 @compiled(_PIECE)
 def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
     """Return where the piece from `start` on ends, the set of its kinds, and whether it is a word (1) or a mark (0)."""
-    end, held = _word_end(kinds, start), 0
+    end, mask = _word_end(kinds, start), 0
     is_word = end > start
     if not is_word:
         end = start + 1
         while end < len(codes) and codes[end] == codes[start]:
             end += 1
     for at in range(start, end):
-        held |= 1 << int(kinds[at])
-    return end, held, np.int64(is_word)
+        mask |= 1 << int(kinds[at])
+    return end, mask, np.int64(is_word)
 
 
 @compiled(
@@ -136,7 +136,7 @@ def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
         numba.int16[::1], numba.bool_[::1], numba.float64[::1],
     )
 )  # fmt: skip
-def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
+def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_indexes, stops, values):  # type: ignore[no-untyped-def]
     """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces.
 
     Unless `by_pieces`, runs of visible characters are the pieces; of those with letters of unspaced scripts, the words.
@@ -151,13 +151,13 @@ def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_place
             at += 1
             dots = 0
             continue
-        end, held, is_word = at, 0, 1
+        end, mask, is_word = at, 0, 1
         if not by_pieces and at >= cut_end:
-            end, held = _run_end(kinds, at)
-            if held & _UNSPACED:
+            end, mask = _run_end(kinds, at)
+            if mask & _UNSPACED:
                 cut_end = end
         if by_pieces or at < cut_end:
-            end, held, is_word = _piece_end(codes, kinds, at)
+            end, mask, is_word = _piece_end(codes, kinds, at)
         value = FNV_START
         for inner in range(at, end):
             code = codes[inner]
@@ -182,12 +182,12 @@ def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_place
             words += 1
             characters += end - at
             longest = max(longest, end - at)
-            if held & _LETTERS:
+            if mask & _LETTERS:
                 alphabetic += 1
             slot = np.int64(value) & stop_mask
-            while stop_places[slot] >= 0:
+            while stop_indexes[slot] >= 0:
                 if stop_hashes[slot] == value:
-                    stops[stop_places[slot]] = True
+                    stops[stop_indexes[slot]] = True
                     break
                 slot = (slot + 1) & stop_mask
         at = end
@@ -199,8 +199,8 @@ def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_place
         values[_ALPHABETIC_RATIO] = alphabetic / pieces
         values[_HASH_RATIO] = hash_signs / pieces
         values[_ELLIPSIS_RATIO] = ellipses / pieces
-    for place in range(len(stops)):
-        values[_STOP_WORDS] += stops[place]
+    for index in range(len(stops)):
+        values[_STOP_WORDS] += stops[index]
     return pieces
 
 
@@ -266,7 +266,7 @@ def _scan_lines(codes, kinds, table, newlines, sentences, values):  # type: igno
         numba.uint64[::1], numba.int16[::1], numba.int64, numba.float64[:, ::1],
     )
 )  # fmt: skip
-def scan_texts(codes, ends, table, by_pieces, lines, sentences, ngrams, stop_hashes, stop_places, stop_words, values):  # type: ignore[no-untyped-def]
+def scan_texts(codes, ends, table, by_pieces, lines, sentences, ngrams, stop_hashes, stop_indexes, stop_words, values):  # type: ignore[no-untyped-def]
     """Fill `values` (zeros) with the measures of `SCANNED` of each text; texts end at `ends`.
 
     The measures of lines, of sentences and of n-grams are left out unless `lines`, `sentences` and `ngrams`.
@@ -289,7 +289,7 @@ def scan_texts(codes, ends, table, by_pieces, lines, sentences, ngrams, stop_has
             newlines += here[at] == _NEWLINE
         stops[:] = False
         pieces = _scan_pieces(
-            here, kinds[:total], by_pieces, hashes, reach, stop_hashes, stop_places, stops, values[text]
+            here, kinds[:total], by_pieces, hashes, reach, stop_hashes, stop_indexes, stops, values[text]
         )
         values[text, _CHARACTERS] = total
         if pieces:

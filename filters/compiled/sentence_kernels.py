@@ -77,9 +77,9 @@ def count_sentences(codes, kinds, table, begin, end):  # type: ignore[no-untyped
             count += 1
             last = at = end if after == end else close
             continue
-        for place in range(at, stop):
-            if codes[place] in _ASIAN_STOPS:
+        for index in range(at, stop):
+            if codes[index] in _ASIAN_STOPS:
                 count += 1
-                last = place + 1
+                last = index + 1
         at = stop
     return count + (count == 0 or last < end)

@@ -51,8 +51,8 @@ class FastTextModel:
 
     def best(self, line: str) -> tuple[str, float] | None:
         """Return the most probable label of a text and its probability; None where the model has no answer."""
-        found = self._predict(line, 1)
-        return (found[0][1], min(found[0][0], 1.0)) if found else None
+        predictions = self._predict(line, 1)
+        return (predictions[0][1], min(predictions[0][0], 1.0)) if predictions else None
 
     def probability(self, line: str, label: str) -> float:
         """Return the probability of one label, 0 where the model gives none."""
@@ -74,10 +74,10 @@ class FastTextModel:
         """
         line = line.replace("\n", " ") + "\n"
         try:
-            found = self._library(line, count, 0.0, "strict")
+            predictions = self._library(line, count, 0.0, "strict")
         except (TypeError, UnicodeError):
-            found = self._library(line.encode("utf-8", "replace").decode("utf-8"), count, 0.0, "strict")
-        return list(found)
+            predictions = self._library(line.encode("utf-8", "replace").decode("utf-8"), count, 0.0, "strict")
+        return list(predictions)
 
 
 def check_label(path: Path, label: str) -> None:

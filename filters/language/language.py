@@ -143,10 +143,10 @@ class LanguageIdentifier:
     def identify(self, text: str) -> Language:
         """Return the language of a text; text without a letter is "und" with score 0."""
         look = sample_of(text)
-        found = self._read(look)
-        if found.score < _SURE and len(text) > len(look):
-            found = self._read(_windows(text, *_SECOND_LOOK))
-        return found
+        language = self._read(look)
+        if language.score < _SURE and len(text) > len(look):
+            language = self._read(_windows(text, *_SECOND_LOOK))
+        return language
 
     def _read(self, sample: str) -> Language:
         if not any(map(str.isalpha, sample)):
@@ -167,13 +167,13 @@ def _names(label: str) -> tuple[str, str]:
     return language_code(label), label.removeprefix(_LABEL)
 
 
-def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
+def wanted_threshold(wanted: dict[str, float], language: Language) -> float | None:
     """Return the lowest score at which the language that was found is kept, None where it is not wanted.
 
     >>> wanted_threshold({"srp_Latn": 0.5, "de": 0.6}, Language("sr", 0.9, "srp_Cyrl")) is None
     True
     """
-    return wanted.get(found.label, wanted.get(found.code))
+    return wanted.get(language.label, wanted.get(language.code))
 
 
 def sample_of(text: str) -> str:

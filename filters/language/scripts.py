@@ -42,18 +42,18 @@ def script_of_text(text: str) -> str:
     >>> script_of_text("Dobar dan, Београд!"), script_of_text("Добар дан, London!")
     ('Latn', 'Cyrl')
     """
-    found = Counter(filter(None, map(_script_of_letter, text)))
-    return found.most_common(1)[0][0] if found else ""
+    letters = Counter(filter(None, map(_script_of_letter, text)))
+    return letters.most_common(1)[0][0] if letters else ""
 
 
-def is_written_in(script: str, found: str) -> bool:
-    """Return whether a text whose letters are of the script `found` may be written in `script`.
+def is_written_in(script: str, main_script: str) -> bool:
+    """Return whether a text whose letters are of the script `main_script` may be written in `script`.
 
     >>> is_written_in("Jpan", script_of_text("今日は")), is_written_in("Latn", "Cyrl")
     (True, False)
     """
     joined = _JOINED.get(script, script)
-    return (joined if joined in _CODES.values() else "") == found
+    return (joined if joined in _CODES.values() else "") == main_script
 
 
 @functools.cache

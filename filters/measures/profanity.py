@@ -31,12 +31,12 @@ def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
     listed, phrases = read_list(word_list)
     text = page.text.lower()
     words = _WORD.findall(text)
-    found = sum(word in listed for word in words)
+    matches = sum(word in listed for word in words)
     stretched = _REPEATED.search(text) is not None
     suspects = [word for word in words if not word.isalpha() or (stretched and _REPEATED.search(word))]
-    found += sum(is_disguised(word, listed) for word in suspects if word not in listed)
-    found += sum(len(pattern.findall(text)) for phrase, pattern in phrases if all(word in text for word in phrase))
-    return share(found, len(words))
+    matches += sum(is_disguised(word, listed) for word in suspects if word not in listed)
+    matches += sum(len(pattern.findall(text)) for phrase, pattern in phrases if all(word in text for word in phrase))
+    return share(matches, len(words))
 
 
 def is_disguised(word: str, listed: frozenset[str]) -> bool:

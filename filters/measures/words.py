@@ -52,7 +52,7 @@ def stop_words(page: Page, *, words: Sequence[str], by: By = "spaces", any_case:
     >>> stop_words(Page("THE cat and the hat"), words=["the", "and", "of"])
     2
     """
-    spellings = stop_word_spellings(tuple(words)) if any_case else {word: place for place, word in enumerate(words)}
+    spellings = stop_word_spellings(tuple(words)) if any_case else {word: index for index, word in enumerate(words)}
     return len({spellings[word] for word in page.parts(by).words if word in spellings})
 
 
@@ -60,7 +60,7 @@ def stop_words(page: Page, *, words: Sequence[str], by: By = "spaces", any_case:
 def stop_word_spellings(words: tuple[str, ...]) -> dict[str, int]:
     """Return every spelling that counts, with the place in `words` of the stop word it spells."""
     spellings: dict[str, int] = {}
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         for spelling in (word, word.capitalize(), word.upper()):
-            spellings.setdefault(spelling, place)
+            spellings.setdefault(spelling, index)
     return spellings

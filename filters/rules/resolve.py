@@ -70,7 +70,7 @@ def _misfit(value: object, hint: Any) -> str:
         fits = isinstance(value, int) and not isinstance(value, bool) and value >= members[1]
         return "" if fits else f"a whole number of at least {members[1]}"
     if origin in (list, tuple, Sequence):
-        fits = isinstance(value, list | tuple) and bool(value) and not any(_misfit(each, members[0]) for each in value)
+        fits = isinstance(value, list | tuple) and bool(value) and not any(_misfit(item, members[0]) for item in value)
         return "" if fits else f"a list of one or more entries, each {_misfit(None, members[0]) or 'of any kind'}"
     said = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     kind = {float: int | float}.get(hint, hint)
@@ -83,13 +83,13 @@ def named_files(
     function: Callable[..., Any], name: str, parameters: Mapping[str, Any], home: str
 ) -> dict[str, NamedFile]:
     """Return the files among the parameters: those annotated Path, seen from the folder `home`."""
-    found = {}
+    files = {}
     for key in _path_parameters(function) & parameters.keys():
         path = Path(home, parameters[key]) if isinstance(parameters[key], str) else None
         if path is None or not path.is_file():
             raise ConfigError(f"rule {name!r}: {key} {str(path or parameters[key])!r} does not exist")
-        found[key] = NamedFile.read(path)
-    return found
+        files[key] = NamedFile.read(path)
+    return files
 
 
 def _path_parameters(function: Callable[..., Any]) -> set[str]:

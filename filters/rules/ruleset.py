@@ -199,7 +199,7 @@ class RuleSet:
         """Return the values of each document by the names of the rules that hold for it."""
         names = self.measures
         rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
-        return [{name: value for name, value, held in zip(names, *row, strict=True) if held} for row in rows]
+        return [{name: value for name, value, holds in zip(names, *row, strict=True) if holds} for row in rows]
 
     def _writing(self, text: str, context: Mapping[str, Any]) -> Writing:
         """Return the language and, where rules ask for it, the script that choose the rules for a document."""
@@ -253,8 +253,8 @@ class RuleSet:
     def to_json(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON, from which `from_json` makes them again in any process or directory."""
         return {
-            "rules": [each.to_json() for each in self.rules],
-            "cleaners": [each.to_json() for each in self.cleaners],
+            "rules": [rule.to_json() for rule in self.rules],
+            "cleaners": [cleaner.to_json() for cleaner in self.cleaners],
         }
 
     @classmethod

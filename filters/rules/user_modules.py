@@ -119,22 +119,22 @@ def _file_of(folder: Path, parts: Sequence[str]) -> Path | None:
 
 def _collect(folder: Path, name: str) -> dict[str, str]:
     """Return the sources of a module and of all modules that it imports from its folder, by path from there."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     waiting = [name]
     while waiting:
         parts = waiting.pop().split(".")
         for depth in range(1, len(parts) + 1):
             path = _file_of(folder, parts[:depth])
             relative = path.relative_to(folder).as_posix() if path else ""
-            if path is None or relative in found:
+            if path is None or relative in sources:
                 continue
             try:
-                found[relative] = importlib.util.decode_source(path.read_bytes())
+                sources[relative] = importlib.util.decode_source(path.read_bytes())
                 package = parts[:depth] if path.name == "__init__.py" else parts[: depth - 1]
-                waiting += _imports(ast.parse(found[relative], str(path)), package)
+                waiting += _imports(ast.parse(sources[relative], str(path)), package)
             except (OSError, SyntaxError, ValueError) as error:
                 raise ConfigError(f"module {path} cannot be read: {type(error).__name__}: {error}") from error
-    return found
+    return sources
 
 
 def _imports(tree: ast.AST, package: Sequence[str]) -> Iterator[str]:
@@ -200,5 +200,5 @@ class _Importer(MetaPathFinder, Loader):
         top = name.partition(".")[0]
         if level or top not in self._own:
             return builtins.__import__(name, globals, locals, fromlist, level)
-        found = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist, 0)
-        return found if fromlist else sys.modules[f"{self._package}.{top}"]
+        module = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist, 0)
+        return module if fromlist else sys.modules[f"{self._package}.{top}"]
