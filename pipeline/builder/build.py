@@ -101,8 +101,8 @@ def build(
             raise ConfigError(f"{name} must be {wanted}, got {value!r}")
     access = Access(tries=tries, timeout=timeout, options=storage_options or {})
     check_engine(engine, workers, start_method, ray_address)
-    if isinstance(given := settings.get("transforms"), list | tuple):
-        settings["transforms"] = [spec_of(each) for each in given]
+    if isinstance(transforms := settings.get("transforms"), list | tuple):
+        settings["transforms"] = [spec_of(function) for function in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))

@@ -139,14 +139,14 @@ def tokens_allowed(workspace: Workspace) -> list[int | None]:
     """Return how many tokens of each partition its source's quota has room for; None where it has no quota."""
     plan, every = workspace.plan, partitions(workspace)
     drawn = drawn_units(plan)
-    place = {number: rank for units in drawn.values() for rank, number in enumerate(units)}
+    ranks = {number: rank for units in drawn.values() for rank, number in enumerate(units)}
     left = {source: int(plan.recipe.quota(source)) for source in drawn}
     ranked = []
     for partition in every:
         unit, number = partition.unit_and_number
         first_lane = unit - plan.units[unit][0].lane  # the lanes of a file take turns at its partitions
-        if first_lane in place:
-            ranked.append((place[first_lane], number, partition.number))
+        if first_lane in ranks:
+            ranked.append((ranks[first_lane], number, partition.number))
     allowed: list[int | None] = [None] * len(every)
     for *_, number in sorted(ranked):
         source, tokens = every[number].source, int(every[number].token_lengths.sum())

@@ -251,7 +251,7 @@ class Recipe:
             known, current = setting_of(item.metadata), value[item.name]
             if known.named and current:
                 value[item.name] = (
-                    [_name_of(each) for each in current] if isinstance(current, list) else _name_of(current)
+                    [_name_of(path) for path in current] if isinstance(current, list) else _name_of(current)
                 )
             if known.optional and not current:
                 del value[item.name]  # so that the manifests of builds without it stay as they are

@@ -56,14 +56,14 @@ class References:
             index = {
                 "rules": parts.rules.to_json(),
                 "language_model": parts.language_model.to_json(),
-                "user_functions": {spec: each.to_json() for spec, each in parts.user_functions.items()},
+                "user_functions": {spec: function.to_json() for spec, function in parts.user_functions.items()},
             }
             write_json(directory / _INDEX, index)
             saved = {_EVALUATION: parts.evaluation, _SCORES: parts.scores, TOKENIZER: self.tokenizer}
-            for name, each in saved.items():
-                if each is not None:
+            for name, part in saved.items():
+                if part is not None:
                     (directory / name).mkdir()
-                    each.save(directory / name)
+                    part.save(directory / name)
             if self.drop_ids is not None:
                 (directory / _DROP_IDS).write_bytes(self.drop_ids)
 
@@ -82,7 +82,7 @@ def load_parts(workspace: Workspace) -> Parts:
     return Parts(
         rules=RuleSet.from_json(index["rules"]),
         language_model=model,
-        user_functions={spec: UserFunction.from_json(each) for spec, each in index["user_functions"].items()},
+        user_functions={spec: UserFunction.from_json(value) for spec, value in index["user_functions"].items()},
         evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
         scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
     )
@@ -116,7 +116,7 @@ def resolve(recipe: Recipe, access: Access) -> References:
     if recipe.scores is not None:
         scores, definitions["scores"] = Scores.read(recipe.scores)
     if user_functions:
-        definitions["transforms"] = [each.describe() for each in user_functions.values()]
+        definitions["transforms"] = [function.describe() for function in user_functions.values()]
     if recipe.drop_ids is not None:
         drop_ids = _read_text(recipe.drop_ids, "drop_ids")
         definitions["drop_ids"] = hashlib.sha256(drop_ids).hexdigest()

@@ -71,11 +71,11 @@ class Setting:
             raise ConfigError(
                 f"{name} must be a list, or text that joins its entries by commas, got {value!r} ({self.help})"
             )
-        for each in value:
-            if isinstance(each, bool) or not isinstance(each, (str, os.PathLike, *whole)):
-                quoted = "; YAML reads some words as other values: quote them" if isinstance(each, bool) else ""
-                raise ConfigError(f"{name} must be a list of texts, got {each!r} among them ({self.help}){quoted}")
-        return tuple(text for text in (str(each).strip() for each in value) if text)
+        for entry in value:
+            if isinstance(entry, bool) or not isinstance(entry, (str, os.PathLike, *whole)):
+                quoted = "; YAML reads some words as other values: quote them" if isinstance(entry, bool) else ""
+                raise ConfigError(f"{name} must be a list of texts, got {entry!r} among them ({self.help}){quoted}")
+        return tuple(text for text in (str(entry).strip() for entry in value) if text)
 
 
 def setting(default: Any, group: str, help: str, **details: Any) -> Any:

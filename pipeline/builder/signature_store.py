@@ -68,7 +68,7 @@ def dataset_names(specs: Sequence[str]) -> list[str]:
     for spec in specs:
         name = spec.rstrip("/").rpartition("/")[2] if is_remote(spec) else Path(local_name(spec)).resolve().name
         numbered = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
-        names.append(next(each for each in numbered if each not in names))
+        names.append(next(candidate for candidate in numbered if candidate not in names))
     return names
 
 
@@ -149,13 +149,13 @@ def _signature_files(spec: str, manifest: Manifest) -> list[FileInfo]:
     return [files[name] for name in names]
 
 
-def _check_file(given: str, path: Path, bound: FileInfo) -> None:
-    """Raise ``ConfigError``, which names ``given``, unless the file at ``path`` is the one that the manifest names."""
+def _check_file(location: str, path: Path, bound: FileInfo) -> None:
+    """Raise ``ConfigError``, which names ``location``, unless the file at ``path`` is the one that the manifest names."""
     if not path.is_file():
-        raise ConfigError(f"{given}: the manifest names this file, but it is not there; copy the dataset again")
+        raise ConfigError(f"{location}: the manifest names this file, but it is not there; copy the dataset again")
     actual = FileInfo.of(path, bound.name)
     if actual != bound:
         raise ConfigError(
-            f"{given}: {actual.bytes} bytes of sha256 {actual.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
+            f"{location}: {actual.bytes} bytes of sha256 {actual.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
             "signatures of another build, or damaged ones; copy the dataset again, or build it again"
         )

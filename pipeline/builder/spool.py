@@ -23,12 +23,12 @@ def spool_holders(inputs: Any, workspace: Workspace, progress: Progress, *, anew
     if anew:
         discard(workspace.root / SPOOL_NAME)
     specs: list[Spec] = []
-    for number, (source, given) in enumerate(split_holders(inputs)):
-        if is_holder(given):
-            path = _spool(given, workspace.root / SPOOL_NAME / f"{number:03d}", progress)
+    for number, (source, entry) in enumerate(split_holders(inputs)):
+        if is_holder(entry):
+            path = _spool(entry, workspace.root / SPOOL_NAME / f"{number:03d}", progress)
             specs.append(InputFile(path, path.name, source))
         else:
-            specs.append(given)
+            specs.append(entry)
     return specs
 
 

@@ -61,7 +61,7 @@ def test_compiled_passages_are_those_of_the_definition(texts: list[str], kinds: 
         for passage in passages(text, kind, shortest)
     ]
     assert found.lines == (sum(len(list(passages(text, LINES, shortest))) for text in texts) if LINES in kinds else 0)
-    assert [(h, *place) for h, place in zip(found.hashes.tolist(), found.places.tolist(), strict=True)] == expected
+    assert [(h, *place) for h, place in zip(found.hashes.tolist(), found.locations.tolist(), strict=True)] == expected
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class Counts:
         sums: Counter[tuple[str, ...]] = Counter()
         for (first, *rest), number in self.numbers.items():
             if first == name:
-                sums[tuple(rest[place] for place in at)] += number
+                sums[tuple(rest[index] for index in at)] += number
         return sorted(sums.items())
 
     def to_json(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Margins(dict[str, dict[str, list[Margin]]]):
             return
         values, holds = measured
         columns = {rule.name: column for column, rule in enumerate(rules)}
-        broken = np.array([-1 if each is None else columns[each.rule] for each in drops])
+        broken = np.array([-1 if drop is None else columns[drop.rule] for drop in drops])
         low, high = (np.array([getattr(rule, end) for rule in rules], float) for end in ("min", "max"))
         with np.errstate(invalid="ignore"):
             distances = np.minimum(np.abs(values - low), np.abs(high - values))

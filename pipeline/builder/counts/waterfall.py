@@ -22,13 +22,13 @@ class Row(NamedTuple):
 
 def waterfall(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
     """Return a row for the input, for everything that removed or added documents or text, and for what is kept."""
-    tokens_each = stats.tokens / max(1, stats.kept_characters)
+    tokens_per_character = stats.tokens / max(1, stats.kept_characters)
     left, every = stats.read, max(1, stats.read + sum(stats.added.values()))
-    tokens = round(stats.characters * tokens_each)
+    tokens = round(stats.characters * tokens_per_character)
     rows = [Row("documents read", left, left / every, left / every, tokens, is_change=False)]
     for what, documents, characters in changes:
         left -= documents
-        tokens = round(-characters * tokens_each)
+        tokens = round(-characters * tokens_per_character)
         rows.append(Row(what, -documents, abs(documents) / every, left / every, tokens))
     kept = Row(
         "documents kept", stats.kept, stats.kept / every, left / every, stats.tokens, is_change=False, is_exact=True

@@ -142,8 +142,8 @@ class KeyFiles:
         return np.frombuffer(read, ENTRY)
 
     def _offsets(self, file: int, number: int, bucket: int, count: int) -> list[int]:
-        place = 8 * (number * (self.buckets + 1) + bucket)
-        offsets: list[int] = np.frombuffer(os.pread(file, 8 * count, place), np.int64).tolist()
+        start = 8 * (number * (self.buckets + 1) + bucket)
+        offsets: list[int] = np.frombuffer(os.pread(file, 8 * count, start), np.int64).tolist()
         return offsets
 
     def _byte_of(self, entry: int) -> int:

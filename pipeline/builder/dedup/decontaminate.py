@@ -52,7 +52,7 @@ class Decontaminator:
 
     def __init__(self, texts: Mapping[str, Iterable[str]], ngram: int = NGRAM) -> None:
         self.names = list(texts)
-        sets = [(number, *each) for number, group in enumerate(texts.values()) for each in _by_length(group, ngram)]
+        sets = [(number, *pair) for number, group in enumerate(texts.values()) for pair in _by_length(group, ngram)]
         grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length, _units)]
         joined = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in grams)])
         numbers = np.repeat(np.array([number for number, _ in grams], np.uint32), [len(hashes) for _, hashes in grams])

@@ -37,15 +37,15 @@ def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
 def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
     """Write the hash of each word of one text, from ``begin`` to ``end``; return how many there are."""
     count = 0
-    place = begin
-    while place < end:
-        if not words[points[place]]:
-            place += 1
+    at = begin
+    while at < end:
+        if not words[points[at]]:
+            at += 1
             continue
         h = FNV_START
-        while place < end and words[points[place]]:
-            h = (h ^ np.uint64(points[place])) * FNV_PRIME
-            place += 1
+        while at < end and words[points[at]]:
+            h = (h ^ np.uint64(points[at])) * FNV_PRIME
+            at += 1
         out[count] = _mix64(h)
         count += 1
     return count
@@ -127,16 +127,16 @@ def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: An
     "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), boolean, int64, uint64[::1],"
     " int64[:, ::1])"
 )
-def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, hashes: Any, places: Any) -> Any:
+def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, hashes: Any, locations: Any) -> Any:
     """Write the hash, and text, first and last line of every passage of the texts that end at ``ends``; count them."""
     filled = begin = 0
     for text in range(len(ends)):
         end = ends[text]
         line = length = first = last = 0
         gap, blank, h = False, True, np.uint64(0)
-        for place in range(begin, end + 1):
-            if place < end and points[place] != 10:
-                point = np.uint64(points[place])
+        for at in range(begin, end + 1):
+            if at < end and points[at] != 10:
+                point = np.uint64(points[at])
                 if point < len(spaces) and spaces[point]:
                     gap = True
                     continue
@@ -151,10 +151,10 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
                 continue
             if not blank:
                 last = line + 1
-            if length and (blank or not paragraphs or place == end):
+            if length and (blank or not paragraphs or at == end):
                 if length >= shortest:
                     hashes[filled] = _mix64(h)
-                    places[filled, 0], places[filled, 1], places[filled, 2] = text, first, last
+                    locations[filled, 0], locations[filled, 1], locations[filled, 2] = text, first, last
                     filled += 1
                 length = 0
             line += 1

@@ -90,6 +90,6 @@ def _gathered(
     """Yield pairs in batches: the rows that they need, and which of these are the two rows of each pair."""
     for begin in range(0, len(a), _PAIRS):
         pairs = np.concatenate([a[begin : begin + _PAIRS], b[begin : begin + _PAIRS]])
-        wanted, places = np.unique(pairs, return_inverse=True)
+        wanted, inverse = np.unique(pairs, return_inverse=True)
         count = len(pairs) // 2
-        yield rows.take(wanted), places[:count], places[count:]
+        yield rows.take(wanted), inverse[:count], inverse[count:]

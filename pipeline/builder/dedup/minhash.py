@@ -76,7 +76,7 @@ class MinHasher:
         for number, text in enumerate(texts):
             size += len(text)
             if size >= _BATCH_CHARACTERS or number == len(texts) - 1:
-                points, ends = code_points([each.lower() for each in texts[first : number + 1]])
+                points, ends = code_points([text.lower() for text in texts[first : number + 1]])
                 sign(points, ends, words, self.ngram, self._a, self._b, out[first : number + 1])
                 first, size = number + 1, 0
         return out

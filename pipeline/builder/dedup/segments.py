@@ -35,7 +35,7 @@ class Passages(NamedTuple):
     (int64 ``[n, 3]``), and how many of them are lines; the rest are paragraphs."""
 
     hashes: NDArray[np.uint64]
-    places: NDArray[np.int64]
+    locations: NDArray[np.int64]
     lines: int
 
 
@@ -45,14 +45,14 @@ def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passag
 
     points, ends = code_points([text.casefold() for text in texts])
     most = (len(points) + len(texts)) // (max(1, shortest) + 1)  # a line feed or the end of its text follows each
-    hashes, places, counts = [], [], []
+    hashes, locations, counts = [], [], []
     for kind in KINDS:
         h, p = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
         number = kernels.split(points, ends, _spaces(), kind == PARAGRAPHS, shortest, h, p) if kind in kinds else 0
         hashes.append(h[:number] ^ (_PARAGRAPH if kind == PARAGRAPHS else np.uint64(0)))
-        places.append(p[:number])
+        locations.append(p[:number])
         counts.append(number)
-    return Passages(np.concatenate(hashes), np.concatenate(places), counts[0])
+    return Passages(np.concatenate(hashes), np.concatenate(locations), counts[0])
 
 
 def passage_finder(kinds: Collection[str], shortest: int) -> Callable[[Sequence[str]], Passages] | None:
@@ -75,14 +75,14 @@ def without(text: str, cut: Collection[tuple[int, int]]) -> str:
     lines = text.split("\n")
     gone = {number for first, last in cut for number in range(first, last)}
     kept: list[str] = []
-    stands, after_blank, last_gone = True, True, False
+    paragraph_left, after_blank, last_gone = True, True, False
     for number, line in enumerate(lines):
         blank = is_blank(line)
         if not blank:
             last_gone = number in gone
-            stands = not last_gone or (stands and not after_blank)
+            paragraph_left = not last_gone or (paragraph_left and not after_blank)
         after_blank = blank
-        if stands if blank else not last_gone:
+        if paragraph_left if blank else not last_gone:
             kept.append(line)
     while last_gone and kept and is_blank(kept[-1]):
         kept.pop()

@@ -19,8 +19,8 @@ from ..plan import Plan, Span
 
 UNREADABLE = "file that cannot be read further"
 
-PlacedRecord = tuple[int, Record]  # with the place of its span in the unit
-Batches = Iterator[list[PlacedRecord]]
+NumberedRecord = tuple[int, Record]  # with the number of its span in the unit
+Batches = Iterator[list[NumberedRecord]]
 
 
 class UnitRecords:
@@ -49,7 +49,7 @@ class UnitRecords:
         self._most = math.inf if most is None else most
         self._until = until
 
-    def __iter__(self) -> Iterator[PlacedRecord]:
+    def __iter__(self) -> Iterator[NumberedRecord]:
         for pair in self._records() if self._most else ():
             yield pair
             self.selected += not isinstance(pair[1], Unselected)
@@ -60,10 +60,10 @@ class UnitRecords:
         """Yield the batches of each partition. Each must be used up before the next is asked for."""
         return _partitions(_batches(iter(self), limits), limits)
 
-    def _records(self) -> Iterator[PlacedRecord]:
-        for place, span in enumerate(self._unit):
+    def _records(self) -> Iterator[NumberedRecord]:
+        for span_number, span in enumerate(self._unit):
             for record in self._span_records(span):
-                yield place, record
+                yield span_number, record
 
     def _span_records(self, span: Span) -> Iterator[Record]:
         """Yield the records of a span; note in ``spans`` what reading it found."""
@@ -100,9 +100,9 @@ class UnitRecords:
             yield from records
 
 
-def _batches(records: Iterator[PlacedRecord], limits: Limits) -> Batches:
+def _batches(records: Iterator[NumberedRecord], limits: Limits) -> Batches:
     """Join records to batches of bounded text."""
-    batch: list[PlacedRecord] = []
+    batch: list[NumberedRecord] = []
     size = 0
     for pair in records:
         batch.append(pair)
@@ -117,12 +117,12 @@ def _batches(records: Iterator[PlacedRecord], limits: Limits) -> Batches:
 def _partitions(batches: Batches, limits: Limits) -> Iterator[Batches]:
     """Cut batches into partitions of bounded text and records. Each must be used up before the next is asked for."""
 
-    def partition(batch: list[PlacedRecord]) -> Batches:
+    def partition(batch: list[NumberedRecord]) -> Batches:
         size = records = 0
-        for each in itertools.chain([batch], batches):
-            size += sum(len(record.text) for _, record in each if isinstance(record, Document))
-            records += sum(record.count if isinstance(record, Unselected) else 1 for _, record in each)
-            yield each
+        for next_batch in itertools.chain([batch], batches):
+            size += sum(len(record.text) for _, record in next_batch if isinstance(record, Document))
+            records += sum(record.count if isinstance(record, Unselected) else 1 for _, record in next_batch)
+            yield next_batch
             if size >= limits.partition_characters or records >= limits.partition_records:
                 return
 

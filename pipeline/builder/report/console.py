@@ -87,7 +87,7 @@ def damage_said(damaged: Sequence[DamagedFile]) -> str:
     >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
     '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'
     """
-    documents, plural = sum(each["unconfirmed"] for each in damaged), len(damaged) != 1
+    documents, plural = sum(file["unconfirmed"] for file in damaged), len(damaged) != 1
     files = "damaged files were not read to their end" if plural else "damaged file was not read to its end"
     return (
         f"{len(damaged):,} {files}, and {documents:,} document{'s' * (documents != 1)} read before that may be altered"

@@ -218,55 +218,57 @@ def _filter_partition(
         for batch in batches:
             rejected: list[tuple[int, Mapping[str, object]]] = []  # by the number of a record in its batch
             documents: list[Document] = []
-            numbers, places = [], []  # of their records in the batch, and of their spans in the unit
-            for number, (place, read) in enumerate(batch):
+            numbers, span_numbers = [], []  # of their records in the batch, and of their spans in the unit
+            for number, (span_number, read) in enumerate(batch):
                 record = loaded.metadata.checked(read) if isinstance(read, Document) else read
                 counts.add("records", number=record.count if isinstance(record, Unselected) else 1)
                 if isinstance(record, Document):
                     documents.append(record)
                     numbers.append(number)
-                    places.append(place)
+                    span_numbers.append(span_number)
                 elif isinstance(record, Unselected):
                     counts.add_outcome("filtered", record.source, UNDETERMINED, WHERE, 0, record.count)
                 else:
-                    line = _reject_bad(record, place, spans[place].start, recipe, counts, bad_before)
+                    line = _reject_bad(record, span_number, spans[span_number].start, recipe, counts, bad_before)
                     rejected.append((number, line))
             counts.add("read characters", number=sum(len(document.text) for document in documents))
             judged = loaded.chain.judge(documents, counts)
-            for before, each in itertools.pairwise(judged):
-                if each.record == before.record:
-                    counts.add("added to", each.document.source, each.language.code)
-            for each in judged:
-                source, size = each.document.source, len(each.document.text)
-                counts.add_outcome("filtered", source, each.language.code, each.outcome, size)
-            writer.extend(_rows([each for each in judged if each.reason is None], places, loaded.metadata))
-            dropped = [each for each in judged if each.reason is not None]
-            keys = sample_keys([each.document.text for each in dropped], recipe.seed)
-            for each, key in zip(dropped, keys, strict=True):
-                if recipe.keep_rejected or counts.samples.wants(each.outcome, key):
-                    line = rejected_line(each.document, places[each.record], each.reason, each.document.text)
-                    counts.samples.add(each.outcome, key, line)
-                    rejected += [(numbers[each.record], line)] if recipe.keep_rejected else []
+            for before, result in itertools.pairwise(judged):
+                if result.record == before.record:
+                    counts.add("added to", result.document.source, result.language.code)
+            for result in judged:
+                source, size = result.document.source, len(result.document.text)
+                counts.add_outcome("filtered", source, result.language.code, result.outcome, size)
+            writer.extend(_rows([result for result in judged if result.reason is None], span_numbers, loaded.metadata))
+            dropped = [result for result in judged if result.reason is not None]
+            keys = sample_keys([result.document.text for result in dropped], recipe.seed)
+            for result, key in zip(dropped, keys, strict=True):
+                if recipe.keep_rejected or counts.samples.wants(result.outcome, key):
+                    line = rejected_line(
+                        result.document, span_numbers[result.record], result.reason, result.document.text
+                    )
+                    counts.samples.add(result.outcome, key, line)
+                    rejected += [(numbers[result.record], line)] if recipe.keep_rejected else []
             for _, line in sorted(rejected, key=itemgetter(0)):  # by record, however records are batched
                 write_line(file, line)
     return counts
 
 
-def _rows(kept: Sequence[Judged], places: Sequence[int], column: MetadataColumn) -> list[Row]:
-    """Return what is written of the documents that are kept; ``places`` are the spans of the records of the batch."""
-    origins = {each.document.origin: "" for each in kept}
+def _rows(kept: Sequence[Judged], span_numbers: Sequence[int], column: MetadataColumn) -> list[Row]:
+    """Return what is written of the documents that are kept; ``span_numbers`` are the spans of the records of the batch."""
+    origins = {result.document.origin: "" for result in kept}
     for text in origins:
         origins[text] = "" if text is None else text_hashes([text]).tobytes().hex()
     rows = []
-    for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
-        document, (code, score, _) = each.document, each.language
-        place = document.id, document.part, document.file, places[each.record], document.line
-        rows.append(Row(document.text, *place, code, score, len(document.text), metadata, origins[document.origin]))
+    for result, metadata in zip(kept, column.encode([result.document for result in kept]), strict=True):
+        document, (code, score, _) = result.document, result.language
+        location = document.id, document.part, document.file, span_numbers[result.record], document.line
+        rows.append(Row(document.text, *location, code, score, len(document.text), metadata, origins[document.origin]))
     return rows
 
 
 def _reject_bad(
-    record: BadRecord, place: int, start: int, recipe: Recipe, counts: Counts, bad_before: int
+    record: BadRecord, span_number: int, start: int, recipe: Recipe, counts: Counts, bad_before: int
 ) -> Mapping[str, object]:
     """Count a record that gave no document, and return what is written of it; ``InputError`` where it is one too many."""
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
@@ -277,4 +279,4 @@ def _reject_bad(
     counts.add("bad", record.reason)
     counts.add("bad by source", record.source)
     check_number(bad_before + sum(counts.by("bad").values()), recipe, said)
-    return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": place}
+    return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": span_number}

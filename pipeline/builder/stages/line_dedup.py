@@ -55,8 +55,8 @@ class LineDedupStage(Stage):
         buckets = count_buckets(workspace, run.plan.limits.bucket_hashes)
         todo = [bucket for bucket in range(buckets) if not bucket_folder(workspace, bucket).exists()]
         run.do("find repeats", functools.partial(sort_bucket, workspace, buckets), todo)
-        left = [each for each in partitions(workspace) if not each.cut_folder.exists()]
-        sizes = {each: documents_path(each.read_folder).stat().st_size for each in left}
+        left = [partition for partition in partitions(workspace) if not partition.cut_folder.exists()]
+        sizes = {partition: documents_path(partition.read_folder).stat().st_size for partition in left}
         function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
         run.do("cut repeats", function, left, prepare, sizes.__getitem__)
 
@@ -158,7 +158,9 @@ class PassageRemover:
         compared = sum(row.characters for row in rows)
         self._counts.add_all("repeats", {"compared": compared, "passages": len(passages.hashes)})
         cut: dict[int, list[tuple[int, int, str]]] = {}  # by row: the lines that each passage takes, and its kind
-        for (row, *lines), is_line in zip(passages.places[repeated].tolist(), repeated < passages.lines, strict=True):
+        for (row, *lines), is_line in zip(
+            passages.locations[repeated].tolist(), repeated < passages.lines, strict=True
+        ):
             cut.setdefault(row, []).append((*lines, LINES if is_line else PARAGRAPHS))
         for number, row in enumerate(rows):
             if number in cut:
@@ -168,15 +170,15 @@ class PassageRemover:
 
     def _keep_rest(self, row: Row, cut: Sequence[tuple[int, int, str]]) -> None:
         """Keep what is left of a document, if that is enough."""
-        places, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
-        text = without(row.text, places)
+        lines, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
+        text = without(row.text, lines)
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in kinds.items())
         violation = too_short(text, self._recipe.words_left)
         if violation is None:
             characters = row.characters - len(text)
             self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, places))
+            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, lines))
         else:
             reason = f"{violation.reason} without {what} found earlier in the corpus"
             self._count(row, WORDS_LEFT)

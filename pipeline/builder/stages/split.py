@@ -59,7 +59,7 @@ def assign_splits(run: Run) -> None:
     for number, assigned in run.map(SPLIT, assign_partition, list(zip(every, allowed, strict=True))):
         rows = every[number].rows
         split[rows], outcome[rows] = assigned.split, assigned.outcome
-        table[number] = [np.count_nonzero(assigned.split == place) for place in (TRAIN, VAL)]
+        table[number] = [np.count_nonzero(assigned.split == value) for value in (TRAIN, VAL)]
         counts.update(assigned.counts)
     with result_directory(workspace.folder(SPLIT)) as directory:
         for name, array in (("split", split), ("outcome", outcome), ("partitions", table)):
@@ -115,7 +115,7 @@ def _count(partition: Partition, outcome: NDArray[np.uint8], tokens: NDArray[np.
     kept = outcome == KEPT
     groups, group = np.unique(language * len(OUTCOMES) + outcome, return_inverse=True)
     weights = (None, partition.array("characters", np.int64), np.where(kept, tokens, 0))
-    sums = [np.bincount(group, each).astype(np.int64).tolist() for each in weights]
+    sums = [np.bincount(group, weight).astype(np.int64).tolist() for weight in weights]
     for number, documents, size, tokens_kept in zip(groups.tolist(), *sums, strict=True):
         name, what = str(languages[number // len(OUTCOMES)]), OUTCOMES[number % len(OUTCOMES)]
         counts.add_outcome("final", source, name, what.key, size, documents)

@@ -88,9 +88,9 @@ def read_splits(workspace: Workspace) -> dict[str, Split]:
 
 def split_lengths(workspace: Workspace, split: str) -> NDArray[np.int64]:
     """Return the tokens of each document of a split."""
-    places = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
+    splits = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
     number = SPLITS.index(split)
-    lengths = [partition.token_lengths[places[partition.rows] == number] for partition in partitions(workspace)]
+    lengths = [partition.token_lengths[splits[partition.rows] == number] for partition in partitions(workspace)]
     return np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
@@ -180,10 +180,10 @@ def _members(workspace: Workspace, shard: ShardPlan) -> Iterator[_Member]:
     holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
     for at in np.flatnonzero(holding).tolist():
         partition = Partition(workspace, at)
-        places = np.asarray(split[partition.rows])
-        mine = places == number
+        splits = np.asarray(split[partition.rows])
+        mine = splits == number
         numbers = starts[at, number] + np.cumsum(mine) - 1
-        ordinals = starts[at].sum() + np.cumsum(places != NEITHER) - 1
+        ordinals = starts[at].sum() + np.cumsum(splits != NEITHER) - 1
         chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
         yield _Member(partition, chosen, ordinals[chosen])
 

@@ -22,7 +22,7 @@ class Normalize(Transform):
     name = "normalize"
 
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        for document, text in zip(documents, normalize_all([each.text for each in documents]), strict=True):
+        for document, text in zip(documents, normalize_all([document.text for document in documents]), strict=True):
             document.text = text
         return documents
 

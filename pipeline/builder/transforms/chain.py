@@ -44,15 +44,15 @@ class Parts:
         What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
         two name with different types.
         """
-        own = [each.load() for each in self.user_functions.values()]
+        own = [function.load() for function in self.user_functions.values()]
         scored = set(self.scores.names if self.scores else ())
         if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
             raise ConfigError(
                 f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
                 f'"column:{min(both)}" = {{ min = 0.5 }}'
             )
-        added = scored | {field.name for each in own for field in parse_fields(getattr(each, "adds", ()))}
-        named = [recipe.keep_fields, self.rules.fields, *(getattr(each, "fields", ()) for each in own)]
+        added = scored | {field.name for function in own for field in parse_fields(getattr(function, "adds", ()))}
+        named = [recipe.keep_fields, self.rules.fields, *(getattr(function, "fields", ()) for function in own)]
         read = merge_fields(map(parse_fields, named))
         return tuple(field for field in read if field.name not in added)
 
@@ -78,7 +78,7 @@ class Chain:
     """The transforms of a build, loaded once in each process."""
 
     def __init__(self, recipe: Recipe, parts: Parts) -> None:
-        own = {spec: UserTransform(each.name, each.load()) for spec, each in parts.user_functions.items()}
+        own = {spec: UserTransform(function.name, function.load()) for spec, function in parts.user_functions.items()}
         made = [own[name] if name in own else BUILT_IN[name](recipe, parts) for name in transform_order(recipe)]
         self._transforms: list[Transform] = [JoinScores(parts.scores)] if parts.scores else []
         self._transforms += [transform for transform in made if transform is not None]
@@ -97,25 +97,25 @@ class Chain:
         every = [Judged(document, record) for record, document in enumerate(documents)]
         for transform in self._transforms:
             every = _apply(transform, every, counts)
-        for each in every:
-            if each.reason is None and is_empty(each.document):
-                each.outcome, each.reason = EMPTY.rule, EMPTY.reason
+        for judged in every:
+            if judged.reason is None and is_empty(judged.document):
+                judged.outcome, judged.reason = EMPTY.rule, EMPTY.reason
         return every
 
 
 def _apply(transform: Transform, every: list[Judged], counts: Counts) -> list[Judged]:
     """Apply a transform to the documents that are left; return all, with several in the place of one that became several."""
-    left = [each for each in every if each.reason is None]
+    left = [judged for judged in every if judged.reason is None]
     if not left:
         return every
     parts: dict[int, list[Judged]] = {}
-    for each, decision in zip(left, transform([each.document for each in left], counts), strict=True):
+    for judged, decision in zip(left, transform([judged.document for judged in left], counts), strict=True):
         if type(decision) is Drop:
-            each.outcome, each.reason = decision.rule or transform.name, decision.reason
+            judged.outcome, judged.reason = decision.rule or transform.name, decision.reason
         elif type(decision) is list:
-            parts[id(each)] = [Judged(document, each.record) for document in decision]
+            parts[id(judged)] = [Judged(document, judged.record) for document in decision]
             counts.add("added", transform.name, number=len(decision) - 1)
-    return [part for each in every for part in parts.get(id(each), [each])] if parts else every
+    return [part for judged in every for part in parts.get(id(judged), [judged])] if parts else every
 
 
 BUILT_IN: Mapping[str, Callable[[Recipe, Parts], Transform | None]] = {
@@ -163,9 +163,11 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
                 f"no transform {spec!r}{did_you_mean(spec, BUILT_IN)}; name one of your own as module:function"
             )
         functions[spec] = find_user_function(spec)
-    for each in functions.values():
-        UserTransform(each.name, each.load())  # raises where it cannot be a transform
-    names = [name for name in recipe.transforms if name in BUILT_IN] + [each.name for each in functions.values()]
+    for function in functions.values():
+        UserTransform(function.name, function.load())  # raises where it cannot be a transform
+    names = [name for name in recipe.transforms if name in BUILT_IN] + [
+        function.name for function in functions.values()
+    ]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(
             f"transforms: two are called {twice[0]!r}; give one another name with pipeline.transform(name=...)"
@@ -176,13 +178,13 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
 def check_order(recipe: Recipe, rules: RuleSet) -> None:
     """Raise ``ConfigError`` where the order leaves out what the recipe asks for, or measures what is not yet known."""
     order = transform_order(recipe)
-    asked = {
+    requirements = {
         "clean": ("rules with a [cut] table", bool(rules.cleaners)),
         "language": ("language, or rules for languages", bool(recipe.language) or rules.reads_language),
         "rules": (f"rules {','.join(recipe.rules)}", bool(rules.rules)),
         "decontaminate": ("decontaminate", bool(recipe.decontaminate)),
     }
-    for name, (what, wanted) in asked.items():
+    for name, (what, wanted) in requirements.items():
         if wanted and name not in order:
             raise ConfigError(
                 f"transforms leaves out {name!r}, which the recipe asks for ({what}): name it, or do not ask for it"

@@ -91,11 +91,11 @@ class Scores:
     def look_up(self, texts: Sequence[str]) -> list[dict[str, float | None] | None]:
         """Return the numbers of each text by name, None for one without."""
         wanted = text_hashes(texts).view(_KEY).ravel()
-        places = np.searchsorted(self._keys, wanted)
-        known = places < len(self._keys)
-        known[known] = self._keys[places[known]] == wanted[known]
+        rows = np.searchsorted(self._keys, wanted)
+        known = rows < len(self._keys)
+        known[known] = self._keys[rows[known]] == wanted[known]
         results: list[dict[str, float | None] | None] = [None] * len(texts)
-        for at, numbers in zip(np.flatnonzero(known).tolist(), self._values[places[known]].tolist(), strict=True):
+        for at, numbers in zip(np.flatnonzero(known).tolist(), self._values[rows[known]].tolist(), strict=True):
             results[at] = {n: None if v != v else v for n, v in zip(self.names, numbers, strict=True)}
         return results
 

@@ -46,7 +46,7 @@ class UserTransform(Transform):
         decisions: list[Decision] = []
         edited = 0
         for document, text, was, value in zip(documents, texts, fixed, returned, strict=True):
-            self._check_place(document, was, document)
+            self._check_fixed(document, was, document)
             if value is not document:
                 value = self._decision(document, was, text, value)
             if value is document and document.text is not text and document.text != text:
@@ -86,13 +86,13 @@ class UserTransform(Transform):
             )
         return list(returned)
 
-    def _called(self, given: Document | list[Document], where: Callable[[], str]) -> Any:
+    def _called(self, argument: Document | list[Document], where: Callable[[], str]) -> Any:
         """Call the function. However it ends, only an error of this build, or a signal, ends the build.
 
         A signal also raises inside the function: `reraise_swallowed_signals` raises it again.
         """
         try:
-            return self._function(given)
+            return self._function(argument)
         except BaseException as error:
             raise BuildError(f"{where()}: transform {self.name!r} raised {_description(error)}") from error
 
@@ -104,29 +104,29 @@ class UserTransform(Transform):
                 self._fail(document, f"returned a Drop with a lone surrogate at character {at} of its reason")
             return Drop(reason, self.name)
         if isinstance(value, Document):
-            self._check_place(document, was, value)
+            self._check_fixed(document, was, value)
             document.text, document.metadata = value.text, dict(value.metadata)
             return document
-        if isinstance(value, list | tuple) and value and all(isinstance(each, Document) for each in value):
-            for each in value:
-                self._check_place(document, was, each)
+        if isinstance(value, list | tuple) and value and all(isinstance(part, Document) for part in value):
+            for part in value:
+                self._check_fixed(document, was, part)
             origin = text if document.origin is None else document.origin
             parts = [
                 replace(
                     document,
-                    text=each.text,
-                    metadata=dict(each.metadata),
+                    text=part.text,
+                    metadata=dict(part.metadata),
                     part=f"{document.part}#{number}",
                     origin=origin,
                 )
-                for number, each in enumerate(value, 1)
+                for number, part in enumerate(value, 1)
             ]
             for part in parts:
                 self._check_text(part, part.text)
             return parts
         self._fail(document, f"returned {value_said(value)}; {_RETURNS}")
 
-    def _check_place(self, document: Document, was: Sequence[Any], made: Document) -> None:
+    def _check_fixed(self, document: Document, was: Sequence[Any], made: Document) -> None:
         """Refuse a document that names another place than ``was``; '', 0 and None of one that the function made name none."""
         for name, own in zip(_FIXED, was, strict=True):
             got = getattr(made, name)

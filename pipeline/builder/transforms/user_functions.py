@@ -68,7 +68,7 @@ def transform(
     ('url:str',)
     """
     if function is None:
-        return lambda given: transform(given, name=name, version=version, batch=batch, fields=fields, adds=adds)
+        return lambda target: transform(target, name=name, version=version, batch=batch, fields=fields, adds=adds)
     noted = {"name": name, "version": version, "batch": batch, "fields": tuple(fields), "adds": tuple(adds)}
     for key, value in noted.items():
         if value not in (None, ()):
@@ -129,20 +129,20 @@ def find_user_function(spec: str) -> UserFunction:
     return UserFunction(getattr(target, "name", None) or name, name.partition(":")[2], _version(target), module)
 
 
-def spec_of(given: object) -> str:
+def spec_of(function: object) -> str:
     """Return how a recipe spells a transform that was given to ``pipeline.build``; a name stays as it is.
 
     Raises ``ConfigError`` for what is not callable, and for a function that has neither a module nor a version.
     """
-    if isinstance(given, str):
-        return given
-    if not callable(given):
-        raise ConfigError(f"transforms: {given!r} is neither a function nor the name of a transform")
-    named = _importable(given)
+    if isinstance(function, str):
+        return function
+    if not callable(function):
+        raise ConfigError(f"transforms: {function!r} is neither a function nor the name of a transform")
+    named = _importable(function)
     if named is not None:
         return named
-    version = _version(given)
-    name = getattr(given, "name", None) or getattr(given, "__name__", None) or type(given).__name__
+    version = _version(function)
+    name = getattr(function, "name", None) or getattr(function, "__name__", None) or type(function).__name__
     name = "lambda" if name == "<lambda>" else name
     if not version:
         raise ConfigError(
@@ -152,16 +152,16 @@ def spec_of(given: object) -> str:
     if not _NAME.fullmatch(name) or "@" in version:
         raise ConfigError(f"transform {name!r}, version {version!r}: write both in letters, digits, dots and dashes")
     spec = f"{name}@{version}"
-    _local_functions[spec] = _instantiated(given, name)
+    _local_functions[spec] = _instantiated(function, name)
     return spec
 
 
-def _instantiated(given: Any, name: str) -> Callable[..., Any]:
+def _instantiated(function: Any, name: str) -> Callable[..., Any]:
     """Return a function as it is, and of a class one object."""
-    target: Callable[..., Any] = given
-    if isinstance(given, type):
+    target: Callable[..., Any] = function
+    if isinstance(function, type):
         try:
-            target = given()
+            target = function()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -169,11 +169,11 @@ def _instantiated(given: Any, name: str) -> Callable[..., Any]:
     return target
 
 
-def _importable(given: Any) -> str | None:
+def _importable(function: Any) -> str | None:
     """Return folder, module and name of a function that other processes can import; None where they cannot."""
-    module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", "")
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     loaded = sys.modules.get(module or "")
-    if loaded is None or module == "__main__" or "." in name or getattr(loaded, name, None) is not given:
+    if loaded is None or module == "__main__" or "." in name or getattr(loaded, name, None) is not function:
         return None
     if not getattr(loaded, "__file__", None):
         return None
@@ -181,10 +181,10 @@ def _importable(given: Any) -> str | None:
     return f"{module}:{name}" if folder is None else f"{folder}/{module}:{name}"
 
 
-def _version(given: object) -> str:
-    version = getattr(given, "version", "")
+def _version(function: object) -> str:
+    version = getattr(function, "version", "")
     if not isinstance(version, str | int) or isinstance(version, bool):
-        raise ConfigError(f"transform {given!r}: its version must be text, got {version!r}")
+        raise ConfigError(f"transform {function!r}: its version must be text, got {version!r}")
     return str(version)
 
 
