@@ -54,17 +54,17 @@ def find_inputs(
         format_named(format)  # before files are looked for
     commits = {} if commits is None else commits
     credentials, local = Credentials(access=access or Access()), LocalFiles(output, any_ending=bool(format))
-    found: list[InputFile] = []
-    for each in specs:
-        spec = os.fspath(each)
+    files: list[InputFile] = []
+    for entry in specs:
+        spec = os.fspath(entry)
         source, pattern = _name_and_pattern(spec)
         if is_remote(pattern):
-            found += _of_url(pattern, source, credentials, commits, any_ending=bool(format))
+            files += _of_url(pattern, source, credentials, commits, any_ending=bool(format))
         else:
-            found += local.find(local_name(pattern), source, spec)
-    _check_names(found)
-    _refuse_twice(found)
-    return [replace(file, forced_format=format) for file in found] if format else found
+            files += local.find(local_name(pattern), source, spec)
+    _check_names(files)
+    _refuse_twice(files)
+    return [replace(file, forced_format=format) for file in files] if format else files
 
 
 def join_inputs(files: Sequence[InputFile]) -> list[InputFile]:
@@ -125,12 +125,12 @@ def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
     return [files[len(files) * number // count] for number in range(count)]
 
 
-def fingerprint(given: str | os.PathLike[str] | InputFile) -> str:
+def fingerprint(spec: str | os.PathLike[str] | InputFile) -> str:
     """Return a quick hash of a file: sha256 over its name, its size and its first and last MiB, in hexadecimal.
 
     Of a remote file, over its name, its size and its version: no request is made.
     """
-    path = as_input(given)
+    path = as_input(spec)
     size = path.size
     digest = hashlib.sha256(f"{os.path.basename(path)}\0{size}\0".encode("utf-8", "surrogateescape"))
     if path.stored is not None:

@@ -66,8 +66,8 @@ class Document:
         "in.jsonl: byte 64: document 'a'"
         """
         name = f"{self.id}{self.part}"
-        place = place_of(self.file, self.line, self.start) if self.line else f"{self.file}: byte {self.byte}"
-        return f"{place}{f': document {name!r}' if name else ''}"
+        location = place_of(self.file, self.line, self.start) if self.line else f"{self.file}: byte {self.byte}"
+        return f"{location}{f': document {name!r}' if name else ''}"
 
 
 @dataclass(slots=True)
@@ -153,13 +153,13 @@ class RecordKeys:
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the fields to keep of a record; None where one does not fit its type."""
-        found = {}
+        values = {}
         for kept in self.kept:
             value = look_up(record, kept.name)
-            found[kept.name] = fit = kept.fit(None if value is _MISSING else value)
+            values[kept.name] = fit = kept.fit(None if value is _MISSING else value)
             if fit is MISFIT:
                 return None
-        return found
+        return values
 
     def misfit(self, record: Mapping[str, Any], line: int, byte: int | None) -> BadRecord:
         """Return the bad record that one is of which a field does not fit its type."""
@@ -196,8 +196,8 @@ class RecordKeys:
             return self.bad(line, byte, f"{self.id_key!r} is {kind_of(id)}, not a name or number")
         name = "" if id is _MISSING or id is None else scalar_name(id)
         for part in (text, name):
-            if (place := surrogate_in(part)) is not None:
-                return self.bad(line, byte, LONE_SURROGATE, f"character {place} cannot be written as UTF-8")
+            if (index := surrogate_in(part)) is not None:
+                return self.bad(line, byte, LONE_SURROGATE, f"character {index} cannot be written as UTF-8")
         metadata = self.metadata(value)
         return self.misfit(value, line, byte) if metadata is None else self.document(text, name, line, metadata, byte)
 
@@ -241,8 +241,8 @@ def look_up(record: Mapping[str, Any], key: str) -> Any:
         return record[key]
     head, dot, rest = key.partition(".")
     while dot:
-        if isinstance(inner := record.get(head), Mapping) and (found := look_up(inner, rest)) is not _MISSING:
-            return found
+        if isinstance(inner := record.get(head), Mapping) and (value := look_up(inner, rest)) is not _MISSING:
+            return value
         more, dot, rest = rest.partition(".")
         head = f"{head}.{more}"
     return _MISSING

@@ -119,12 +119,12 @@ def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:
     >>> [str(field) for field in parse_fields(["url:str", "meta.score:float", "tags"])]
     ['url:str', 'meta.score:float', 'tags']
     """
-    found = []
+    fields = []
     try:
         named: list[Any] = [None] if isinstance(specs, Mapping) else list(specs)
     except TypeError:
         named = [None]
-    if not all(isinstance(each, str) for each in named):
+    if not all(isinstance(spec, str) for spec in named):
         raise ConfigError(
             f"fields must be names of fields, as in 'url:str,score:float' or a list of these, got {specs!r}"
         )
@@ -136,8 +136,8 @@ def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:
             raise ConfigError(
                 f"field {spec!r}: no type {kind!r}{did_you_mean(kind, [k for k in KINDS if k])}; as in score:float"
             )
-        found.append(Field(name, kind))
-    return tuple(found)
+        fields.append(Field(name, kind))
+    return tuple(fields)
 
 
 def merge_fields(groups: Iterable[Iterable[Field]]) -> tuple[Field, ...]:
@@ -148,12 +148,12 @@ def merge_fields(groups: Iterable[Iterable[Field]]) -> tuple[Field, ...]:
     >>> [str(field) for field in merge_fields([parse_fields(["a:float", "b"]), parse_fields(["b:str", "a:int"])])]
     ['a:int', 'b:str']
     """
-    found: dict[str, str] = {}
+    kinds_by_name: dict[str, str] = {}
     for field in (field for group in groups for field in group):
-        kinds = {found.get(field.name, ""), field.kind} - {""}
+        kinds = {kinds_by_name.get(field.name, ""), field.kind} - {""}
         if len(kinds) > 1 and kinds != {"int", "float"}:
             raise ConfigError(
                 f"field {field.name!r} is asked for as {' and as '.join(sorted(kinds))}; give it one type"
             )
-        found[field.name] = "int" if kinds == {"int", "float"} else min(kinds, default="")
-    return tuple(Field(name, kind) for name, kind in sorted(found.items()))
+        kinds_by_name[field.name] = "int" if kinds == {"int", "float"} else min(kinds, default="")
+    return tuple(Field(name, kind) for name, kind in sorted(kinds_by_name.items()))

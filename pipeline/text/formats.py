@@ -44,17 +44,17 @@ FORMATS = (
     Format("arrow", (".arrow",), compressible=False, record="row"),
     Format("tar", (".tar",), compressible=False),
 )
-_BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {
-    f"{suffix}{ending}": each
-    for each in FORMATS
-    if each.compressible
-    for suffix in each.suffixes
+_BY_ENDING = {suffix: format for format in FORMATS for suffix in format.suffixes} | {
+    f"{suffix}{ending}": format
+    for format in FORMATS
+    if format.compressible
+    for suffix in format.suffixes
     for ending in COMPRESSIONS
 }
 LINE_END, BLANK_LINE = "\n", "\n\n"
 SEPARATOR = "separator="  # begins the name of a format, before what stands between documents
 # What a user may call the format of files whose names do not tell it.
-FORMAT_NAMES = {("text" if each.module == "plain" else each.suffixes[0][1:]): each for each in FORMATS} | {
+FORMAT_NAMES = {("text" if format.module == "plain" else format.suffixes[0][1:]): format for format in FORMATS} | {
     "lines": Format("delimited", (), record="text", separator=LINE_END),
     "paragraphs": Format("delimited", (), record="text", separator=BLANK_LINE),
 }
@@ -70,7 +70,7 @@ ENDINGS = tuple(_BY_ENDING)
 def find_format(name: str) -> Format | None:
     """Return the format that the ending of a file's name stands for, in any case of letters, or None."""
     lowered = name.lower()
-    return next((found for ending, found in _BY_ENDING.items() if lowered.endswith(ending)), None)
+    return next((format for ending, format in _BY_ENDING.items() if lowered.endswith(ending)), None)
 
 
 def format_named(name: object) -> Format:
@@ -108,14 +108,14 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     if name := getattr(path, "forced_format", ""):
         return format_named(name)
     name = os.path.basename(os.fspath(path))
-    found = find_format(name)
-    if found is None:
+    format = find_format(name)
+    if format is None:
         suffix = PurePath(name.lower()).suffix or "none"
         raise InputError(
             f"{os.fspath(path)}: unknown ending ({suffix}); readable are {' '.join(ENDINGS)}; --format text "
             "reads plain text of any ending"
         )
-    return found
+    return format
 
 
 def is_named_compressed(path: str | os.PathLike[str]) -> bool:

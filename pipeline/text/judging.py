@@ -61,14 +61,16 @@ def measure(rules: RuleSet, documents: Sequence[Document]) -> Measured:
 
     known = contexts([document.language for document in documents])
     if rules.fields:
-        known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
-    return rules.measure_all([document.text for document in documents], known, [each.where for each in documents])
+        known = [context | {"metadata": document.metadata} for context, document in zip(known, documents, strict=True)]
+    return rules.measure_all(
+        [document.text for document in documents], known, [document.where for document in documents]
+    )
 
 
 def judge_measured(rules: RuleSet, measured: Measured) -> list[Drop | None]:
     """Return why each document that was measured is dropped."""
     violations = rules.judge_all(measured)
-    return [None if each is None else Drop(each.reason, each.measure) for each in violations]
+    return [None if violation is None else Drop(violation.reason, violation.measure) for violation in violations]
 
 
 class RuleFilter:
@@ -105,12 +107,12 @@ class RuleFilter:
                 document.text = normalize(text) if normalized else text
         drops: list[Drop | None] = [EMPTY if is_empty(document) else None for document in documents]
         if self._identifier is not None:
-            for place, document in enumerate(documents):
+            for index, document in enumerate(documents):
                 document.language = self._identifier.identify(document.text)
-                drops[place] = judge_language(document, document.language, self.wanted)
-        left = [place for place, drop in enumerate(drops) if drop is None]
+                drops[index] = judge_language(document, document.language, self.wanted)
+        left = [index for index, drop in enumerate(drops) if drop is None]
         if left and self.rules.rules:
-            judged = judge_measured(self.rules, measure(self.rules, [documents[place] for place in left]))
-            for place, drop in zip(left, judged, strict=True):
-                drops[place] = drop
+            judged = judge_measured(self.rules, measure(self.rules, [documents[index] for index in left]))
+            for index, drop in zip(left, judged, strict=True):
+                drops[index] = drop
         return drops

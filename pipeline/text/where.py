@@ -176,14 +176,14 @@ class _Parser:
             if (null := self._word(right)) is None or null[0] != "null":
                 raise self._refused(right, "null belongs here")
             self.fields.append(Field(field))
-            found = _is_null(field)
+            condition = _is_null(field)
         elif isinstance(sign, ast.In | ast.NotIn):
             if not isinstance(right, ast.List) or not right.elts:
                 raise self._refused(right, "a list of values in [ ] belongs here")
-            found = _joined(any, [_compare(field, operator.eq, self._value(field, each)) for each in right.elts])
+            condition = _joined(any, [_compare(field, operator.eq, self._value(field, item)) for item in right.elts])
         else:
-            found = _compare(field, _SIGNS[type(sign)], self._value(field, right))
-        return _negated(found) if isinstance(sign, ast.IsNot | ast.NotIn) else found
+            condition = _compare(field, _SIGNS[type(sign)], self._value(field, right))
+        return _negated(condition) if isinstance(sign, ast.IsNot | ast.NotIn) else condition
 
     def _value(self, field: str, node: ast.expr) -> Any:
         word = self._word(node)

@@ -103,12 +103,12 @@ class _Columns:
         if surrogate_in(text) is not None or surrogate_in(id) is not None:
             return self._keys.bad(line, None, INVALID_UTF8)
         metadata = {}
-        for field, place in self._kept:
-            if surrogate_in(row[place]) is not None:
+        for field, column in self._kept:
+            if surrogate_in(row[column]) is not None:
                 return self._keys.bad(line, None, INVALID_UTF8)
-            metadata[field.name] = value = field.parse(row[place])
+            metadata[field.name] = value = field.parse(row[column])
             if value is MISFIT:
-                return self._keys.bad(line, None, field.misfit(row[place]), f"it is {shown(row[place])}")
+                return self._keys.bad(line, None, field.misfit(row[column]), f"it is {shown(row[column])}")
         return self._keys.document(text, id, line, metadata)
 
 

@@ -74,8 +74,8 @@ def _record(text: bytes, keys: RecordKeys, line: int, byte: int) -> Record | Non
 
 def _text_of(piece: bytes) -> tuple[int, bytes]:
     """Return a text without the blank lines around it and without its last line end, and where in the piece it begins."""
-    found = _BLANK_LINES.match(piece)
-    begin = found.end() if found else 0
+    blank_lines = _BLANK_LINES.match(piece)
+    begin = blank_lines.end() if blank_lines else 0
     last = len(piece.rstrip(_BLANKS + b"\n"))
     if last <= begin:
         return begin, b""
@@ -97,15 +97,15 @@ def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[b
         pieces: list[bytes] = []
         at, begin = 0, position - size
         ends = False
-        for found in delimiter.pattern.finditer(buffer):
-            ends = stop is not None and position + found.start() >= stop - 1
+        for match in delimiter.pattern.finditer(buffer):
+            ends = stop is not None and position + match.start() >= stop - 1
             if skips and ends:
                 return
             if skips:
-                begin = position + found.end()
+                begin = position + match.end()
             else:
-                pieces.append(b"".join((*parts, buffer[at : found.end()])))
-            at, skips, parts, size = found.end(), False, [], 0
+                pieces.append(b"".join((*parts, buffer[at : match.end()])))
+            at, skips, parts, size = match.end(), False, [], 0
             if ends:
                 break
         yield begin, pieces

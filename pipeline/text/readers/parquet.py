@@ -110,9 +110,9 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
     kept = [field.name for field in keys.kept]
     columns = {}
     for name in dict.fromkeys((keys.text_key, keys.id_key, *kept)):
-        found = _find(schema, name)
-        if found is not None:
-            columns[name], kind = found
+        column = _find(schema, name)
+        if column is not None:
+            columns[name], kind = column
             plain = kind.value_type if types.is_dictionary(kind) else kind
             if name == keys.text_key and not any(check(plain) for check in _textual()):
                 raise UnreadableFileError(f"column {name!r} is {plain}, not text; {TEXT_KEY} names the one to read")
@@ -169,9 +169,9 @@ def _with_fields(document: Document, values: list[Any], keys: RecordKeys) -> Rec
     for field, value in zip(keys.kept, values, strict=True):
         if isinstance(value, bytes):
             return keys.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
-        if (found := field.fit(_plain(value))) is MISFIT:
+        if (fit := field.fit(_plain(value))) is MISFIT:
             return keys.bad(document.line, None, field.misfit(value), f"it is {shown(value)}")
-        document.metadata[field.name] = found
+        document.metadata[field.name] = fit
     return document
 
 
@@ -185,19 +185,19 @@ def _rows_to_skip(table: Any, group: int, keys: RecordKeys, columns: Mapping[str
     if keys.where is None:
         return 0
     metadata = table.metadata.row_group(group)
-    places = {metadata.column(number).path_in_schema: number for number in range(metadata.num_columns)}
+    numbers = {metadata.column(number).path_in_schema: number for number in range(metadata.num_columns)}
     ranges = {}
     read = {field.name for field in keys.where.fields}
     for field in keys.kept:
         if field.name not in read:
             continue
-        place = places.get(".".join(columns[field.name]))
-        found = None if place is None else metadata.column(place).statistics
-        if found is None or not found.has_min_max or not found.has_null_count:
+        number = numbers.get(".".join(columns[field.name]))
+        statistics = None if number is None else metadata.column(number).statistics
+        if statistics is None or not statistics.has_min_max or not statistics.has_null_count:
             continue
-        low, high = found.min, found.max
+        low, high = statistics.min, statistics.max
         if field.fit(low) is not MISFIT and field.fit(high) is not MISFIT:
-            ranges[field.name] = Range(low, high, nulls=found.null_count > 0, nan=isinstance(low, float))
+            ranges[field.name] = Range(low, high, nulls=statistics.null_count > 0, nan=isinstance(low, float))
     return 0 if keys.where.may_hold(ranges) else metadata.num_rows
 
 
@@ -220,8 +220,8 @@ def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
             return [field.name], field.type
         if key.startswith(f"{field.name}.") and types.is_struct(field.type):
             inner = [field.type.field(number) for number in range(field.type.num_fields)]
-            if found := _find(inner, key[len(field.name) + 1 :]):
-                return [field.name, *found[0]], found[1]
+            if column := _find(inner, key[len(field.name) + 1 :]):
+                return [field.name, *column[0]], column[1]
     return None
 
 

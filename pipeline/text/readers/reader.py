@@ -90,15 +90,15 @@ class Reader:
         self._warns = warns
         self._until = until
         self._first_bytes = first_bytes
-        self._file = given = as_input(path)
+        self._file = file = as_input(path)
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
         self._keys = RecordKeys(
             text_key,
             id_key,
-            given.name,
-            given.source,
+            file.name,
+            file.source,
             start=self.span.start if rows_before is None else 0,
             made_ids=self.span.start == 0 or rows_before is not None,
             by_byte=by_byte,

@@ -86,9 +86,9 @@ class BlockScan:
         begun, self._first = self._first, None
         if begun.cancel():  # no thread has begun it yet
             return next(self._blocks)
-        if (found := begun.result()) is None:
+        if (block := begun.result()) is None:
             raise StopIteration
-        return found
+        return block
 
     def close(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Close the file."""

@@ -96,9 +96,9 @@ class _Slices:
     def __len__(self) -> int:
         return self._file.seek(0, io.SEEK_END)
 
-    def __getitem__(self, place: slice) -> bytes:
-        self._file.seek(place.start)
-        return self._file.read(place.stop - place.start)
+    def __getitem__(self, bounds: slice) -> bytes:
+        self._file.seek(bounds.start)
+        return self._file.read(bounds.stop - bounds.start)
 
 
 class _MemberFile(io.RawIOBase):

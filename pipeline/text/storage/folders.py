@@ -19,28 +19,28 @@ _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes besid
 
 
 def readable_files(
-    given: str, found: list[InputFile], others: list[str], left_out: str = "", *, any_ending: bool
+    spec: str, candidates: list[InputFile], others: list[str], left_out: str = "", *, any_ending: bool
 ) -> list[InputFile]:
     """Return the files that can be read, by their names; raise ``InputError`` where none is left.
 
     Warn of those that cannot, and of ``others``: hidden ones, and links to these.
     """
-    found, stale = _saved_only(found)
+    candidates, stale = _saved_only(candidates)
     if stale:
         names = shortened([file.name for file in stale])
         warn(
-            f"{given}: {len(stale)} files left out, which an earlier save_to_disk left and state.json does not name: {names}"
+            f"{spec}: {len(stale)} files left out, which an earlier save_to_disk left and state.json does not name: {names}"
         )
-    files = [file for file in found if any_ending or find_format(file.name) is not None]
-    unread = [file.name for file in found if not any_ending and find_format(file.name) is None] + others
+    files = [file for file in candidates if any_ending or find_format(file.name) is not None]
+    unread = [file.name for file in candidates if not any_ending and find_format(file.name) is None] + others
     if not files:
-        held = f"only {shortened(unread)}" if unread else "no file"
-        held += f" ({left_out})" if left_out else ""
-        raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
+        content = f"only {shortened(unread)}" if unread else "no file"
+        content += f" ({left_out})" if left_out else ""
+        raise InputError(f"{spec}: nothing to read, {content}; readable are {' '.join(ENDINGS)}")
     if unread:
         reasons = "hidden, links to files that are read, or with an ending not known"
         warn(
-            f"{given}: {len(unread)} of {len(found) + len(others)} files left out ({reasons}): "
+            f"{spec}: {len(unread)} of {len(candidates) + len(others)} files left out ({reasons}): "
             f"{shortened(sorted(unread, key=natural_key))}"
         )
     return files
@@ -81,7 +81,7 @@ def _saved_names(folder: str, listed: Mapping[str, InputFile]) -> set[str] | Non
         return None
     with open_input(listed.get(state, state)) as opened:
         try:
-            names = {str(each["filename"]) for each in json.loads(opened.read())["_data_files"]}
+            names = {str(entry["filename"]) for entry in json.loads(opened.read())["_data_files"]}
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{state}: not what datasets writes ({error!r}); save the dataset again") from None
     for name in () if is_remote(folder) else names:

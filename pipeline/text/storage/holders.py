@@ -31,7 +31,7 @@ def is_holder(value: Any) -> bool:
     if isinstance(value, str | os.PathLike):
         return False
     if isinstance(value, list | tuple):
-        return any(isinstance(each, Mapping) for each in value)
+        return any(isinstance(item, Mapping) for item in value)
     return True
 
 
@@ -41,10 +41,10 @@ def split_holders(inputs: Any) -> list[tuple[str, Any]]:
     ``inputs`` is one of them, a list of them, or a dict of them by the names of their sources.
     """
     if isinstance(inputs, Mapping) and not _is_dataset_dict(inputs):
-        pairs = [(str(name), each) for name, given in inputs.items() for _, each in split_holders(given)]
-        return [(name, each if is_holder(each) else f"{name}={os.fspath(each)}") for name, each in pairs]
+        pairs = [(str(name), item) for name, value in inputs.items() for _, item in split_holders(value)]
+        return [(name, item if is_holder(item) else f"{name}={os.fspath(item)}") for name, item in pairs]
     if isinstance(inputs, list | tuple) and not is_holder(inputs):
-        return [pair for each in inputs for pair in split_holders(each)]
+        return [pair for item in inputs for pair in split_holders(item)]
     return [("", inputs if is_holder(inputs) else os.fspath(inputs))]
 
 
@@ -144,10 +144,12 @@ def _plain_strings(table: Any) -> Any:
     import pyarrow as pa
     import pyarrow.types as types
 
-    for place, field in enumerate(table.schema):
+    for number, field in enumerate(table.schema):
         if types.is_dictionary(field.type) and types.is_string_view(field.type.value_type):
-            chunks = [each.dictionary.cast(pa.large_string()).take(each.indices) for each in table.column(place).chunks]
-            table = table.set_column(place, field.name, pa.chunked_array(chunks, pa.large_string()))
+            chunks = [
+                chunk.dictionary.cast(pa.large_string()).take(chunk.indices) for chunk in table.column(number).chunks
+            ]
+            table = table.set_column(number, field.name, pa.chunked_array(chunks, pa.large_string()))
     return table
 
 

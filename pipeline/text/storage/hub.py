@@ -57,8 +57,8 @@ def endpoint() -> str:
 
 def token() -> str:
     """Return the user's token, or ''."""
-    if found := os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
-        return found.strip()
+    if value := os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
+        return value.strip()
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
     path = Path(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")).expanduser()
     try:
@@ -107,8 +107,8 @@ def _ask_for_files(repository: Repository, access: Access) -> list[HubFile]:
             if entry["type"] == "file":
                 large = entry.get("lfs") or {}
                 files.append(HubFile(entry["path"], int(entry["size"]), str(entry["oid"]), str(large.get("oid", ""))))
-        found = _NEXT.search(link)
-        page = urllib.parse.urljoin(page, found[1]) if found else ""
+        match = _NEXT.search(link)
+        page = urllib.parse.urljoin(page, match[1]) if match else ""
     return files
 
 
@@ -140,8 +140,8 @@ def _api(url: str, shown: str, access: Access) -> tuple[Any, str]:
 
 def _authorization(url: str) -> dict[str, str]:
     """Return the header of the user's token, for the hub's own server alone."""
-    held = token() if same_server(url, endpoint()) else ""
-    return {"Authorization": f"Bearer {held}"} if held else {}
+    secret = token() if same_server(url, endpoint()) else ""
+    return {"Authorization": f"Bearer {secret}"} if secret else {}
 
 
 def refused(answer: Answer, shown: str) -> StorageError:
@@ -150,12 +150,12 @@ def refused(answer: Answer, shown: str) -> StorageError:
     words = answer.headers.get("X-Error-Message") or f"{answer.status} {answer.reason}"
     id = shown.removeprefix("hf://datasets/").partition("@")[0]
     page = f"{endpoint()}/datasets/{id}"
-    asked = "with the token that is set" if token() else "and HF_TOKEN is not set"
+    token_state = "with the token that is set" if token() else "and HF_TOKEN is not set"
     kind = StorageError
     if code == "GatedRepo":
-        cure = f"ask for access at {page}, and set HF_TOKEN to a token of that account ({asked})"
+        cure = f"ask for access at {page}, and set HF_TOKEN to a token of that account ({token_state})"
     elif code == "RepoNotFound" or (answer.status in (401, 403) and not code):
-        kind, cure = MissingObjectError, f"check the name; if the dataset is private, set HF_TOKEN ({asked})"
+        kind, cure = MissingObjectError, f"check the name; if the dataset is private, set HF_TOKEN ({token_state})"
     elif code == "RevisionNotFound":
         kind, cure = MissingObjectError, f"give a branch, a tag or a commit that {page} has, as in {id}@main"
     elif code == "EntryNotFound" or answer.status == 404:

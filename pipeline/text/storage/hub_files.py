@@ -49,14 +49,14 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
     named = _is_hidden(match["path"] or "")
     files = [file for file in list_files(repository, credentials.access) if named or not _is_hidden(file.path)]
     if match["path"]:
-        found = _at_path(url, match["path"], files)
+        hub_files = _at_path(url, match["path"], files)
     else:
-        found = _of_split(
+        hub_files = _of_split(
             url, _splits(url, repository, files, match["config"] or "", credentials), match["split"] or ""
         )
     made = [
         InputFile(stored.url, file.path, source, stored, credentials)
-        for file in found
+        for file in hub_files
         for stored in (stored_object(repository, file),)
     ]
     return sorted(made, key=lambda file: natural_key(file.name))
@@ -65,12 +65,12 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
 def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:
     """Return the file, the files below the folder, or those that match the glob."""
     path = path.rstrip("/")
-    found = [file for file in files if file.path == path or file.path.startswith(f"{path}/")]
-    found = found or _matching(files, [path])
-    if not found:
+    matches = [file for file in files if file.path == path or file.path.startswith(f"{path}/")]
+    matches = matches or _matching(files, [path])
+    if not matches:
         near = did_you_mean(path, [file.path for file in files], else_known=False)
         raise InputError(f"{url}: no file matches{near}; the dataset has {_named(file.path for file in files)}")
-    return found
+    return matches
 
 
 def _splits(
@@ -103,7 +103,7 @@ def _splits(
         return splits_by_name([file for file in inside if find_format(file.path) is not None])
     prefix = f"{folder}/" if folder else ""
     return {
-        split: _matching(inside, [prefix + each.removeprefix("./") for each in globs])
+        split: _matching(inside, [prefix + glob.removeprefix("./") for glob in globs])
         for split, globs in patterns.items()
     }
 
@@ -132,7 +132,7 @@ def card_configs(card: str) -> dict[str, Mapping[str, Any]]:
         return {}
     entries = value.get("configs") if isinstance(value, dict) else None
     entries = entries if isinstance(entries, list) else []
-    return {str(each.get("config_name", _DEFAULT)): each for each in entries if isinstance(each, dict)}
+    return {str(entry.get("config_name", _DEFAULT)): entry for entry in entries if isinstance(entry, dict)}
 
 
 def default_config(configs: Mapping[str, Mapping[str, Any]]) -> str:
@@ -151,15 +151,15 @@ def _patterns(value: Any) -> dict[str, list[str]]:
         return {"train": [value]}
     if isinstance(value, dict):
         return {str(split): _strings(globs) for split, globs in value.items()}
-    found: dict[str, list[str]] = {}
+    patterns: dict[str, list[str]] = {}
     for entry in value if isinstance(value, list) else ():
         split, globs = (entry.get("split", "train"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)
-        found.setdefault(str(split), []).extend(_strings(globs))
-    return found
+        patterns.setdefault(str(split), []).extend(_strings(globs))
+    return patterns
 
 
 def _strings(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [each for each in value or () if isinstance(each, str)]
+    return [value] if isinstance(value, str) else [item for item in value or () if isinstance(item, str)]
 
 
 def splits_by_name(files: Sequence[HubFile]) -> Splits:
@@ -173,15 +173,15 @@ def splits_by_name(files: Sequence[HubFile]) -> Splits:
             sharded.setdefault(match[1], []).append(file)
     if sharded:
         return sharded
-    for place in (0, 2):  # the folders of a path, then its name
-        found: Splits = {}
+    for index in (0, 2):  # the folders of a path, then its name
+        splits: Splits = {}
         for file in files:
             for split, words in _SPLIT_WORDS.items():
-                if any(word in words for word in re.split(r"[/._ \d-]+", file.path.rpartition("/")[place].lower())):
-                    found.setdefault(split, []).append(file)
+                if any(word in words for word in re.split(r"[/._ \d-]+", file.path.rpartition("/")[index].lower())):
+                    splits.setdefault(split, []).append(file)
                     break
-        if found:
-            return found
+        if splits:
+            return splits
     return {"train": list(files)}
 
 
@@ -190,10 +190,10 @@ def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
     from fsspec.utils import glob_translate
 
     try:
-        found = [re.compile(glob_translate(each)) for glob in globs for each in expand_braces(glob)]
+        patterns = [re.compile(glob_translate(pattern)) for glob in globs for pattern in expand_braces(glob)]
     except ValueError as error:
         raise InputError(f"{', '.join(globs)}: {error}") from None
-    return [file for file in files if any(each.fullmatch(file.path) for each in found)]
+    return [file for file in files if any(pattern.fullmatch(file.path) for pattern in patterns)]
 
 
 def _is_hidden(path: str) -> bool:
@@ -201,6 +201,6 @@ def _is_hidden(path: str) -> bool:
 
 
 def _named(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f" and {len(found) - 10} more" if len(found) > 10 else ""
-    return (", ".join(found[:10]) or "none") + more
+    all_names = list(names)
+    more = f" and {len(all_names) - 10} more" if len(all_names) > 10 else ""
+    return (", ".join(all_names[:10]) or "none") + more

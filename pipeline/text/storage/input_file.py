@@ -118,19 +118,19 @@ def _number_queries(files: Sequence[InputFile]) -> list[InputFile]:
     signature that is renewed changes nothing.
     """
     known: dict[str, dict[str, int]] = {}
-    found = []
+    numbered = []
     for file in files:
-        stored, given = file.stored, "" if file.stored is None else file.credentials.url_of(file.stored)
-        if stored is not None and is_http(given):
+        stored, url = file.stored, "" if file.stored is None else file.credentials.url_of(file.stored)
+        if stored is not None and is_http(url):
             queries = known.setdefault(stored.url, {})
-            number = queries.setdefault(urllib.parse.urlsplit(given).query, len(queries) + 1)
+            number = queries.setdefault(urllib.parse.urlsplit(url).query, len(queries) + 1)
             if number > 1:
                 mark = f"?{number}{''.join(PurePath(stored.url).suffixes)}"  # with the ending that tells the format
                 stored = replace(stored, url=stored.url + mark)
-                credentials = Credentials({stored.url: given}, file.credentials.access)
+                credentials = Credentials({stored.url: url}, file.credentials.access)
                 file = replace(file, path=stored.url, name=file.name + mark, stored=stored, credentials=credentials)
-        found.append(file)
-    return found
+        numbered.append(file)
+    return numbered
 
 
 def _join(source: str, name: PurePath) -> str:

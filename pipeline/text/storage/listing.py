@@ -38,16 +38,16 @@ def list_urls(pattern: str, source: str, credentials: Credentials) -> list[Input
 
 def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) -> list[InputFile]:
     """Ask for size and version of every url; a web server cannot list."""
-    given: set[str] = set()
+    seen: set[str] = set()
     for url in urls:
         clean = shown(url)
         if "*" in clean or clean.endswith("/"):
             raise InputError(
                 f"{clean}: web servers cannot list files; name each, or a range of them as in part-{{000..127}}.jsonl.zst"
             )
-        if url in given:
+        if url in seen:
             raise InputError(f"{clean} is named twice; its documents would be read twice")
-        given.add(url)
+        seen.add(url)
 
     def ask(url: str) -> InputFile:
         clean = shown(url)
@@ -74,8 +74,8 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         files = file_system(url, access)
         files.invalidate_cache()  # what was replaced since another listing must not pass for the old one
         if WILDCARD.search(url):
-            found = {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
-            return found if found or not files.isfile(url) else {url.partition("://")[2]: files.info(url)}
+            matches = {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
+            return matches if matches or not files.isfile(url) else {url.partition("://")[2]: files.info(url)}
         if not url.endswith("/"):
             info = files.info(url)
             if info["type"] == "file":
@@ -83,24 +83,28 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         return dict(files.find(url, detail=True))
 
     try:
-        found = retrying(ask, url, "list it", access)
+        infos = retrying(ask, url, "list it", access)
     except MissingObjectError:
-        found = {}
-    if not found:
+        infos = {}
+    if not infos:
         raise InputError(f"{url}: no object is there; check the url")
     scheme = url.partition("://")[0]
     objects = [
         StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), version_of(info))
-        for name, info in found.items()
+        for name, info in infos.items()
         if not name.endswith("/")  # what consoles leave in place of an empty folder
     ]
     root = WILDCARD.split(url, maxsplit=1)[0]
     root = root[: root.rindex("/") + 1] if len(root) < len(url) else f"{url.rstrip('/')}/"
     named = [
         InputFile(
-            each.url, each.url.removeprefix(root) if each.url != url else _last_part(url), source, each, credentials
+            stored.url,
+            stored.url.removeprefix(root) if stored.url != url else _last_part(url),
+            source,
+            stored,
+            credentials,
         )
-        for each in objects
+        for stored in objects
     ]
     return sorted(named, key=lambda file: natural_key(file.name))
 
@@ -112,12 +116,12 @@ def expand_braces(pattern: str) -> list[str]:
     from braceexpand import braceexpand
 
     try:
-        found = list(islice(braceexpand(pattern), MOST_URLS + 1))
+        names = list(islice(braceexpand(pattern), MOST_URLS + 1))
     except ValueError as error:
         raise InputError(f"{shown(pattern)}: {error}; write a range as {{000..127}}") from None
-    if len(found) > MOST_URLS:
+    if len(names) > MOST_URLS:
         raise InputError(f"{shown(pattern)} names more than {MOST_URLS:,} files; is a range mistyped?")
-    return found
+    return names
 
 
 def _last_part(url: str) -> str:

@@ -154,9 +154,9 @@ class LiveSource:
                     self.name, reading.number, number, seconds,
                 )  # fmt: skip
         if reading.number < number or (number and reading.state() != state):
-            found = f"ends after {reading.number:,}" if reading.number < number else "gives another one there"
+            difference = f"ends after {reading.number:,}" if reading.number < number else "gives another one there"
             raise StateError(
-                f"the state was saved behind record {number:,} of {self.name}, which now {found}: to be resumed, a function "
+                f"the state was saved behind record {number:,} of {self.name}, which now {difference}: to be resumed, a function "
                 "gives the same records each time it is called"
             )
         return reading
@@ -182,11 +182,11 @@ def _hash_of(record: Any) -> str:
 def _no_json(value: Any, key: str) -> Iterator[str]:
     """Yield key, type and value of what JSON does not give back as it was."""
     if type(value) is dict and all(isinstance(name, str) for name in value):
-        for name, each in value.items():
-            yield from _no_json(each, f"{key}[{name!r}]")
+        for name, item in value.items():
+            yield from _no_json(item, f"{key}[{name!r}]")
     elif type(value) is list:
-        for number, each in enumerate(value):
-            yield from _no_json(each, f"{key}[{number}]")
+        for number, item in enumerate(value):
+            yield from _no_json(item, f"{key}[{number}]")
     elif not (
         value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
     ):

@@ -113,12 +113,12 @@ class LocalFiles:
 
     def _matches(self, pattern: str, source: str) -> list[InputFile]:
         root = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
-        found = matches(pattern)
-        if not found:
+        names = matches(pattern)
+        if not names:
             whole = f", nor does any match {source}={pattern}" if source else ""
             raise InputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
         paths: dict[str, None] = {}  # a directory and a file in it may both match
-        for name in found:
+        for name in names:
             if self._lies_in_one(os.path.dirname(name), root):
                 continue
             if not os.path.isdir(name):
@@ -134,7 +134,7 @@ class LocalFiles:
         def fail(error: OSError) -> None:
             raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
 
-        found: list[str] = []
+        paths: list[str] = []
         for directory, names, files in os.walk(root, followlinks=True, onerror=fail):
             kept = []
             for name in names:
@@ -147,16 +147,16 @@ class LocalFiles:
                     kept.append(name)
             names[:] = sorted(kept, key=natural_key)
             self._hidden += (os.path.join(directory, name) for name in files if is_hidden(name))
-            found += (os.path.join(directory, name) for name in files if not is_hidden(name))
-        yield from (Path(name) for name in sorted(found, key=natural_key))
+            paths += (os.path.join(directory, name) for name in files if not is_hidden(name))
+        yield from (Path(name) for name in sorted(paths, key=natural_key))
 
-    def _readable(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
+    def _readable(self, spec: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
         once, links = read_once([str(path) for path in paths])
         hidden, self._hidden = self._hidden, []
-        found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in map(Path, once)]
+        candidates = [InputFile(path, path.relative_to(root).as_posix(), source) for path in map(Path, once)]
         others = [os.path.relpath(path, root) + "/" * path.endswith("/") for path in (*hidden, *links)]
         said = self._said() if self._left_out else ""
-        files = readable_files(given, found, others, said, any_ending=self._any_ending)
+        files = readable_files(spec, candidates, others, said, any_ending=self._any_ending)
         for file in files:
             _check_readable(Path(file))
         return files

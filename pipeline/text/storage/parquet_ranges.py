@@ -24,7 +24,7 @@ def read_footer(file: RemoteFile) -> Any:
         footer = pq.read_metadata(file)
     with _lock:
         _footers[file.key] = footer
-        while len(_footers) > 1 and sum(each.serialized_size for each in _footers.values()) > _KEPT_BYTES:
+        while len(_footers) > 1 and sum(footer.serialized_size for footer in _footers.values()) > _KEPT_BYTES:
             del _footers[next(iter(_footers))]
     return footer
 

@@ -174,17 +174,17 @@ class RemoteFile(io.RawIOBase):
 
     def _read_once(self, stop: int) -> bytes:
         """Return bytes from here on, at least one, from one piece."""
-        number = next((n for n, each in enumerate(self._pieces) if each.start <= self._at < each.stop), None)
+        number = next((n for n, p in enumerate(self._pieces) if p.start <= self._at < p.stop), None)
         if number is None:
             return self._ranges.fetch(self._at, min([stop, *(p.start for p in self._pieces if p.start > self._at)]))
         piece = self._pieces[number]
         data = self._begin(piece).result()[self._at - piece.start : stop - piece.start]
         piece.left -= len(data)
         if 2 * piece.left <= piece.stop - piece.start:
-            for each in self._pieces[number + 1 : number + 2]:
-                self._begin(each)
+            for next_piece in self._pieces[number + 1 : number + 2]:
+                self._begin(next_piece)
         if not piece.left or self._pieces[0].group < piece.group:
-            self._pieces = [each for each in self._pieces if each.group >= piece.group and each.left]
+            self._pieces = [p for p in self._pieces if p.group >= piece.group and p.left]
         return data
 
     def _begin(self, piece: _Piece) -> Future[bytes]:

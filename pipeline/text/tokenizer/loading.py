@@ -193,8 +193,8 @@ def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
             f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}"
         )
     name = str(getattr(loaded, "name_or_path", "")) or kind
-    found = _read_transformers(loaded, name)
-    definition = found.definition
+    parts = _read_transformers(loaded, name)
+    definition = parts.definition
     if definition != BYT5:
         from tokenizers import Tokenizer
 
@@ -207,7 +207,7 @@ def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
                     "own changes them; save it as a tokenizer whose definition says all, or choose another"
                 )
         definition = _without_empty_template(definition)
-    return name, found._replace(definition=definition)
+    return name, parts._replace(definition=definition)
 
 
 def _without_empty_template(definition: str) -> str:
@@ -269,17 +269,17 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 def _roles(config: Mapping[str, Any]) -> dict[str, str]:
     """Return tokens by role; a configuration gives each as text or as an object with ``content``."""
-    found = {role: config[role] for role in ROLES if config.get(role)}
-    return {role: token["content"] if isinstance(token, Mapping) else str(token) for role, token in found.items()}
+    tokens = {role: config[role] for role in ROLES if config.get(role)}
+    return {role: token["content"] if isinstance(token, Mapping) else str(token) for role, token in tokens.items()}
 
 
 def _extras(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a configuration is kept beside the roles; tokens given as objects become their spelling."""
-    found = {name: config[name] for name in _EXTRAS if config.get(name)}
-    for name, value in found.items():
+    extras = {name: config[name] for name in _EXTRAS if config.get(name)}
+    for name, value in extras.items():
         if isinstance(value, list) and name != "chat_template":
-            found[name] = [token["content"] if isinstance(token, Mapping) else str(token) for token in value]
-    return found
+            extras[name] = [token["content"] if isinstance(token, Mapping) else str(token) for token in value]
+    return extras
 
 
 def _near(spec: str) -> str:

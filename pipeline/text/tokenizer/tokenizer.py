@@ -228,23 +228,23 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     ``ConfigError`` with the cure.
     """
     if isinstance(spec, Tokenizer):
-        found = LoadedTokenizer(spec.definition, spec.roles, spec.extras)
-        return spec if eos is None else _made(found, spec.name, spec.name, eos, sample)
+        parts = LoadedTokenizer(spec.definition, spec.roles, spec.extras)
+        return spec if eos is None else _made(parts, spec.name, spec.name, eos, sample)
     if not isinstance(spec, str | os.PathLike):
-        name, found = read_loaded(spec)
-        return _made(found, name, name, eos, sample)
+        name, parts = read_loaded(spec)
+        return _made(parts, name, name, eos, sample)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
-    found = BYT5_TOKENIZER if spec == BYTES else read_definition(spec)
-    return _made(found, spec, _name(spec), eos, sample)
+    parts = BYT5_TOKENIZER if spec == BYTES else read_definition(spec)
+    return _made(parts, spec, _name(spec), eos, sample)
 
 
-def _made(found: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
-    roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(found.definition).ids, found.roles, eos)}
-    if found.definition == BYT5:
+def _made(parts: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
+    roles = {**parts.roles, "eos_token": end_token(where, read_vocabulary(parts.definition).ids, parts.roles, eos)}
+    if parts.definition == BYT5:
         return Tokenizer(BYT5, BYTES, roles, encoder=BYTES)
-    tokenizer = Tokenizer(found.definition, name, roles, found.extras)
+    tokenizer = Tokenizer(parts.definition, name, roles, parts.extras)
     tokenizer.choose_encoder(sample)
     return tokenizer
 
