@@ -50,9 +50,9 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     The bytes are on disk (fsync) before the rename, the rename before the block returns. A link stays: the file that it
     leads to is replaced. Raises ``ConfigError`` where that is a directory, a device or a pipe.
     """
-    given, path = path, Path(os.path.realpath(path))
+    name, path = path, Path(os.path.realpath(path))
     if kind := "a directory" if path.is_dir() else special_kind(path):
-        raise ConfigError(f"{given}: {kind}, where a file is to be written; choose another name")
+        raise ConfigError(f"{name}: {kind}, where a file is to be written; choose another name")
     temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as file:

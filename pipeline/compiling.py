@@ -70,11 +70,11 @@ def _loaded(function: Any, signatures: list[Any]) -> Any:
             context = loop.targetctx
             rtsys.initialize(context)
             for signature in signatures:
-                found = loop._cache._load_overload(signature, context)
-                if found is None:
+                compiled = loop._cache._load_overload(signature, context)
+                if compiled is None:
                     return None
-                context.insert_user_function(found.entry_point, found.fndesc, [found.library])
-                loop.add_overload(found)
+                context.insert_user_function(compiled.entry_point, compiled.fndesc, [compiled.library])
+                loop.add_overload(compiled)
             loop.disable_compile()
             return loop
     except (AttributeError, TypeError):  # of another release of numba

@@ -103,8 +103,8 @@ def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True)
     ' (known: c4, gopher)'
     """
     names = sorted(known)
-    given = str(name)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.6 if len(given) > 2 else 0.5)  # 's4' is half 's3'
+    text = str(name)
+    near = difflib.get_close_matches(text, names, n=1, cutoff=0.6 if len(text) > 2 else 0.5)  # 's4' is half 's3'
     if near:
         return f" (did you mean {near[0]!r}?)"
     return f" (known: {', '.join(names)})" if else_known else ""

@@ -45,14 +45,14 @@ def is_hidden(name: str) -> bool:
 def real_paths(paths: Iterable[str]) -> list[str]:
     """Return absolute paths without links: those of two spellings of a file, or of a link and its target, are equal."""
     folders: dict[str, str] = {}
-    found = []
+    resolved = []
     for path in paths:
         folder, name = os.path.split(path)
         if folder not in folders:
             folders[folder] = os.path.realpath(folder)
         real = os.path.join(folders[folder], name)
-        found.append(os.path.realpath(real) if os.path.islink(real) else real)
-    return found
+        resolved.append(os.path.realpath(real) if os.path.islink(real) else real)
+    return resolved
 
 
 def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -61,7 +61,7 @@ def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     if len(set(real)) == len(real):
         return list(paths), []
     first: dict[str, str] = {}
-    for path, target in sorted(zip(paths, real, strict=True), key=lambda each: os.path.islink(each[0])):
+    for path, target in sorted(zip(paths, real, strict=True), key=lambda pair: os.path.islink(pair[0])):
         first.setdefault(target, path)
     chosen = {*first.values()}
     return [path for path in paths if path in chosen], [path for path in paths if path not in chosen]

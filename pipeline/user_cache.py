@@ -23,6 +23,6 @@ def make_private(directory: Path) -> None:
     while not directory.is_dir():
         missing.append(directory)
         directory = directory.parent
-    for each in reversed(missing):
+    for folder in reversed(missing):
         with suppress(FileExistsError):
-            each.mkdir(0o700)
+            folder.mkdir(0o700)

@@ -85,12 +85,12 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     config = read_config(path) if path else {}
     if "transforms" in config:
         config["transforms"] = with_config_folder(config["transforms"], path)
-    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    settings = {name: value for name, value in flags.items() if value not in (None, [])}
     try:
-        inputs, output, recipe, running = _checked({**config, **given})
+        inputs, output, recipe, running = _checked({**config, **settings})
     except ConfigError as error:
         try:
-            _checked(given)
+            _checked(settings)
         except ConfigError:
             raise error from None
         raise ConfigError(f"{path}: {error}") from error  # not the flags, but the file is wrong
@@ -120,7 +120,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
     recipe = Recipe.from_json({name: value for name, value in settings.items() if name not in RUNNING})
     inputs, output = running.pop("inputs", []), running.pop("output", "")
     inputs = [inputs] if isinstance(inputs, str) else inputs
-    if not (isinstance(inputs, list) and all(isinstance(each, str) for each in inputs)):
+    if not (isinstance(inputs, list) and all(isinstance(item, str) for item in inputs)):
         raise ConfigError(f"inputs must be text or a list of texts, got {inputs!r}")
     if not isinstance(output, str):
         raise ConfigError(f"output must be the name of a directory, got {output!r}")

@@ -127,11 +127,11 @@ def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Nam
             return info, options.document - before
         before += info.documents
     raise ConfigError(
-        f"no {_asked(options)} in split {options.split!r} of {before:,} documents{_hint(options, manifest)}"
+        f"no {_selection(options)} in split {options.split!r} of {before:,} documents{_hint(options, manifest)}"
     )
 
 
-def _asked(options: argparse.Namespace) -> str:
+def _selection(options: argparse.Namespace) -> str:
     if options.key is not None:
         return f"key {options.key!r}"
     return f"document {options.document}" if options.id is None else f"id {options.id!r}"

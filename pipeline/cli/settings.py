@@ -59,5 +59,5 @@ def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
 
 def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:
     """Return the recipe with the settings of these names as the flags state them, and with others."""
-    given = {name: getattr(options, name) for name in names}
-    return Recipe.from_json({name: value for name, value in given.items() if value is not None} | settings)
+    values = {name: getattr(options, name) for name in names}
+    return Recipe.from_json({name: value for name, value in values.items() if value is not None} | settings)

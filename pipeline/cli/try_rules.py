@@ -151,8 +151,8 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: B
     documents = chain.from_iterable(_spread([bad.documents(file, recipe, keep) for file in files], options.limit))
     while batch := list(islice(documents, BATCH)):
         judged = build.judge(batch, Counts())
-        yield from (Sample(each.document, None) for each in judged if each.outcome == EMPTY.rule)
-        kept = [each.document for each in judged if each.outcome == PASSED]
+        yield from (Sample(result.document, None) for result in judged if result.outcome == EMPTY.rule)
+        kept = [result.document for result in judged if result.outcome == PASSED]
         yield from map(Sample, kept, rules.named(measure(rules, kept)))
 
 
