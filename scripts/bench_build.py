@@ -87,7 +87,9 @@ def bench(options: argparse.Namespace, folder: Path) -> None:
         row |= {"documents/s": len(texts) / wall, "seconds": wall, "CPU seconds": cpu}
         rounds.append(row | {"seconds to start": start_wall, "CPU seconds to start": start_cpu})
     values = {name: [row[name] for row in rounds] for name in rounds[0]}
-    rows = [(name, median(each, 2), f"{min(each):,.2f} to {max(each):,.2f}") for name, each in values.items()]
+    rows = [
+        (name, median(numbers, 2), f"{min(numbers):,.2f} to {max(numbers):,.2f}") for name, numbers in values.items()
+    ]
     rows.append(("MB of all processes that the kernel cannot drop", f"{peak.memory / 1e6:,.0f}", ""))
     table(f"{len(texts):,} documents, {options.workers} workers", ("", "median", "of rounds"), rows)
 

@@ -40,7 +40,7 @@ from scripts.bench.report import median, ratio, table
 WORKERS = 2
 SLOW = 1_000  # documents for Hugging Face's encoder
 SORTED = 300_000  # documents
-PLACES = (0, 0.1, 0.5, 0.9)  # of an epoch
+EPOCH_SHARES = (0, 0.1, 0.5, 0.9)  # of an epoch
 
 
 class Texts(NamedTuple):
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def speed(texts: Texts) -> None:
     """Tokens of the text that is read a second of CPU, of passes over all of it in turn, and the padding of best fit."""
     tokenizer, files = load_tokenizer(texts.tokenizer), texts.files
-    held = list(read_lines(files))
+    lines = list(read_lines(files))
     once, endless = texts.dataset(epochs=1).shuffle(seed=0), texts.dataset().shuffle(seed=0)
     mixed, sequences = three_of(texts).shuffle(seed=0), 3 * texts.tokens // SEQ_LEN
     fitted = once.pack(SEQ_LEN, best_fit=True).batch(BATCH)
@@ -88,7 +88,7 @@ def speed(texts: Texts) -> None:
     half, ruled = once.filter(lambda record: zlib.crc32(record.id.encode()) % 2), once.filter(rules="gopher")
     alone, single, mix = "read, parse and encode alone", "a stream, three passes", "a mix of three, as long"
     loaders: dict[str, tuple[int, Callable[[], Iterator[int]]]] = {
-        "encode alone, texts in memory": (1, lambda: encoded(iter(held), tokenizer)),
+        "encode alone, texts in memory": (1, lambda: encoded(iter(lines), tokenizer)),
         alone: (1, lambda: encoded(read_lines(files), tokenizer)),
         "a stream": (1, lambda: packed(once)),
         "a stream, half filtered away": (1, lambda: packed(half)),
@@ -106,7 +106,7 @@ def speed(texts: Texts) -> None:
                 pass
             rates[name].append(passes * texts.tokens / (time.process_time() - begin) / 1e6)
     begin = time.process_time()
-    slow = sum(encoded(iter(held[:SLOW]), tokenizer, slow=True)) / (time.process_time() - begin) / 1e6
+    slow = sum(encoded(iter(lines[:SLOW]), tokenizer, slow=True)) / (time.process_time() - begin) / 1e6
     rates["encode by Hugging Face, texts in memory"] = [slow] * texts.rounds
     rows = [(name, median(rate, 1), ratio(rate, rates[alone])) for name, rate in rates.items()]
     title = f"Passes over {texts.tokens / 1e6:.1f} M tokens of text by {tokenizer.encoder}; a mix of three is {{}} of a stream"
@@ -275,7 +275,7 @@ def shuffle(texts: Texts) -> None:
         (f"{count}", kind, *(f"{share:.1%}" for share in near_pairs(sorted_files(texts.directory, count, kind))))
         for count, kind in ((1, "jsonl.zst"), (32, "jsonl.zst"), (1, "jsonl"))
     ]
-    heads = ("files", "kind", *(f"after {place:.0%}" for place in PLACES))
+    heads = ("files", "kind", *(f"after {part:.0%}" for part in EPOCH_SHARES))
     table(f"Near pairs of sorted text, {SORTED:,} documents of 1 kB: 2% is perfect", heads, rows)
 
 
@@ -284,8 +284,8 @@ def near_pairs(files: Sequence[str], neighbours: int = 512) -> list[float]:
     stream = pipeline.TextDataset(files, "bytes").shuffle(seed=0).documents(max_length=8).batch(BATCH)
     batches = iter(stream.numpy())
     digits, read, shares = 10 ** np.arange(7, -1, -1), 0, []
-    for place in PLACES:
-        while read < place * SORTED:
+    for part in EPOCH_SHARES:
+        while read < part * SORTED:
             read += len(next(batches)["input_ids"])
         numbers = [(next(batches)["input_ids"] - ord("0")) @ digits for _ in range(neighbours // BATCH)]
         read += neighbours
@@ -303,7 +303,7 @@ def sorted_files(directory: Path, files: int, kind: str) -> list[str]:
     for number, path in enumerate(paths):
         if not path.exists():
             begin, end = (SORTED * n // files for n in (number, number + 1))
-            lines = b"".join(b'{"text": "%08d%s"}\n' % (place, b" word" * 195) for place in range(begin, end))
+            lines = b"".join(b'{"text": "%08d%s"}\n' % (number, b" word" * 195) for number in range(begin, end))
             path.write_bytes(zstandard.compress(lines) if kind.endswith("zst") else lines)
     return [str(path) for path in paths]
 

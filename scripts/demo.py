@@ -127,14 +127,14 @@ def train(ranks: int, *arguments: object, kill_at: int | None = None) -> Iterato
 
 def losses(lines: Iterator[str]) -> dict[int, float]:
     """Return the loss of each step, and print where the training is now and then."""
-    found: dict[int, float] = {}
+    by_step: dict[int, float] = {}
     for line in lines:
         if line.startswith("{"):
             record = json.loads(line)
-            found[record["step"]] = record["loss"]
+            by_step[record["step"]] = record["loss"]
             if "val_loss" in record:
                 print(f"  step {record['step']:3}  loss {record['loss']:.3f}  validation {record['val_loss']:.3f}")
-    return found
+    return by_step
 
 
 def collect_documents() -> Iterator[dict[str, str]]:

@@ -84,10 +84,10 @@ class Handler(BaseHTTPRequestHandler):
             info = os.fstat(file.fileno())
             begin, end = 0, info.st_size
             headers = {"ETag": f'"{info.st_mtime_ns:x}-{end:x}"'}
-            if asked := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
-                begin, end = int(asked[1]), min(end, int(asked[2] or end) + 1)
+            if wanted_range := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+                begin, end = int(wanted_range[1]), min(end, int(wanted_range[2] or end) + 1)
                 headers["Content-Range"] = f"bytes {begin}-{end - 1}/{info.st_size}"
-            self._send_head(206 if asked else 200, end - begin, headers)
+            self._send_head(206 if wanted_range else 200, end - begin, headers)
             while begin < end and self.command == "GET":
                 size = min(_SLICE, end - begin)
                 self.server.wait_for(size)

@@ -30,10 +30,10 @@ def near_pairs(
         listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
         inside = order.document_order(epoch, window, len(listed))
         assert inside is not None  # a seed was given
-        found: list[int] = listed[inside].tolist()
-        return found
+        numbers: list[int] = listed[inside].tolist()
+        return numbers
 
-    def corpus_place(document: int) -> int:
+    def corpus_number(document: int) -> int:
         epoch, inside = divmod(document, documents)
         starts = order.epoch(epoch).document_starts
         number = int(np.searchsorted(starts, inside, side="right")) - 1
@@ -43,16 +43,16 @@ def near_pairs(
     shares = []
     for _ in range(draws):
         i = begin + int(generator.integers(0, max(1, (after - first) // 10 - 400)))
-        places: dict[int, None] = {}
-        while len(places) < 512:
+        corpus_numbers: dict[int, None] = {}
+        while len(corpus_numbers) < 512:
             epoch = sequences.epoch(i)
-            (place,) = (
+            (token,) = (
                 sequences.places(epoch, np.array([i - sequences.first(epoch)])) + epoch * sequences.tokens
             ).tolist()
-            span = range(place // per_document, (place + SEQ_LEN - 1) // per_document + 1)
-            places |= dict.fromkeys(map(corpus_place, span))
+            span = range(token // per_document, (token + SEQ_LEN - 1) // per_document + 1)
+            corpus_numbers |= dict.fromkeys(map(corpus_number, span))
             i += 1
-        at = np.array(list(places)[:512])
+        at = np.array(list(corpus_numbers)[:512])
         gaps = np.abs(at[:, None] - at[None, :])[np.triu_indices(512, 1)]
         shares.append(float((gaps <= documents // 100).mean()))
     return statistics.mean(shares)
