@@ -235,7 +235,7 @@ def _windows(
         )
         documents = max(1, tokens * order.documents // order.tokens)
     loaded = _loaded_windows(config, data, order, len(own) + _SPARE_WINDOWS)
-    filters = tuple(each.function for each in config.filters)
+    filters = tuple(transform.function for transform in config.filters)
     return [ShardWindows(loaded, order, lanes=lanes.lanes, size=documents, filters=filters, epochs=epochs)]
 
 
@@ -255,7 +255,7 @@ def _text_windows(
 
     options: dict[str, Any] = {
         "window": texts.window_size(config, lanes.lanes, sources),
-        "filters": tuple(each.function for each in config.filters),
+        "filters": tuple(transform.function for transform in config.filters),
         "epochs": epochs,
     }
 

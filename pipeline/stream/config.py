@@ -122,7 +122,7 @@ class StreamConfig:
     @property
     def sequential(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
-        longer = any(not each.same_length for each in self.document_maps)
+        longer = any(not transform.same_length for transform in self.document_maps)
         return self.best_fit or bool(self.filters) or longer or not self.data.counted
 
     @property
@@ -164,11 +164,11 @@ class StreamConfig:
         if self.sequential:
             shape |= {
                 "global_batch": world_size * (self.batch_size or 1),
-                "filters": [each.name for each in self.filters],
+                "filters": [transform.name for transform in self.filters],
             }
             shape |= {"best_fit": layout.best_fit}
         if self.sequential or self.document_maps:
-            shape |= {"document_maps": [each.name for each in self.document_maps]}
+            shape |= {"document_maps": [transform.name for transform in self.document_maps]}
         if self.mixed:
             shape |= {"weights": weights_to_json(self.weights)}
         return {**shape, "data": self.data.fingerprints()}

@@ -49,10 +49,10 @@ class _Mix(Generic[_Source]):
         self.vocab_size = first.vocab_size
         for name, data in self.sources.items():
             for field in ("dtype", "tokenizer", "eos_id"):
-                expected, found = getattr(first, field), getattr(data, field)
-                if expected != found:
+                expected, actual = getattr(first, field), getattr(data, field)
+                if expected != actual:
                     raise ConfigError(
-                        f"sources of a mix share one {field}, but {name!r} has {found}, others {expected}; build them alike"
+                        f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; build them alike"
                     )
 
     def __repr__(self) -> str:

@@ -75,11 +75,11 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     state lacks, except in a worker, which needs only some of them.
     """
     if not isinstance(state, dict) or "version" not in state:
-        held = (
+        description = (
             f"a dict of {', '.join(map(repr, state))}" if isinstance(state, dict) else f"of type {type(state).__name__}"
         )
         raise StateError(
-            f"this is no state of a stream, but {held}; load what stream.state_dict() gave, as checkpoint['data']"
+            f"this is no state of a stream, but {description}; load what stream.state_dict() gave, as checkpoint['data']"
         )
     version = state["version"]
     if type(version) is not int or version != STATE_VERSION:
@@ -292,8 +292,8 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
             )
         if not isinstance(cursor, list) or len(cursor) != size:
             raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDIT_CURE}")
-        for place, number in enumerate(cursor):
-            source, field = divmod(place, NUMBERS)
+        for index, number in enumerate(cursor):
+            source, field = divmod(index, NUMBERS)
             if not (config.data.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]

@@ -98,7 +98,7 @@ class SequentialReader:
 
     def read(self, step: Step) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
-        self._search.found()
+        self._search.restart()
         size, first = self._batch_size, step.begin + step.rank * self._batch_size
         numbers = range(first, first + min(size, max(0, step.begin + step.size - first)))[step.first : step.last]
         return self._documents(numbers) if self._buffer is None else self._packed(numbers, self._buffer)

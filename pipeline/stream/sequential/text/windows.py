@@ -99,7 +99,7 @@ class TextWindows:
             if round == 0:
                 self._scans.begin(epoch, group, bundle)
             numbers = [(piece, deal.block(group, piece, number, round)) for piece in pieces]
-            blocks = [block for each in numbers if (block := self._scans.block(epoch, *each)) is not None]
+            blocks = [block for key in numbers if (block := self._scans.block(epoch, *key)) is not None]
             bundle, round = (bundle, round + 1) if blocks else (bundle + 1, 0)
             self._places[lane] = epoch, bundle, round
             for block in blocks:
