@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, DamagedInputError, InputError
-from ..lanes import WINDOW_BYTES, LaneLayout, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, lane_layout
+from ..lanes import WINDOW_BYTES, Lanes, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, make_lanes
 from .holdout import held_out
 
 if TYPE_CHECKING:
@@ -161,11 +161,11 @@ class TextData:
         """About how many tokens there are."""
         return self.bytes // _TOKEN_BYTES
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         most = None
         if config.best_fit:
             most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, _TOKEN_BYTES)
-        return lane_layout(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
+        return make_lanes(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
         """Return the blocks that are shuffled together, where they are stated."""
