@@ -135,12 +135,12 @@ class Cache:
         except FileNotFoundError:
             return None
         if path not in self._sound:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             with suppress(OSError):
-                if (known := Path(f"{path}{_HASH}").read_text()) == found:
+                if (known := Path(f"{path}{_HASH}").read_text()) == sha256:
                     self._sound.add(path)
                 else:
-                    warn(f"{path}: damaged in the cache: sha256 {found}, but it had {known}; it is fetched again")
+                    warn(f"{path}: damaged in the cache: sha256 {sha256}, but it had {known}; it is fetched again")
         if path in self._sound:
             os.utime(file.fileno())
             file.seek(0)
@@ -220,7 +220,7 @@ class Cache:
 
     def _files(self) -> list[tuple[float, int, str]]:
         """Return time of use, bytes and path of each file, those of fetches under way too."""
-        found = []
+        files = []
         for folder in os.scandir(self._objects):
             if folder.is_dir():
                 for entry in os.scandir(folder):
@@ -228,8 +228,8 @@ class Cache:
                         continue
                     with suppress(FileNotFoundError):
                         info = entry.stat()
-                        found.append((info.st_mtime, info.st_size, entry.path))
-        return found
+                        files.append((info.st_mtime, info.st_size, entry.path))
+        return files
 
     def _evict(self, bound: int, size: int) -> int:
         """Remove the least recently used files until ``size`` more bytes are within the bound; return the bytes left."""
@@ -297,8 +297,8 @@ def _remove(path: str) -> bool:
 def _read_sound(path: Path, is_sound: Callable[[bytes], bool]) -> bytes | None:
     """Return what a file holds, None where it is not there or not sound; note that it was used."""
     with suppress(OSError), open(path, "rb") as file:
-        found = file.read()
-        if is_sound(found):
+        data = file.read()
+        if is_sound(data):
             os.utime(file.fileno())
-            return found
+            return data
     return None

@@ -148,7 +148,7 @@ class Answer:
         self.headers = self._response.headers
         self.status: int = self._response.status
         self.reason: str = self._response.reason or ""
-        if after := _wait_asked(self.status, self.headers):
+        if after := _wait_time(self.status, self.headers):
             server.postpone(after)
         if self.status in _TRANSIENT:
             self._response.close()
@@ -295,10 +295,10 @@ def _without_dots(url: str) -> str:
     return "/".join(dots.get(part, part) for part in path.split("/")) + mark + query
 
 
-def _wait_asked(status: int, headers: Mapping[str, str]) -> float:
+def _wait_time(status: int, headers: Mapping[str, str]) -> float:
     """Return the seconds that an answer asks to wait, by ``Retry-After`` or by a ``RateLimit`` that is used up.
 
-    >>> _wait_asked(429, {"RateLimit": '"resolvers";r=0;t=117'}), _wait_asked(503, {"Retry-After": "5"}), _wait_asked(200, {})
+    >>> _wait_time(429, {"RateLimit": '"resolvers";r=0;t=117'}), _wait_time(503, {"Retry-After": "5"}), _wait_time(200, {})
     (118.0, 5.0, 0.0)
     """
     import urllib3
@@ -309,7 +309,7 @@ def _wait_asked(status: int, headers: Mapping[str, str]) -> float:
             after = float(urllib3.Retry().parse_retry_after(value))
         except urllib3.exceptions.InvalidHeader:
             after = 0.0
-    fields = (each.partition("=") for each in headers.get("RateLimit", "").split(";"))
+    fields = (field.partition("=") for field in headers.get("RateLimit", "").split(";"))
     limit = {name.strip(): int(value) for name, _, value in fields if value.strip().isdecimal()}
     used_up = "t" in limit and (status == 429 or limit.get("r") == 0)
     return max(after, limit["t"] + 1.0) if used_up else after

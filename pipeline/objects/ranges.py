@@ -97,7 +97,7 @@ class RangeAnswer:
         return kind(f"{shown(self.url)}: {status} {self._answer.reason}; {cure}")
 
 
-def ask_range(url: str, start: int, stop: int, access: Access, check: Check | None = None) -> RangeAnswer:
+def request_range(url: str, start: int, stop: int, access: Access, check: Check | None = None) -> RangeAnswer:
     """Ask for bytes ``start`` to ``stop`` of an object, in one try."""
     return RangeAnswer(Answer(url, access, range_header(start, stop)), url, start, stop, check)
 

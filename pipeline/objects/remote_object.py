@@ -14,7 +14,7 @@ from typing import TypeVar
 from ..errors import ConfigError, ShardwrightError, StorageError
 from .access import CONNECTIONS, Access, Doubtful, ObjectInfo, Transient
 from .http import server_of
-from .ranges import Check, RangeAnswer, ask_range
+from .ranges import Check, RangeAnswer, request_range
 from .requests import side_by_side
 from .retries import retrying
 from .stores import by_http_or_store, file_system, store_info, store_pieces
@@ -73,7 +73,7 @@ class RemoteObject:
         """Yield bytes ``start`` to ``stop``, in one try. An answer of the whole object is taken only if it is ``whole``."""
 
         def by_http(url: str) -> Iterator[bytes]:
-            answer = self.ask(url, start, stop)
+            answer = self.request(url, start, stop)
             if answer.ranged or whole or (start, stop) == (0, answer.size):
                 return _pieces(answer)
             with answer:
@@ -90,9 +90,9 @@ class RemoteObject:
         if start < stop:
             yield from by_http_or_store(self.url, self.access, by_http, by_store)
 
-    def ask(self, url: str, start: int, stop: int) -> RangeAnswer:
+    def request(self, url: str, start: int, stop: int) -> RangeAnswer:
         """Ask for a range, at the object's own url or a signed one, in one try."""
-        return ask_range(url, start, stop, self.access, self._check)
+        return request_range(url, start, stop, self.access, self._check)
 
 
 def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
@@ -107,7 +107,7 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
     def by_http(target: str) -> ObjectInfo:
         for _ in range(2):  # one answer without a range does not decide
             # A ranged GET, not HEAD: presigned urls allow one method only.
-            with ask_range(target, 0, 1, settings) as answer:
+            with request_range(target, 0, 1, settings) as answer:
                 if answer.ranged:
                     for _ in answer.pieces():
                         pass
@@ -194,10 +194,10 @@ def download(url: str, path: Path, size: int, access: Access | None = None, sha2
             retrying(read, url, "download it", settings)
             file.truncate()
             file.seek(0)
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found == (sha256 or found):
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest == (sha256 or digest):
                 break
-    return found
+    return digest
 
 
 def list_objects(pattern: str, access: Access | None = None) -> list[str]:

@@ -22,13 +22,13 @@ def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
     threads = DaemonThreads(CONNECTIONS, "requests")
     futures = [threads.submit(job) for job in jobs]
     try:
-        found = [future.result() for future in futures]
+        results = [future.result() for future in futures]
     except BaseException:
         for future in futures:
             future.cancel()
         raise
     threads.join()
-    return found
+    return results
 
 
 def _after_fork() -> None:

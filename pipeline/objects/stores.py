@@ -94,22 +94,22 @@ def by_http_or_store(url: str, access: Access, by_http: Callable[[str], T], by_s
         except Doubtful as doubt:
             if isinstance(doubt.error, MissingObjectError) or server_of(target).ranges:
                 raise
-    found = by_store()
+    result = by_store()
     store.signs = False
-    return found
+    return result
 
 
 def signed(url: str, access: Access, seconds: int) -> str | None:
     """Return an http url that reads an object without further credentials for so long; None where none can be made."""
     try:
-        found = _sign_s3(url, access.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None
-        if found is None:
-            found = file_system(url, access).sign(url, expiration=seconds)
+        target = _sign_s3(url, access.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None
+        if target is None:
+            target = file_system(url, access).sign(url, expiration=seconds)
     except ConfigError:
         raise
     except Exception:  # most file systems sign nothing, and some only with some kinds of credentials
         return None
-    return found if isinstance(found, str) and is_http(found) else None
+    return target if isinstance(target, str) and is_http(target) else None
 
 
 def _sign_s3(url: str, options: Mapping[str, Any], seconds: int) -> str | None:
@@ -117,8 +117,8 @@ def _sign_s3(url: str, options: Mapping[str, Any], seconds: int) -> str | None:
     bucket, _, key = url.split("://", 1)[1].partition("/")
     if not key or not _UNDERSTOOD.issuperset(options):
         return None
-    found: str = _presigned(json.dumps(options, sort_keys=True), bucket, key, seconds, int(time.time() / seconds * 4))
-    return found
+    target: str = _presigned(json.dumps(options, sort_keys=True), bucket, key, seconds, int(time.time() / seconds * 4))
+    return target
 
 
 @functools.lru_cache(4096)
@@ -138,10 +138,10 @@ def _s3_client(options_json: str) -> Any:
     from botocore.session import Session
 
     options = json.loads(options_json)
-    given = {name: options[key] for key, name in _CREDENTIALS.items() if options.get(key)}
-    given |= {"endpoint_url": options["endpoint_url"]} if options.get("endpoint_url") else {}
+    connection = {name: options[key] for key, name in _CREDENTIALS.items() if options.get(key)}
+    connection |= {"endpoint_url": options["endpoint_url"]} if options.get("endpoint_url") else {}
     settings = {"signature_version": "s3v4", **(options.get("config_kwargs") or {})}
     if options.get("anon"):
         settings["signature_version"] = UNSIGNED
-    arguments = given | (options.get("client_kwargs") or {})
+    arguments = connection | (options.get("client_kwargs") or {})
     return Session(profile=options.get("profile")).create_client("s3", config=Config(**settings), **arguments)

@@ -166,9 +166,9 @@ def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:
         ("index_crc32", footer["index_crc32"], expected.index_crc32),
         ("table_crc32", footer["table_crc32"], expected.table_crc32),
     )
-    for field, found, wanted in fields:
-        if found != wanted:
+    for field, actual, wanted in fields:
+        if actual != wanted:
             raise ManifestError(
-                f"{name}: its footer says {field} {found}, the manifest {wanted}: another shard lies under this name; "
+                f"{name}: its footer says {field} {actual}, the manifest {wanted}: another shard lies under this name; "
                 "copy the right one or rebuild"
             )

@@ -201,8 +201,8 @@ class Manifest:
         except ValueError as error:
             raise ManifestError(f"{name}: not JSON: {error}") from error
         if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
-            found = value.get("format") if isinstance(value, dict) else type(value).__name__
-            raise ManifestError(f"{name}: not a {FORMAT_NAME} manifest (format: {found!r})")
+            actual = value.get("format") if isinstance(value, dict) else type(value).__name__
+            raise ManifestError(f"{name}: not a {FORMAT_NAME} manifest (format: {actual!r})")
         version = value.get("version")
         if version != MANIFEST_VERSION:
             raise ManifestError(

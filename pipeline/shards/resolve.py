@@ -16,7 +16,7 @@ from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
 from .manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
 from .store import Store
-from .urls import ENDING, Named, Spec, expand_each, join_all, refuse_twice
+from .urls import ENDING, Named, Spec, expand_in_order, join_all, refuse_twice
 
 ManifestOf = Callable[[str], Manifest | None]
 
@@ -46,16 +46,16 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     id; else as `expand` does.
     """
     manifest_of = cache(lambda folder: _manifest_of(folder, store.access))
-    given = expand_each(source, store.access, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
+    items = expand_in_order(source, store.access, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
     named: dict[str, list[Named]] = {}  # by their folders
     real_path = cache(os.path.realpath)
-    for each in given:
-        folder, followed = _followed(each, manifest_of, real_path)
+    for item in items:
+        folder, followed = _followed(item, manifest_of, real_path)
         named.setdefault(folder, []).append(followed)
     afar = [folder for folder in named if folder and is_remote(folder)]
     manifests = {folder: None if folder in afar else manifest_of(folder) for folder in named}
     manifests |= zip(afar, side_by_side(partial(manifest_of, folder) for folder in afar), strict=True)
-    bare = [each.path for folder in named if manifests[folder] is None for each in named[folder]]
+    bare = [item.path for folder in named if manifests[folder] is None for item in named[folder]]
     parts = [
         _of_manifest(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None
     ]
@@ -75,17 +75,17 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     return parts or [Resolved(sorted(bare, key=natural_key))]
 
 
-def _followed(each: Named, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, Named]:
+def _followed(item: Named, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, Named]:
     """Return the folder of a shard, and the shard; of a link to one that a manifest covers, those of its target."""
-    path = each.path
+    path = item.path
     if is_remote(path):  # of a url with a query (a signature), the folder is not known
-        return path.rstrip("/") if each.whole else "" if "?" in path else path.rpartition("/")[0], each
-    folder = real_path(path if each.whole else os.path.dirname(path))
-    if not each.whole and manifest_of(folder) is None and os.path.islink(path):
+        return path.rstrip("/") if item.whole else "" if "?" in path else path.rpartition("/")[0], item
+    folder = real_path(path if item.whole else os.path.dirname(path))
+    if not item.whole and manifest_of(folder) is None and os.path.islink(path):
         real = os.path.realpath(path)
         if manifest_of(os.path.dirname(real)) is not None:
-            return os.path.dirname(real), Named(real, real if each.pattern == path else each.pattern)
-    return folder, each
+            return os.path.dirname(real), Named(real, real if item.pattern == path else item.pattern)
+    return folder, item
 
 
 def _of_manifest(manifest: Manifest, named: Sequence[Named], split: str | None) -> Resolved:
@@ -97,25 +97,25 @@ def _of_manifest(manifest: Manifest, named: Sequence[Named], split: str | None) 
         wanted = [info for name in splits for info in manifest.split(name).shards]
     except ManifestError as error:
         raise ManifestError(f"{shown(directory or '.')}: {error}") from None
-    split_of = {info.name: name for name, each in manifest.splits.items() for info in each.shards}
+    split_of = {info.name: name for name, entry in manifest.splits.items() for info in entry.shards}
     split_of |= {info.name: split for info in wanted if split is not None}
     chosen: list[str] = []
     useful: set[str] = set()
     others: list[Named] = []
-    for each in named:
-        name = each.path.rpartition("/")[2]
-        if each.whole:
+    for item in named:
+        name = item.path.rpartition("/")[2]
+        if item.whole:
             chosen += [info.name for info in wanted]
         elif name not in split_of:
             raise ManifestError(
-                f"{shown(each.path)}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
+                f"{shown(item.path)}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
             )
         elif split is None or split_of[name] == split:
             chosen.append(name)
-            useful.add(each.pattern)
+            useful.add(item.pattern)
         else:
-            others.append(each)
-    if wrong := [each for each in others if each.pattern not in useful]:  # a shard's own name, or a pattern of none
+            others.append(item)
+    if wrong := [item for item in others if item.pattern not in useful]:  # a shard's own name, or a pattern of none
         other = split_of[wrong[0].path.rpartition("/")[2]]
         raise ConfigError(
             f"{shown(wrong[0].path)}: a shard of split {other!r}, but split {split!r} was asked for; write split={other!r} "

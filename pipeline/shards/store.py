@@ -71,8 +71,8 @@ class Store:
         ``CorruptShardError`` when it gives another one.
         """
         if not is_remote(url):
-            with opened(local_name(url)) as found:
-                yield found
+            with opened(local_name(url)) as file:
+                yield file
             return
         if self.cache is None:
             raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
@@ -123,8 +123,8 @@ class Store:
         wanted = "" if expected is None else expected.sha256
         sha256 = download(url, path, info.size, self.access, wanted)
         problem = f"sha256 {sha256}, but the manifest says {wanted}" if wanted not in ("", sha256) else ""
-        if expected is None and (found := describe(url, self.access)) != info:
-            problem = f"it changed while it was read ({info} before, {found} after)"
+        if expected is None and (latest := describe(url, self.access)) != info:
+            problem = f"it changed while it was read ({info} before, {latest} after)"
         if problem:
             raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")
         return sha256

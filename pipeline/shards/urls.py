@@ -67,12 +67,12 @@ def expand(spec: Spec, access: Access | None = None) -> list[str]:
     >>> [Path(path).name for path in expand(f"{folder.name}/train-*.tar")]
     ['train-1.tar', 'train-9.tar', 'train-10.tar']
     """
-    named = [each.path for each in expand_each(spec, access)]
+    named = [item.path for item in expand_in_order(spec, access)]
     refuse_twice(named)
     return sorted(named, key=natural_key)
 
 
-def expand_each(
+def expand_in_order(
     spec: Spec,
     access: Access | None = None,
     *,
@@ -85,20 +85,20 @@ def expand_each(
     specs = [spec] if isinstance(spec, str | PathLike) else list(spec)
     if not specs:
         raise ConfigError("an empty list of shards; give at least one path, pattern or url")
-    found: list[Named] = []
-    for one in (os.fspath(each) for each in specs):
+    named: list[Named] = []
+    for one in (os.fspath(path) for path in specs):
         for name in _names(one):
             if may_be_directory(name) and is_dataset(name):
-                found.append(Named(name, name, whole=True))
+                named.append(Named(name, name, whole=True))
             elif is_remote(name):
-                found += _expand_remote(name, access)
+                named += _expand_remote(name, access)
             elif os.path.isdir(name):
-                found += [Named(path, name) for path in _tars(name)]
+                named += [Named(path, name) for path in _tars(name)]
             elif _GLOB.search(name) and not os.path.isfile(name):
-                found += [Named(path, name) for path in _matches(name)]
+                named += [Named(path, name) for path in _matches(name)]
             else:
-                found.append(Named(name, name))
-    return found
+                named.append(Named(name, name))
+    return named
 
 
 def refuse_twice(paths: Sequence[str]) -> None:
@@ -178,24 +178,24 @@ def _expand_remote(url: str, access: Access | None) -> list[Named]:
 
 def _matches(pattern: str) -> list[str]:
     """Return the files that a local pattern matches; wildcards match no hidden ones."""
-    found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
-    if not found:
+    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not files:
         raise ConfigError(f"no file matches {pattern!r}{_nearby(pattern)}")
-    return _chosen(pattern, _root(pattern), found, hidden=True)
+    return _chosen(pattern, _root(pattern), files, hidden=True)
 
 
 def _tars(directory: str) -> list[str]:
     """Return the tars of a local directory, none of those below it."""
-    found = sorted(entry.path for entry in os.scandir(directory) if entry.is_file())
+    files = sorted(entry.path for entry in os.scandir(directory) if entry.is_file())
     below = glob.glob(f"{glob.escape(directory)}/*/*{ENDING}")  # none in hidden folders
-    names = _chosen(directory, directory, found, below, folder=True)
+    names = _chosen(directory, directory, files, below, folder=True)
     if not names:
         raise ConfigError(f"no {ENDING} files in {directory}, which{_listing(os.listdir(directory))}")
     return names
 
 
 def _chosen(
-    given: str, root: str, paths: list[str], below: Sequence[str] = (), *, hidden: bool = False, folder: bool = False
+    spec: str, root: str, paths: list[str], below: Sequence[str] = (), *, hidden: bool = False, folder: bool = False
 ) -> list[str]:
     """Return the shards among the paths or urls that a folder or pattern gives; warn of others that look like tars.
 
@@ -214,7 +214,7 @@ def _chosen(
     left_out = ["/".join(_parts(path)[depth:]) for path in sorted({*rest} - {*chosen}, key=natural_key)]
     if chosen and left_out:
         warn(
-            f"{given}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. A folder gives its own "
+            f"{spec}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. A folder gives its own "
             f"{ENDING} files; hidden files are skipped, and links to files that are read"
         )
     return chosen

@@ -198,8 +198,8 @@ def _put_samples(
         if len(payload) < end - begin:
             raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held fewer")
         tar.member(keys[first] + ".npy", npy_header(blocks.dtype, count), payload)
-        places = (ends[first : last + 1] - begin).tolist()
-        checksums += [zlib.crc32(memoryview(payload)[a:b]) for a, b in itertools.pairwise(places)]
+        bounds = (ends[first : last + 1] - begin).tolist()
+        checksums += [zlib.crc32(memoryview(payload)[a:b]) for a, b in itertools.pairwise(bounds)]
     if blocks.take(1):
         raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held more")
     return checksums

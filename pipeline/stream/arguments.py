@@ -64,7 +64,7 @@ def check_options(name: str, value: Any) -> None:
         raise ConfigError(f"{name} must be a dict of options by name, got {value!r}")
 
 
-def access_given(storage_options: Any, tries: Any, timeout: Any) -> Access:
+def parse_access(storage_options: Any, tries: Any, timeout: Any) -> Access:
     """Return how remote objects are reached; ``ConfigError`` for settings that cannot be."""
     check_options("storage_options", storage_options)
     return Access(tries=tries, timeout=timeout, options=storage_options or {})
@@ -82,7 +82,7 @@ def labels_are_inputs(labels: Any) -> bool:
     return labels == "same"
 
 
-def shift_given(shift: int | str, seq_len: int, same_labels: bool) -> int | None:
+def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None:
     """Return how far ahead labels lie, None for ``"divisors"``, which are drawn for each step."""
     if isinstance(shift, str):
         if shift != "divisors":
@@ -100,7 +100,7 @@ def shift_given(shift: int | str, seq_len: int, same_labels: bool) -> int | None
     return shift
 
 
-def eos_given(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = None) -> int:
+def parse_eos_id(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = None) -> int:
     """Return an end-of-text id, 0 for None; ``ConfigError`` for one that ``dtype`` or the vocabulary cannot hold."""
     if eos_id is None:
         return 0

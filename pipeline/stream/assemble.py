@@ -18,7 +18,7 @@ from .data.text import TextData
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.packed import PackedSequences
 from .indexed.sampled import RandomPlaces
-from .lanes import WINDOW_BYTES, LaneLayout, best_fit_tokens
+from .lanes import WINDOW_BYTES, Lanes, best_fit_tokens
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
@@ -174,7 +174,7 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
     Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
     """
     layout, world_size = config.stated_layout(), context.world_size
-    lanes = config.lane_layout(world_size)
+    lanes = config.make_lanes(world_size)
     if any(config.data.live) and context.workers > 1:
         raise ConfigError(
             f"a live source has one lane on each rank, which {context.workers} workers of a DataLoader cannot share; use "
@@ -184,19 +184,19 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
     step = start.sequence_index // lanes.rows + share.skip
     own = lanes.own(context.rank, world_size, step, share.every)
     first = start.start_epoch or 0
-    cursors = beginning(first, lanes.lanes, len(config.data.live)) if start.lanes is None else start.lanes
+    cursors = beginning(first, lanes.count, len(config.data.live)) if start.lanes is None else start.lanes
     packed = layout if isinstance(layout, PackLayout) else None
     buffer, mixture = None, None
     if isinstance(config.data, MixedTexts):
         _layout_of_mix(config)
-        mixture = config.data.mixture(config, lanes.lanes)
+        mixture = config.data.mixture(config, lanes.count)
     if packed is not None:
         with_masks = bool(config.document_maps)
         buffer = RowBuffer(packed.width, config.data.dtype, with_ends=packed.boundaries, with_masks=with_masks)
     return SequentialReader(
         _windows(config, lanes, own, context, cursors, None if config.epochs is None else first + config.epochs),
         partial(_cut, config),
-        layout=lanes,
+        lanes=lanes,
         own=own,
         live=config.data.live,
         batch_size=config.batch_size or 1,
@@ -210,7 +210,7 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
 
 def _windows(
     config: StreamConfig,
-    lanes: LaneLayout,
+    lanes: Lanes,
     own: list[int],
     context: WorkerContext,
     cursors: dict[str, Cursor],
@@ -227,23 +227,23 @@ def _windows(
             made.append(_text_windows(config, name, texts, lanes, context, places, epochs, len(sources)))
         return made
     assert isinstance(data, CountedData)
-    order = _order(config, data, lanes.lanes)
+    order = _order(config, data, lanes.count)
     documents = _FILTERED_DOCUMENTS
     if config.best_fit:
         tokens = best_fit_tokens(
-            config.stated_layout().sequence_stride, WINDOW_BYTES // (lanes.lanes * data.dtype.itemsize)
+            config.stated_layout().sequence_stride, WINDOW_BYTES // (lanes.count * data.dtype.itemsize)
         )
         documents = max(1, tokens * order.documents // order.tokens)
     loaded = _loaded_windows(config, data, order, len(own) + _SPARE_WINDOWS)
-    filters = tuple(each.function for each in config.filters)
-    return [ShardWindows(loaded, order, lanes=lanes.lanes, size=documents, filters=filters, epochs=epochs)]
+    filters = tuple(transform.function for transform in config.filters)
+    return [ShardWindows(loaded, order, lanes=lanes.count, size=documents, filters=filters, epochs=epochs)]
 
 
 def _text_windows(
     config: StreamConfig,
     name: str,
     texts: TextData,
-    lanes: LaneLayout,
+    lanes: Lanes,
     context: WorkerContext,
     places: dict[int, Place],
     epochs: int | None,
@@ -254,8 +254,8 @@ def _text_windows(
     from .sequential.text.windows import SmallTextWindows, TextWindows
 
     options: dict[str, Any] = {
-        "window": texts.window_size(config, lanes.lanes, sources),
-        "filters": tuple(each.function for each in config.filters),
+        "window": texts.window_size(config, lanes.count, sources),
+        "filters": tuple(transform.function for transform in config.filters),
         "epochs": epochs,
     }
 
@@ -264,14 +264,14 @@ def _text_windows(
 
     if isinstance(texts, LiveData):
         return LiveWindows(texts, rank=context.rank, ranks=context.world_size, seed=seed_of(), **options)
-    if name and texts.records(lanes.lanes) < lanes.lanes:
+    if name and texts.records(lanes.count) < lanes.count:
 
         def make_own(lane: int, place: Place) -> TextWindows:
-            alone, share = LaneLayout(1, 1), sources * lanes.lanes
-            return TextWindows(texts, layout=alone, places={0: place}, seed=seed_of(lane), sources=share, **options)
+            alone, share = Lanes(1, 1), sources * lanes.count
+            return TextWindows(texts, lanes=alone, places={0: place}, seed=seed_of(lane), sources=share, **options)
 
         return SmallTextWindows(make_own, places)
-    return TextWindows(texts, layout=lanes, places=places, seed=seed_of(), sources=sources, **options)
+    return TextWindows(texts, lanes=lanes, places=places, seed=seed_of(), sources=sources, **options)
 
 
 def _place(cursor: Cursor) -> Place:

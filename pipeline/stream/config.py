@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .function_identity import DocumentMap, Filter
-from .lanes import LaneLayout
+from .lanes import Lanes
 from .layout import DocumentLayout, Layout
 from .order import Sequences
 from .order.mixture import Schedule, weights_to_json
@@ -50,7 +50,7 @@ class Data(Protocol):
     def source_of_mix(self, name: str) -> Any:
         """Return this data as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         """Return the lanes of a sequential stream, for so many rows of a global batch."""
 
     def window(self, config: StreamConfig, lanes: int) -> Any:
@@ -122,7 +122,7 @@ class StreamConfig:
     @property
     def sequential(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
-        longer = any(not each.same_length for each in self.document_maps)
+        longer = any(not transform.same_length for transform in self.document_maps)
         return self.best_fit or bool(self.filters) or longer or not self.data.counted
 
     @property
@@ -132,16 +132,16 @@ class StreamConfig:
             return 1
         return self.data.default_lanes if self.lanes is None else self.lanes
 
-    def lane_layout(self, world_size: int) -> LaneLayout:
+    def make_lanes(self, world_size: int) -> Lanes:
         """Return the lanes of a sequential stream; text that was not counted before is read for it.
 
         Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
         """
-        return self.data.lane_layout(self, world_size * (self.batch_size or 1))
+        return self.data.make_lanes(self, world_size * (self.batch_size or 1))
 
     def stream_lanes(self, world_size: int) -> int:
         """Return how many lanes the stream has, on so many ranks."""
-        return self.lane_layout(world_size).lanes if self.sequential else self.lane_count
+        return self.make_lanes(world_size).count if self.sequential else self.lane_count
 
     def rank_period(self, world_size: int) -> int:
         """Return how the rows of a step are dealt to ranks (see `Step`): by lanes; of a sequential stream, neighbouring ones."""
@@ -164,11 +164,11 @@ class StreamConfig:
         if self.sequential:
             shape |= {
                 "global_batch": world_size * (self.batch_size or 1),
-                "filters": [each.name for each in self.filters],
+                "filters": [transform.name for transform in self.filters],
             }
             shape |= {"best_fit": layout.best_fit}
         if self.sequential or self.document_maps:
-            shape |= {"document_maps": [each.name for each in self.document_maps]}
+            shape |= {"document_maps": [transform.name for transform in self.document_maps]}
         if self.mixed:
             shape |= {"weights": weights_to_json(self.weights)}
         return {**shape, "data": self.data.fingerprints()}

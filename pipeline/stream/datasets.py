@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
 from ..objects.access import TIMEOUT, TRIES, Access
-from .arguments import access_given, check_epochs, check_flag, check_integer, eos_given
+from .arguments import check_epochs, check_flag, check_integer, parse_access, parse_eos_id
 from .config import Data, StreamConfig
 from .data.base import CountedData
-from .data.holdout import share_given
+from .data.holdout import parse_share
 from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, Source
@@ -63,7 +63,7 @@ class Documents(Stream):
         """
         config = self._config
         self._data.check_stage("split")
-        rest, held_out = split_data(self._data, share_given(val))
+        rest, held_out = split_data(self._data, parse_share(val))
         return Documents(rest, epochs=config.epochs), Documents(held_out, epochs=config.epochs)
 
 
@@ -126,7 +126,7 @@ class ShardDataset(Documents):
             verify=verify,
             cache_dir=cache_dir,
             cache_limit=cache_limit,
-            access=access_given(storage_options, tries, timeout),
+            access=parse_access(storage_options, tries, timeout),
             eos_id=eos_id,
             whole_shards=whole_shards,
         )
@@ -146,14 +146,14 @@ class ShardDataset(Documents):
         ['wiki']
         """
         files: ShardFiles = self._data  # type: ignore[assignment]
-        found = files.of_sources()
-        if set(found) == {""}:
+        sources = files.of_sources()
+        if set(sources) == {""}:
             raise ConfigError(
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )
         if self._config.epochs is not None:
             raise ConfigError("sources are mixed endlessly, each by epochs of its own: leave epochs out")
-        return {name: Documents(data, epochs=None) for name, data in found.items()}
+        return {name: Documents(data, epochs=None) for name, data in sources.items()}
 
     @classmethod
     def from_tokens(
@@ -215,15 +215,15 @@ class ShardDataset(Documents):
         if isinstance(texts, str | bytes | Mapping):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
         try:
-            given = list(texts)
+            documents = list(texts)
         except TypeError:
             raise ConfigError(f"texts must be an iterable of texts, got {texts!r}") from None
-        for number, text in enumerate(given):
+        for number, text in enumerate(documents):
             if not isinstance(text, str):
                 raise ConfigError(f"texts must be strings, but number {number} is of type {type(text).__name__}")
         loaded = load_tokenizer(tokenizer)
-        tokens, lengths = loaded.encode_flat(given, bos=bos, eos=True)
-        label = f"ShardDataset.from_texts({len(given):,} texts, {loaded.name!r})"
+        tokens, lengths = loaded.encode_flat(documents, bos=bos, eos=True)
+        label = f"ShardDataset.from_texts({len(documents):,} texts, {loaded.name!r})"
         data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
         data.vocab_size = loaded.vocab_size
         return Documents(data, epochs=epochs)
@@ -252,7 +252,7 @@ class Texts(Stream):
         >>> len(list(train.documents())) + len(list(val.documents()))
         1
         """
-        rest, held_out = self._data.halves(share_given(val))
+        rest, held_out = self._data.halves(parse_share(val))
         return Texts(rest, epochs=self._config.epochs), Texts(held_out, epochs=self._config.epochs)
 
 
@@ -338,7 +338,7 @@ class TextDataset(Texts):
         check_flag("eos", eos)
         check_flag("normalize", normalize)
         check_flag("bos", bos)
-        access = access_given(storage_options, tries, timeout)
+        access = parse_access(storage_options, tries, timeout)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
@@ -358,22 +358,22 @@ def _texts_of(source: Any, access: Access, format: str) -> tuple[LiveSource | No
     from ..text.storage.holders import is_holder, keep_while_running, split_holders
     from ..text.storage.live import LiveSource, is_live, refuse_iterator
 
-    given, files = split_holders(source), list[InputFile]()
-    live = [LiveSource(each, name) for name, each in given if is_live(each)]
-    if live and len(given) > 1:
+    inputs, files = split_holders(source), list[InputFile]()
+    live = [LiveSource(value, name) for name, value in inputs if is_live(value)]
+    if live and len(inputs) > 1:
         raise ConfigError(
-            f"{live[0].name} is a live source, which is streamed alone, but {len(given)} inputs were given: join "
+            f"{live[0].name} is a live source, which is streamed alone, but {len(inputs)} inputs were given: join "
             "them before, as datasets.interleave_datasets does"
         )
     if live:
         return live[0], []
-    for name, each in given:
-        refuse_iterator(each)
-        if is_holder(each):
-            path = keep_while_running(each)
+    for name, value in inputs:
+        refuse_iterator(value)
+        if is_holder(value):
+            path = keep_while_running(value)
             files.append(InputFile(path, path.name, name))
         else:
-            files += find_inputs(each, access=access, format=format)
+            files += find_inputs(value, access=access, format=format)
     if not files:
         raise InputError("no files were given: TextDataset needs at least one path, directory, glob or brace pattern")
     return None, [_absolute(file) for file in join_inputs(files)]
@@ -406,8 +406,8 @@ def mix(
     if not isinstance(sources, Mapping) or not sources:
         raise ConfigError(f"a mix needs at least one source, as {{'web': ShardDataset(...)}}, got {sources!r}")
     data = {name: _bare(name, source) for name, source in sources.items()}
-    counted = {name: each for name, each in data.items() if isinstance(each, CountedData)}
-    texts = {name: each for name, each in data.items() if isinstance(each, TextData)}
+    counted = {name: source for name, source in data.items() if isinstance(source, CountedData)}
+    texts = {name: source for name, source in data.items() if isinstance(source, TextData)}
     if counted and texts:
         raise ConfigError(
             f"source {min(texts)!r} is text and source {min(counted)!r} is tokens, and a mix holds one of the two: build "
@@ -421,7 +421,7 @@ def mix(
             raise ConfigError(
                 "a temperature needs the tokens of each source, which are not counted in advance for text; give weights"
             )
-        counts = {name: sum(each.tokens) for name, each in counted.items()}
+        counts = {name: sum(source.tokens) for name, source in counted.items()}
         schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
     else:
         schedule = _schedule(weights, list(data))
@@ -433,8 +433,8 @@ def _bare(name: object, source: object) -> Data:
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
     if not isinstance(source, Stream):
-        given = f"got {source!r} of type {type(source).__name__}"
-        raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
+        description = f"got {source!r} of type {type(source).__name__}"
+        raise ConfigError(f"source {name!r} must be a dataset, {description}; write pipeline.ShardDataset(...)")
     config = source._config
     data: CountedData = config.data.source_of_mix(name)
     if config != StreamConfig(data=data):
@@ -448,11 +448,11 @@ def _schedule(weights: Any, names: list[str]) -> Schedule:
     pairs = isinstance(steps, Sequence) and all(isinstance(step, tuple | list) and len(step) == 2 for step in steps)
     if not pairs or isinstance(steps, str):
         raise ConfigError(f"weights must be a dict of shares, or a list of (global sequence, shares), got {weights!r}")
-    for place, _ in steps:
-        check_integer("a global sequence of the schedule", place, least=0)
+    for start, _ in steps:
+        check_integer("a global sequence of the schedule", start, least=0)
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
-        raise ConfigError(f"a schedule must begin at global sequence 0 and ascend, got {[place for place, _ in steps]}")
-    return tuple((place, exact_weights(shares, names)) for place, shares in steps)
+        raise ConfigError(f"a schedule must begin at global sequence 0 and ascend, got {[start for start, _ in steps]}")
+    return tuple((start, exact_weights(shares, names)) for start, shares in steps)
 
 
 def _absolute(file: InputFile) -> InputFile:
@@ -467,7 +467,7 @@ def _document_ends(tokens: NDArray[Any], eos_id: int | None) -> NDArray[np.int64
     """Return where documents end: after each ``eos_id``, and where the tokens end; nowhere if none of them is ``eos_id``."""
     if eos_id is None:
         return np.empty(0, np.int64)
-    eos = eos_given(eos_id, tokens.dtype)
+    eos = parse_eos_id(eos_id, tokens.dtype)
     parts = [np.flatnonzero(tokens[at : at + _STEP] == eos) + at + 1 for at in range(0, len(tokens), _STEP)]
     ends = np.concatenate([np.empty(0, np.int64), *parts])
     return np.append(ends, len(tokens)) if len(ends) and ends[-1] < len(tokens) else ends

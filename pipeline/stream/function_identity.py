@@ -147,8 +147,8 @@ class _Identity:
 
 def _globals_of(code: types.CodeType) -> set[str]:
     """Return the globals that a function, and those inside it, read and do not set."""
-    names = set().union(*(_globals_of(each) for each in code.co_consts if isinstance(each, types.CodeType)))
-    used = [(each.opname, each.argval) for each in dis.get_instructions(code)]
+    names = set().union(*(_globals_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
+    used = [(instruction.opname, instruction.argval) for instruction in dis.get_instructions(code)]
     names |= {name for operation, name in used if operation == "LOAD_GLOBAL"}
     return names - {name for operation, name in used if operation == "STORE_GLOBAL"}
 
@@ -180,7 +180,7 @@ def _source(code: types.CodeType) -> ast.AST:
     for node in ast.walk(tree):  # outer ones come first
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
-        lines = [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
+        lines = [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
         body: Any = node.body if isinstance(node, ast.Lambda) else node
         begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
         if (min(lines), getattr(node, "name", "<lambda>")) == (code.co_firstlineno, code.co_name):

@@ -21,58 +21,58 @@ _MOST_BYTES = 512 << 20  # of the least windows of all lanes
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLayout:
-    """``lanes`` that give the ``rows`` of each global batch: row ``j`` of step ``k`` comes from lane (k * rows + j) % lanes.
+class Lanes:
+    """``count`` lanes that give the ``rows`` of a global batch: row ``j`` of step ``k`` comes from lane (k * rows + j) % count.
 
-    ``lanes`` is a multiple of ``rows``, unless there are fewer; one rank without workers reads them then.
+    ``count`` is a multiple of ``rows``, unless there are fewer; one rank without workers reads them then.
 
-    >>> layout = LaneLayout(rows=4, lanes=8)
-    >>> layout.own(rank=1, world_size=2), layout.own(rank=1, world_size=2, step=1, every=2)
+    >>> lanes = Lanes(rows=4, count=8)
+    >>> lanes.own(rank=1, world_size=2), lanes.own(rank=1, world_size=2, step=1, every=2)
     ([2, 3, 6, 7], [6, 7])
     """
 
     rows: int
-    lanes: int
+    count: int
 
     @property
     def groups(self) -> int:
         """Groups of lanes: lane ``l`` belongs to group ``l % groups``. Lanes of one row are one group."""
-        return min(self.rows, self.lanes)
+        return min(self.rows, self.count)
 
     @property
-    def lanes_a_group(self) -> int:
-        return self.lanes // self.groups
+    def group_size(self) -> int:
+        return self.count // self.groups
 
     def lane(self, number: int) -> int:
         """Return the lane of the row with this number, counted over all steps."""
-        return number % self.lanes
+        return number % self.count
 
     def own(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
         """Return the lanes of a rank, or of a worker that makes every ``every``-th step of its rank from ``step`` on."""
-        if self.lanes < self.rows or (world_size, every) == (1, 1):
-            return list(range(self.lanes))
+        if self.count < self.rows or (world_size, every) == (1, 1):
+            return list(range(self.count))
         share = self.rows // world_size
-        first = range(step % every, self.lanes_a_group, every)
+        first = range(step % every, self.group_size, every)
         return [number * self.rows + row for number in first for row in range(rank * share, (rank + 1) * share)]
 
     def check(self, world_size: int, workers: int, *, is_shuffled: bool) -> None:
         """Raise ``ConfigError`` where ranks and workers cannot share the lanes, naming what can."""
-        if self.lanes < self.rows:
+        if self.count < self.rows:
             if world_size * workers == 1:
                 return
             cause, cure = "an unshuffled stream has one lane", "add .shuffle()"
             if is_shuffled:
-                records = "is 1 record" if self.lanes == 1 else f"are {self.lanes} records"
+                records = "is 1 record" if self.count == 1 else f"are {self.count} records"
                 cause = f"there {records} for the {self.rows} rows of a global batch (ranks x batch size)"
                 cure = "give more input, take smaller batches"
             raise ConfigError(
                 f"{cause}, which {world_size} ranks of {workers} workers cannot share; {cure} or iterate on one rank "
                 "without workers"
             )
-        if self.lanes_a_group % workers:
-            allowed = [count for count in range(1, self.lanes_a_group + 1) if self.lanes_a_group % count == 0]
+        if self.group_size % workers:
+            allowed = [count for count in range(1, self.group_size + 1) if self.group_size % count == 0]
             raise ConfigError(
-                f"each row of a batch comes from {self.lanes_a_group} lanes, which {workers} workers cannot share: use "
+                f"each row of a batch comes from {self.group_size} lanes, which {workers} workers cannot share: use "
                 f"num_workers of one of {allowed}, or .shuffle(lanes={self.rows * workers * _rounds(workers)})"
             )
 
@@ -82,24 +82,24 @@ def _rounds(workers: int) -> int:
     return max(1, _LANES_A_ROW[0] // workers)
 
 
-def lane_layout(
+def make_lanes(
     rows: int,
     stated: int | None,
     records: Callable[[int], int],
     most_a_row: int | None = None,
     *,
     is_shuffled: bool = True,
-) -> LaneLayout:
+) -> Lanes:
     """Return the lanes of a stream of ``rows`` rows in a global batch: one where it is not shuffled.
 
     ``stated`` are those that the user asked for. ``records(most)`` counts the records of an epoch up to ``most``;
     ``most_a_row`` bounds the lanes of a row. Raises ``ConfigError`` for stated lanes that are no multiple of ``rows``.
 
-    >>> [lane_layout(rows, None, lambda most: most).lanes for rows in (1, 2, 8, 16, 100)], lane_layout(4, None, lambda most: 9)
-    ([48, 96, 96, 64, 400], LaneLayout(rows=4, lanes=8))
+    >>> [make_lanes(rows, None, lambda most: most).count for rows in (1, 2, 8, 16, 100)], make_lanes(4, None, lambda most: 9)
+    ([48, 96, 96, 64, 400], Lanes(rows=4, count=8))
     """
     if not is_shuffled:
-        return LaneLayout(rows, 1)
+        return Lanes(rows, 1)
     if stated is not None:
         if stated % rows:
             below, above = stated // rows * rows, -(-stated // rows) * rows
@@ -107,16 +107,16 @@ def lane_layout(
                 f"lanes={stated} is no multiple of the {rows} rows of a global batch (ranks x batch size), each of which "
                 f"has lanes of its own; use lanes={above}{f' or {below}' if below else ''}"
             )
-        return LaneLayout(rows, stated)
+        return Lanes(rows, stated)
     wanted = next((count for count in _LANES_A_ROW if count * rows >= _LEAST_LANES), _LANES_A_ROW[-1])
     if most_a_row is not None:
         wanted = min(wanted, most_a_row)
     total = records(wanted * rows)
     if total < rows:
-        return LaneLayout(rows, max(1, total))
+        return Lanes(rows, max(1, total))
     if wanted not in _LANES_A_ROW or total < wanted * rows:
         wanted = next(count for count in _FEWER_A_ROW if count <= min(wanted, total // rows))
-    return LaneLayout(rows, wanted * rows)
+    return Lanes(rows, wanted * rows)
 
 
 def best_fit_tokens(seq_len: int, tokens: int) -> int:

@@ -11,9 +11,9 @@ class LongSearch:
     """The time since something was found."""
 
     def __init__(self) -> None:
-        self.found()
+        self.restart()
 
-    def found(self) -> None:
+    def restart(self) -> None:
         """Begin to wait for the next find."""
         self._since = time.monotonic()
         self._due = _SECONDS

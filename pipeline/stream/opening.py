@@ -18,7 +18,7 @@ from ..objects.urls import is_remote
 from ..shards.folder import size_of
 from ..shards.manifest import MANIFEST_NAME
 from ..shards.urls import ENDING, join
-from .arguments import access_given
+from .arguments import parse_access
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
 
@@ -57,7 +57,7 @@ def open_dataset(
     remote: dict[str, Any] = {"storage_options": storage_options, "tries": tries, "timeout": timeout}
     if dtype is not None or first.lower().endswith(ARRAY_ENDINGS):
         kind = "an array of tokens"
-    elif _holds_shards(first, access_given(**remote)):
+    elif _holds_shards(first, parse_access(**remote)):
         kind = "shards"
     else:
         kind = "text"
@@ -110,7 +110,7 @@ def _holds_shards(name: str, access: Access) -> bool:
         if os.path.exists(os.path.join(name, MANIFEST_NAME)):
             return True
         name = os.path.join(name, f"*{ENDING}")
-    tars = [each for pattern in braceexpand(name) for each in sorted(glob.glob(pattern)) if each.endswith(ENDING)]
+    tars = [path for pattern in braceexpand(name) for path in sorted(glob.glob(pattern)) if path.endswith(ENDING)]
     return bool(tars) and _begins_with_tokens(tars[0])
 
 

@@ -43,11 +43,11 @@ def split_data(whole: CountedData, share: Fraction) -> tuple[CountedData, Counte
             SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], marks[kept])
             for kept in (~out, out)
         ]
-    for half, held in zip(halves, (False, True), strict=True):
+    for half, is_val in zip(halves, (False, True), strict=True):
         half.splits = whole.splits + 1
-        half.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"
-        half.label = f"{whole!r}.split(val={float(share):g})[{int(held)}]"
-        half.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), held]).encode()).hexdigest()
+        half.split = f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}"
+        half.label = f"{whole!r}.split(val={float(share):g})[{int(is_val)}]"
+        half.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest()
     return halves[0], halves[1]
 
 
@@ -76,7 +76,7 @@ def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64]]:
     order = Shuffle(whole.contents.blocks(), 1, 1, None)
     with closing(LoadedWindows(WindowMaker(whole.ranges(), whole.contents, order), spare=0)) as loaded:
         keys = [(0, number) for number in range(order.windows)]
-        loaded.ask(keys)
+        loaded.request(keys)
         windows = [loaded.get(key) for key in keys]
     tokens = np.concatenate([window.tokens for window in windows])
     return tokens, np.concatenate([np.diff(window.ends) for window in windows])

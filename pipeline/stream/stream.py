@@ -25,7 +25,7 @@ from .arguments import (
     group_topology,
     labels_are_inputs,
     parse_device,
-    shift_given,
+    parse_shift,
 )
 from .config import StreamConfig
 from .frameworks.loader import Loader
@@ -114,8 +114,8 @@ class Stream(IterableDataset[Any]):
         for name, value in (("window", window), ("lanes", lanes)):
             if value is not None:
                 check_integer(name, value, least=1, most=MAX_ROWS)
-        given: dict[str, Any] = {"seed": seed, "window": window, "lanes": lanes}
-        return self._with(_call("shuffle", given), **given)
+        arguments: dict[str, Any] = {"seed": seed, "window": window, "lanes": lanes}
+        return self._with(_call("shuffle", arguments), **arguments)
 
     def filter(
         self,
@@ -240,9 +240,9 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
             self._config.data.check_stage("pack(best_fit=True)")
-        given: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
-        given |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit}
-        return self._with(_call("pack", given), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
+        arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
+        arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit}
+        return self._with(_call("pack", arguments), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
@@ -265,8 +265,8 @@ class Stream(IterableDataset[Any]):
             )
         if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        given = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
-        return self._with(_call("sample", given), layout=SampleLayout(**options))
+        arguments = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
+        return self._with(_call("sample", arguments), layout=SampleLayout(**options))
 
     def documents(
         self,
@@ -300,9 +300,13 @@ class Stream(IterableDataset[Any]):
             check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
-        given: dict[str, Any] = {"max_length": max_length, "pad_to_multiple_of": pad_to_multiple_of, "bucket": bucket}
-        layout = DocumentLayout(**given, same_labels=same)
-        return self._with(_call("documents", given | {"labels": labels}), layout=layout)
+        arguments: dict[str, Any] = {
+            "max_length": max_length,
+            "pad_to_multiple_of": pad_to_multiple_of,
+            "bucket": bucket,
+        }
+        layout = DocumentLayout(**arguments, same_labels=same)
+        return self._with(_call("documents", arguments | {"labels": labels}), layout=layout)
 
     def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
@@ -621,10 +625,10 @@ class Stream(IterableDataset[Any]):
         """Return a stream at its start whose config differs by these fields, which the ``calls`` stated."""
         return Stream(replace(self._config, calls=(*self._config.calls, *calls), **changes))
 
-    def _with_step(self, step: Any, method: str, given: Any) -> Stream:
+    def _with_step(self, step: Any, method: str, argument: Any) -> Stream:
         self._before_device(method)
         name = "steps" if self._config.batch_size is None else "batch_steps"
-        written = repr(given) if method == "take" else getattr(given, "__qualname__", type(given).__qualname__)
+        written = repr(argument) if method == "take" else getattr(argument, "__qualname__", type(argument).__qualname__)
         return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
 
     def _token_options(
@@ -637,7 +641,7 @@ class Stream(IterableDataset[Any]):
         if boundaries:
             self._config.data.check_stage(f"{method}(boundaries=True)")
         same = labels_are_inputs(labels)
-        distance = shift_given(shift, seq_len, same)
+        distance = parse_shift(shift, seq_len, same)
         return {"seq_len": seq_len, "shift": distance, "boundaries": boundaries, "same_labels": same}
 
     def _before_layout(self, method: str) -> None:
@@ -659,11 +663,11 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
 
 
-def _call(method: str, given: dict[str, Any]) -> str:
+def _call(method: str, arguments: dict[str, Any]) -> str:
     """Return a method call as it would be written, without options that have their default."""
     written = []
     for name, parameter in signature(getattr(Stream, method)).parameters.items():
-        if name in given and given[name] != parameter.default:
+        if name in arguments and arguments[name] != parameter.default:
             named = f"{name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
-            written.append(f"{named}{given[name]!r}")
+            written.append(f"{named}{arguments[name]!r}")
     return f".{method}({', '.join(written)})"

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError
-from pipeline.stream.lanes import LaneLayout, TextWindowSize
+from pipeline.stream.lanes import Lanes, TextWindowSize
 from pipeline.stream.sequential.text.windows import TextWindows
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
@@ -170,10 +170,9 @@ def test_the_first_batch_reads_only_what_it_needs_of_many_files(tmp_path: Path) 
 def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Path) -> None:
     files = [write_texts(tmp_path / f"{n}.jsonl.gz", make_texts(150, n)) for n in range(3)]
     stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(seed=0, window=4, lanes=4)
-    layout = LaneLayout(rows=1, lanes=4)
     windows = TextWindows(
         stream._config.data,
-        layout=layout,
+        lanes=Lanes(rows=1, count=4),
         places=dict.fromkeys(range(4), (0, 0, 0)),
         seed=0,
         window=TextWindowSize(0),

@@ -60,11 +60,11 @@ def read_table(folder: Folder, manifest: Manifest) -> ExtentTable:
             f"{manifest.token_dtype}; {CURE}"
         )
     for field, sums in (("documents", table.document_sums), ("tokens", table.token_sums)):
-        found, wanted = table.per_shard(sums), np.fromiter(map(attrgetter(field), infos), np.int64, len(infos))
-        if (found != wanted).any():
-            at = int(np.argmax(found != wanted))
+        counts, wanted = table.per_shard(sums), np.fromiter(map(attrgetter(field), infos), np.int64, len(infos))
+        if (counts != wanted).any():
+            at = int(np.argmax(counts != wanted))
             raise ManifestError(
-                f"{name}: its extents of {infos[at].name} have {found[at]} {field}, but the manifest says {wanted[at]}; {CURE}"
+                f"{name}: its extents of {infos[at].name} have {counts[at]} {field}, but the manifest says {wanted[at]}; {CURE}"
             )
     return table
 

@@ -196,11 +196,11 @@ class ExtentTable:
         counts, stated = self.documents[first:last].tolist(), self.index_crc32[first:last].tolist()
         for count, wanted in zip(counts, stated, strict=True):
             end = begin + count
-            found = index_crc32(starts[begin:end], lengths[begin:end])
-            if found != wanted:
+            checksum = index_crc32(starts[begin:end], lengths[begin:end])
+            if checksum != wanted:
                 return (
                     f"byte {place.starts + 8 * begin}: the index of documents {place.first + begin} to {place.first + end} has "
-                    f"checksum {found}, but the table of extents says {wanted}"
+                    f"checksum {checksum}, but the table of extents says {wanted}"
                 )
             begin = end
         return None
@@ -215,19 +215,17 @@ class ExtentTable:
         begin = 0
         sizes, stated = self.sizes[first:last].tolist(), self.crc32[first:last].tolist()
         for row, size, wanted in zip(range(first, last), sizes, stated, strict=True):
-            found = zlib.crc32(data[begin : begin + size])
-            if found != wanted:
+            checksum = zlib.crc32(data[begin : begin + size])
+            if checksum != wanted:
                 offset = int(self.offset_of(row))
-                return (
-                    f"bytes {offset} to {offset + size} have checksum {found}, but the table of extents says {wanted}"
-                )
+                return f"bytes {offset} to {offset + size} have checksum {checksum}, but the table of extents says {wanted}"
             begin += size
         return None
 
     def with_checksums(self, data: memoryview) -> ExtentTable:
         """Return the table of one shard with the checksums of its extents in ``data``, the bytes of its file."""
-        places = zip(self.offsets.tolist(), (self.offsets + self.sizes).tolist(), strict=True)
-        return replace(self, crc32=np.array([zlib.crc32(data[begin:end]) for begin, end in places], "<u4"))
+        bounds = zip(self.offsets.tolist(), (self.offsets + self.sizes).tolist(), strict=True)
+        return replace(self, crc32=np.array([zlib.crc32(data[begin:end]) for begin, end in bounds], "<u4"))
 
     def per_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what each shard has of ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""

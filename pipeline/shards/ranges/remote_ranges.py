@@ -78,8 +78,8 @@ class RemoteRanges:
         shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
         is_here = False
 
-        def wrong(found: memoryview) -> ShardwrightError | None:
-            return self._error(shard, self.table.wrong_bytes(first, last, found))
+        def wrong(data: memoryview) -> ShardwrightError | None:
+            return self._error(shard, self.table.wrong_bytes(first, last, data))
 
         def fetch() -> memoryview:
             nonlocal is_here
@@ -90,9 +90,9 @@ class RemoteRanges:
         def is_sound(raw: bytes) -> bool:
             return len(raw) == len(out) and wrong(memoryview(raw)) is None
 
-        found = self._kept(shard, f"{offset}-{len(out)}.block", fetch, is_sound)
+        data = self._kept(shard, f"{offset}-{len(out)}.block", fetch, is_sound)
         if not is_here:
-            out[:] = found
+            out[:] = data
 
     def _object(self, shard: int) -> RemoteObject:
         return RemoteObject(self._urls[shard], self._access, lambda size, version: self._other(shard, size, version))

@@ -34,10 +34,10 @@ class Stamp(NamedTuple):
 def file_stamp(path: str | int) -> Stamp | None:
     """Return the stamp of a file, by its path or descriptor; None where there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return Stamp(found.st_size, found.st_mtime_ns)
+    return Stamp(status.st_size, status.st_mtime_ns)
 
 
 class ShardRanges:
@@ -138,7 +138,7 @@ class ShardRanges:
             )
         with self._lock:
             self._indexes[shard] = index
-            while len(self._indexes) > 1 and sum(16 * len(each) for each in self._indexes.values()) > _INDEX_BYTES:
+            while len(self._indexes) > 1 and sum(16 * len(index) for index in self._indexes.values()) > _INDEX_BYTES:
                 self._indexes.popitem(last=False)
         return index
 

@@ -26,19 +26,19 @@ def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None,
 def check_extents(check: ShardCheck, stated: ExtentTable, index: Index, data: memoryview | None) -> None:
     """Compare what the table says of a sound shard with its index, and with its bytes where they are given."""
     try:
-        found = table_of_index(index, check.name)
+        actual = table_of_index(index, check.name)
     except ShardError as error:
         check.add_error(error)
         return
-    if len(stated) != len(found):
-        check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(found)}; {CURE}")
+    if len(stated) != len(actual):
+        check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(actual)}; {CURE}")
         return
     if data is not None:
-        found = found.with_checksums(data)
+        actual = actual.with_checksums(data)
     for name in (*COUNTS, *CHECKSUMS):
-        wanted, column = getattr(stated, name), getattr(found, name)
+        wanted, column = getattr(stated, name), getattr(actual, name)
         if column is not None and (unlike := wanted != column).any():
             at = int(np.argmax(unlike))
             message = f"the table of extents says {name} {wanted[at]} of extent {at}, found {column[at]}; {CURE}"
-            check.add(None, int(found.offsets[at]), message)
+            check.add(None, int(actual.offsets[at]), message)
             return

@@ -49,23 +49,23 @@ def check_files(folder: Folder, manifest: Manifest, quick: bool) -> Iterator[Pro
     known = {info.name for info in manifest.files}
     wanted = manifest.tokenizer.get("sha256")
     tokenizer = folder.read(TOKENIZER_NAME) if wanted and TOKENIZER_NAME not in known else None
-    if tokenizer is not None and (found := hashlib.sha256(tokenizer).hexdigest()) != wanted:
-        reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
+    if tokenizer is not None and (sha256 := hashlib.sha256(tokenizer).hexdigest()) != wanted:
+        reason = f"sha256 {sha256}, but the manifest says {wanted}; copy it again: ids would decode to other text"
         yield Problem(folder.path(TOKENIZER_NAME), None, None, reason)
     for info in manifest.files:
-        size, found = folder.size(info.name), info.sha256
+        size, sha256 = folder.size(info.name), info.sha256
         if size is None:
             if info.name not in FOR_PEOPLE:
                 reason = "the manifest names this file, but it is not there; copy it again"
                 yield Problem(folder.path(info.name), None, None, reason)
             continue
         if size == info.bytes and not quick:
-            found = folder.describe(info.name, info.sha256).sha256
+            sha256 = folder.describe(info.name, info.sha256).sha256
         if size != info.bytes:
             reason = f"{size} bytes, but the manifest says {info.bytes}; copy it again"
             yield Problem(folder.path(info.name), None, None, reason)
-        elif found != info.sha256:
-            reason = f"sha256 {found}, but the manifest says {info.sha256}; copy it again"
+        elif sha256 != info.sha256:
+            reason = f"sha256 {sha256}, but the manifest says {info.sha256}; copy it again"
             yield Problem(folder.path(info.name), None, None, reason)
     if not folder.remote:
         for path in sorted(Path(folder.base).glob(f"{SIGNATURES_NAME}/*")):
@@ -80,8 +80,8 @@ def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
         "kept": sum(split.documents for split in manifest.splits.values()),
         "tokens": sum(split.tokens for split in manifest.splits.values()),
     }
-    for key, found in sums.items():
-        if counts.get(key, found) != found:
-            yield Problem(name, None, None, f"counts say {key} {counts[key]}, but the splits hold {found}")
+    for key, total in sums.items():
+        if counts.get(key, total) != total:
+            yield Problem(name, None, None, f"counts say {key} {counts[key]}, but the splits hold {total}")
     for imbalance in imbalances(counts):
         yield Problem(name, None, None, f"counts say {imbalance}")

@@ -141,8 +141,8 @@ def _members_of_tokens(
     """Yield the members that documents share; their names are those of the table, without it those that they have."""
     firsts = np.flatnonzero(is_first)
     lasts = np.append(firsts[1:], len(ends))[: len(firsts)] - 1
-    places = zip(firsts.tolist(), index.starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
-    for number, start, end in places:
+    spans = zip(firsts.tolist(), index.starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
+    for number, start, end in spans:
         offset = start - HEADERS
         name = _name_at(data, offset) if keys is None else f"{keys[number]}.npy"
         array = npy_header(index.dtype, (end - start) // index.dtype.itemsize)
@@ -169,8 +169,8 @@ def _check_members(data: mmap.mmap, check: ShardCheck, members: Iterable[_Member
             return None
         names.append(name)
         if data[offset : offset + BLOCK] != _header(name, size):
-            found = _name_at(data, offset)
-            check.add(name, offset, f"its header is not as this format writes it (it names {found!r}); {CURE}")
+            actual = _name_at(data, offset)
+            check.add(name, offset, f"its header is not as this format writes it (it names {actual!r}); {CURE}")
         begin = offset + BLOCK
         if data[begin : begin + len(array)] != array:
             check.add(name, begin, f"its npy header is not as this format writes it; {CURE}")
@@ -207,8 +207,8 @@ def _check_tokens(
     width = index.dtype.itemsize
     ends = index.starts + index.lengths * width
     view = memoryview(data)
-    places = zip(index.starts.tolist(), ends.tolist(), table.get("crc32", []), strict=False)
-    for number, (start, end, wanted) in enumerate(places):
+    spans = zip(index.starts.tolist(), ends.tolist(), table.get("crc32", []), strict=False)
+    for number, (start, end, wanted) in enumerate(spans):
         if zlib.crc32(view[start:end]) != wanted:
             reason = f"(bytes {start} to {end}) do not have the checksum {wanted} of the table; {CURE}"
             check.add(names[number], start, f"the tokens of document {number} {reason}")

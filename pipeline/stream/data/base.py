@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...shards.extents.table import ExtentTable, running_sums
 from ...shards.ranges.source import Source as Ranges
 from ..config import StreamConfig
-from ..lanes import WINDOW_BYTES, LaneLayout, best_fit_lanes_a_row, lane_layout
+from ..lanes import WINDOW_BYTES, Lanes, best_fit_lanes_a_row, make_lanes
 from ..order import LANES, Sequences, default_window, sequential_window
 from .contents import Contents
 
@@ -88,12 +88,12 @@ class CountedData:
     def source_of_mix(self, name: str) -> CountedData:
         return self
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         most = None
         if config.best_fit:
             seq_len = config.stated_layout().sequence_stride
             most = best_fit_lanes_a_row(seq_len, rows, sum(self.tokens), self.dtype.itemsize)
-        return lane_layout(
+        return make_lanes(
             rows, config.lanes, lambda most: min(most, sum(self.documents)), most, is_shuffled=config.seed is not None
         )
 

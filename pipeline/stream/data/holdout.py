@@ -49,7 +49,7 @@ def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np
     return hashes < np.uint64(int(share * 2**64))
 
 
-def share_given(val: Any) -> Fraction:
+def parse_share(val: Any) -> Fraction:
     """Return a share as an exact rational, decimals as written; ``ConfigError`` unless it lies between 0 and 1."""
     try:
         share = Fraction(str(val))

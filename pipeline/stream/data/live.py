@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ..lanes import LaneLayout, TextWindowSize, best_fit_tokens
+from ..lanes import Lanes, TextWindowSize, best_fit_tokens
 from .text import TextData
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class LiveData(TextData):
         """Return ``most``: how many there are is unknown, and every lane of a mix gets some."""
         return most
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         if config.lanes is not None:
             raise ConfigError(
                 f"lanes={config.lanes}: a live source has one lane on each rank; leave lanes out of .shuffle()"
             )
-        return LaneLayout(rows, rows)
+        return Lanes(rows, rows)
 
     def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
         size = _ORDERED_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from ...errors import ConfigError
-from ..lanes import LaneLayout, lane_layout
+from ..lanes import Lanes, make_lanes
 from ..order import LANES_OF_MIX, mix_window
 from ..order.mixture import Mixture
 from .base import CountedData
@@ -49,10 +49,10 @@ class _Mix(Generic[_Source]):
         self.vocab_size = first.vocab_size
         for name, data in self.sources.items():
             for field in ("dtype", "tokenizer", "eos_id"):
-                expected, found = getattr(first, field), getattr(data, field)
-                if expected != found:
+                expected, actual = getattr(first, field), getattr(data, field)
+                if expected != actual:
                     raise ConfigError(
-                        f"sources of a mix share one {field}, but {name!r} has {found}, others {expected}; build them alike"
+                        f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; build them alike"
                     )
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class MixedData(_Mix[CountedData]):
             if not sum(data.tokens):
                 raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> NoReturn:
+    def make_lanes(self, config: StreamConfig, rows: int) -> NoReturn:
         raise ConfigError("a mix of shards counts the tokens of its sources in advance, so it is no sequential stream")
 
     def window(self, config: StreamConfig, lanes: int) -> dict[str, int]:
@@ -118,13 +118,13 @@ class MixedTexts(_Mix[TextData]):
     default_lanes = 1
     refused = _REFUSED_OF_TEXTS
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         """Return as many lanes as the source of the most records has; a lane without any in an epoch goes on to the next."""
 
         def records(most: int) -> int:
             return max(data.records(most) for data in self.sources.values())
 
-        return lane_layout(rows, config.lanes, records, is_shuffled=config.seed is not None)
+        return make_lanes(rows, config.lanes, records, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
         return next(iter(self.sources.values())).window(config, lanes)

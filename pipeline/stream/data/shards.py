@@ -30,7 +30,7 @@ from ...shards.ranges.source import Source as Ranges
 from ...shards.resolve import Resolved, resolve
 from ...shards.store import Store
 from ...shards.urls import ENDING
-from ..arguments import check_flag, check_integer, check_path, eos_given
+from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .base import CountedData
 
 DEFAULT_CACHE = "auto"
@@ -92,12 +92,12 @@ class ShardFiles(CountedData):
         check_flag("whole_shards", whole_shards)
         if cache_limit is not None:
             check_integer("cache_limit", cache_limit, least=1)
-        place = None
+        directory = None
         if cache_dir is not None and cache_dir != DEFAULT_CACHE:
             check_path("cache_dir", cache_dir)
-            place = str(Path(cache_dir).absolute())
+            directory = str(Path(cache_dir).absolute())
         self.split = "all splits" if split is None else split
-        self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
+        self._store = Store(directory, cache_limit, access, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._store)]
@@ -115,7 +115,7 @@ class ShardFiles(CountedData):
             self._infos = infos = [info for part in parts for info in part.infos or ()]
             self.dtype = manifest.token_dtype
             self.vocab_size = size = manifest.tokenizer.get("vocab_size")
-            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, size)
+            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else parse_eos_id(eos_id, self.dtype, size)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
             self.tokenizer = manifest.tokenizer.get("sha256")
@@ -131,7 +131,7 @@ class ShardFiles(CountedData):
             self._table = _Table(parts, self._store, table)
             self._infos = [None] * table.shards
             self.dtype = table.dtype
-            self.eos_id = eos_given(eos_id, self.dtype)
+            self.eos_id = parse_eos_id(eos_id, self.dtype)
             self.documents = table.per_shard(table.document_sums).tolist()
             self.tokens = table.per_shard(table.token_sums).tolist()
             self.tokenizer = None
@@ -208,7 +208,7 @@ class MemoryData(CountedData):
             raise ConfigError(f"lengths sum to {int(lengths.sum())}, but there are {len(tokens)} tokens")
         self.split = "memory"
         self.dtype = tokens.dtype
-        self.eos_id = eos_given(eos_id, tokens.dtype)
+        self.eos_id = parse_eos_id(eos_id, tokens.dtype)
         self.documents = [len(lengths)]
         self.tokens = [len(tokens)]
         self.tokenizer = tokenizer
@@ -275,16 +275,16 @@ def _check_source(source: Any) -> None:
     listed = isinstance(source, Sequence) and not isinstance(source, str | bytes)
     if not (listed or isinstance(source, str | PathLike)):
         raise ConfigError(f"a dataset is named by a path, a pattern, a url or a list of these, got {source!r}")
-    for each in source if listed else [source]:
-        check_path("each shard" if listed else "a dataset", each)
-        name = os.fspath(each).lower()
+    for spec in source if listed else [source]:
+        check_path("each shard" if listed else "a dataset", spec)
+        name = os.fspath(spec).lower()
         if name.endswith(ENDING) or "." not in os.path.basename(name):
             continue
         from ...text.formats import find_format  # which streams of shards do without
 
         if find_format(name) is not None:
             raise ConfigError(
-                f"{_bare(each)}: text, and no shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
+                f"{_bare(spec)}: text, and no shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
                 "shardwright build"
             )
 
@@ -320,5 +320,5 @@ def _shown(source: Source) -> str:
     """Return a source as a short literal."""
     if isinstance(source, str | PathLike):
         return repr(_bare(source))
-    names = [_bare(each) for each in source]
+    names = [_bare(spec) for spec in source]
     return repr(names) if len(names) < 3 else f"[{names[0]!r}, ... {len(names) - 1:,} more]"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, DamagedInputError, InputError
-from ..lanes import WINDOW_BYTES, LaneLayout, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, lane_layout
+from ..lanes import WINDOW_BYTES, Lanes, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, make_lanes
 from .holdout import held_out
 
 if TYPE_CHECKING:
@@ -73,18 +73,18 @@ class TextData:
         self.tokenizer: str | None = tokenizer.sha256
         # Of each split that made this: the share held out, and whether this is what was.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
-        self._found = {file.name: _stamp(file) for file in files}
+        self._stamps = {file.name: _stamp(file) for file in files}
         self.bytes = sum(map(self.weight_of, files))
         self._counted: dict[int, int] = {}  # records, by how many were asked for
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
-        halves = "".join(f".split(val={float(share):g})[{int(held)}]" for share, held in self.splits)
+        halves = "".join(f".split(val={float(share):g})[{int(is_val)}]" for share, is_val in self.splits)
         return f"TextDataset({named}, tokenizer={self.encoder.name!r}){halves}"
 
     def size_of(self, file: InputFile) -> int:
         """Return the bytes that a file had when the stream was made."""
-        return self._found[file.name][0]
+        return self._stamps[file.name][0]
 
     def weight_of(self, file: InputFile) -> int:
         """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
@@ -133,8 +133,8 @@ class TextData:
         kept = np.ones(len(documents), bool)
         if self.splits and documents:
             keys = [_key(document) for document in documents]
-            for level, (share, held) in enumerate(self.splits):
-                kept &= held_out(keys, share, level) == held
+            for level, (share, is_val) in enumerate(self.splits):
+                kept &= held_out(keys, share, level) == is_val
         return kept
 
     def fingerprints(self) -> dict[str, str]:
@@ -161,11 +161,11 @@ class TextData:
         """About how many tokens there are."""
         return self.bytes // _TOKEN_BYTES
 
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         most = None
         if config.best_fit:
             most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, _TOKEN_BYTES)
-        return lane_layout(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
+        return make_lanes(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
         """Return the blocks that are shuffled together, where they are stated."""
@@ -187,12 +187,12 @@ class TextData:
 
     def halves(self, share: Fraction) -> tuple[TextData, TextData]:
         """Return the rest and what is held out, to be told apart when documents are read."""
-        rest, held = copy.copy(self), copy.copy(self)
-        for data, is_held in ((rest, False), (held, True)):
-            data.splits = (*self.splits, (share, is_held))
+        rest, val = copy.copy(self), copy.copy(self)
+        for data, is_val in ((rest, False), (val, True)):
+            data.splits = (*self.splits, (share, is_val))
             vars(data).pop("fingerprint", None)  # of the whole
             data._counted = {}
-        return rest, held
+        return rest, val
 
     def check(self, file: InputFile) -> None:
         """Raise ``InputError`` for a file of this machine that is gone or changed since the stream was made.
@@ -205,7 +205,7 @@ class TextData:
             stamp = _stamp(file)
         except OSError as error:
             raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; bring it back") from None
-        if stamp != self._found[file.name]:
+        if stamp != self._stamps[file.name]:
             raise InputError(
                 f"{file.name} changed since the stream was made, so its order is another one; create the stream again, "
                 "and do not write to files that are read"
@@ -224,7 +224,7 @@ class TextData:
             self.check(file)
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
-        splits = [[str(share), held] for share, held in self.splits]
+        splits = [[str(share), is_val] for share, is_val in self.splits]
         facts: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
         if self.fields:
             facts.append([str(field) for field in self.fields])  # one that does not fit makes a bad record

@@ -24,13 +24,13 @@ def key_map(keys: str | KeyMap | None, config: StreamConfig) -> KeyMap:
         return keys
     if not isinstance(keys, str) or keys not in ("hf", "torchtitan"):
         raise ConfigError(f"keys must be 'hf', 'torchtitan' or a function of a batch, got {keys!r}")
-    for given, what, cure in (
+    for unsuitable, what, cure in (
         (config.batch_size is None, "samples", "add .batch(size)"),
         (config.numpy, "NumPy arrays", "remove .numpy()"),
         (config.stored, "ids in their stored width", "remove dtype='stored'"),
         (config.layout is not None and config.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
     ):
-        if given:
+        if unsuitable:
             raise ConfigError(f"keys={keys!r} needs batches of int64 tensors, but the stream gives {what}; {cure}")
     same = config.layout is not None and config.layout.same_labels
     if keys == "hf":

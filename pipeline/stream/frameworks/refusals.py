@@ -57,7 +57,7 @@ def refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
     if not classes or has_length(stream):
         return
     classes = [kind for base in classes for kind in _with_subclasses(base)]
-    for trainer in [each for each in gc.get_referrers(*classes) if type(each) in classes]:
+    for trainer in [referrer for referrer in gc.get_referrers(*classes) if type(referrer) in classes]:
         for loader in _flat(trainer.train_dataloader) if trainer.training else ():
             if hasattr(loader, "load_state_dict") and not has_length(loader) and _may_read(loader, stream, kind):
                 raise ConfigError(
@@ -83,13 +83,13 @@ def _may_read(loader: Any, stream: IterableDataset[Any], kind: type) -> bool:
 
 
 def _with_subclasses(kind: Any) -> list[Any]:
-    return [kind, *(each for inner in kind.__subclasses__() for each in _with_subclasses(inner))]
+    return [kind, *(subclass for inner in kind.__subclasses__() for subclass in _with_subclasses(inner))]
 
 
 def _flat(loaders: Any) -> list[Any]:
     """Return the loaders in a collection of any depth."""
     if isinstance(loaders, Mapping):
-        return [each for value in loaders.values() for each in _flat(value)]
+        return [loader for value in loaders.values() for loader in _flat(value)]
     if isinstance(loaders, list | tuple):
-        return [each for value in loaders for each in _flat(value)]
+        return [loader for value in loaders for loader in _flat(value)]
     return [] if loaders is None else [loaders]

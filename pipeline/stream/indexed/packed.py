@@ -27,7 +27,7 @@ class PackedSequences(IndexedReader):
         boundaries: bool,
         mixture: Mixture | None = None,
     ) -> None:
-        super().__init__([each.lanes for each in rows])
+        super().__init__([source.lanes for source in rows])
         self._mixture = mixture
         self._rows = rows
         self._buffer = RowBuffer(rows[0].width, dtype, with_ends=boundaries, with_masks=rows[0].masks)

@@ -44,5 +44,5 @@ class RandomPlaces(LaneWindows):
 
     def places(self, indices: Int, positions: Int) -> list[Place]:
         starts = positions.tolist()
-        self.windows.ask(dict.fromkeys(key for p in starts for key in self.keys(p, p + self.width - 1)))
+        self.windows.request(dict.fromkeys(key for p in starts for key in self.keys(p, p + self.width - 1)))
         return [self.place(position) for position in starts]

@@ -112,7 +112,7 @@ class Passes:
         reached = started if self._run else self.epoch(position)
         is_read = end is not None and index > end
         if config.sequential:  # its epochs end where its lanes say so
-            everywhere = position.lanes is None or len(position.lanes) == config.lane_layout(self._world_size).lanes
+            everywhere = position.lanes is None or len(position.lanes) == config.make_lanes(self._world_size).count
             is_read = everywhere and reached > started if config.epochs else is_read
         if index == end or (is_read and config.sequential):
             return started + 1, self.begin(started + 1, position.weights)
@@ -130,7 +130,7 @@ class Passes:
         """Say whether every rank finds the same pass in a loaded position: lanes of an endless stream drift apart."""
         if not self._config.sequential or position.lanes is None or self.bounded:
             return True
-        return len(position.lanes) == self._config.lane_layout(self._world_size).lanes
+        return len(position.lanes) == self._config.make_lanes(self._world_size).count
 
 
 def item_count(config: StreamConfig, start: int, end: int, context: WorkerContext) -> int:

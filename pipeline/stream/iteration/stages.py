@@ -171,7 +171,7 @@ class _AppliedStage:
             if self._taken > 1:
                 self._dropped()
             self._taken, self._gave_at, self._since = 0, self._position, None
-            self._search.found()
+            self._search.restart()
             position = replace(self._position, skip=0)
             yield replace(position, bound_to=self._name) if self._bound else position, item
         if self._taken and exhausted:  # a stage that stops by itself may stop equally on all ranks

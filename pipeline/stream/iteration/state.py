@@ -54,7 +54,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     if context.workers > 1:
         part["workers"] = context.workers
     if config.sequential:
-        count = config.lane_layout(context.world_size).lanes
+        count = config.make_lanes(context.world_size).count
         lanes = position.lanes or beginning(position.start_epoch or 0, count, len(config.data.live))
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.mixed:
@@ -75,11 +75,11 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     state lacks, except in a worker, which needs only some of them.
     """
     if not isinstance(state, dict) or "version" not in state:
-        held = (
+        description = (
             f"a dict of {', '.join(map(repr, state))}" if isinstance(state, dict) else f"of type {type(state).__name__}"
         )
         raise StateError(
-            f"this is no state of a stream, but {held}; load what stream.state_dict() gave, as checkpoint['data']"
+            f"this is no state of a stream, but {description}; load what stream.state_dict() gave, as checkpoint['data']"
         )
     version = state["version"]
     if type(version) is not int or version != STATE_VERSION:
@@ -281,22 +281,22 @@ def _weights(part: Mapping[str, Any], config: StreamConfig) -> list[list[Any]]:
 
 
 def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
-    lanes, layout = part.get("lanes"), config.lane_layout(context.world_size)
-    if not isinstance(lanes, dict):
-        raise StateError(f"this is no state of a sequential stream: lanes is {str(lanes)[:100]}")
-    names, size = {*map(str, range(layout.lanes))}, NUMBERS * len(config.data.live)
-    for lane, cursor in lanes.items():
+    cursors, lanes = part.get("lanes"), config.make_lanes(context.world_size)
+    if not isinstance(cursors, dict):
+        raise StateError(f"this is no state of a sequential stream: lanes is {str(cursors)[:100]}")
+    names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.data.live)
+    for lane, cursor in cursors.items():
         if lane not in names:
             raise StateError(
-                f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDIT_CURE}"
+                f"lanes of a state are '0' to '{lanes.count - 1}' in this stream, got {lane!r}; {_EDIT_CURE}"
             )
         if not isinstance(cursor, list) or len(cursor) != size:
             raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDIT_CURE}")
-        for place, number in enumerate(cursor):
-            source, field = divmod(place, NUMBERS)
+        for index, number in enumerate(cursor):
+            source, field = divmod(index, NUMBERS)
             if not (config.data.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
-    missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
+    missing = [lane for lane in lanes.own(context.rank, context.world_size) if str(lane) not in cursors]
     if missing and context.workers == 1:
-        raise missing_lanes(missing, layout.lanes)
-    return lanes
+        raise missing_lanes(missing, lanes.count)
+    return cursors

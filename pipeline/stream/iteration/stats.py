@@ -37,12 +37,12 @@ def _rows(stats: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in stats.items():
         yield name, "" if isinstance(value, dict) else _written(value)
         if isinstance(value, dict):
-            yield from (("  " + inner, _written(each)) for inner, each in value.items())
+            yield from (("  " + inner, _written(item)) for inner, item in value.items())
 
 
 def _written(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_written(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_written(item)}" for name, item in value.items())
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -83,4 +83,4 @@ class StreamEnd:
             _group = dist.group.WORLD, dist.new_group(backend="gloo")
         total = torch.tensor(numbers)
         dist.all_reduce(total, group=_group[1])
-        return [int(each) for each in total]
+        return [int(number) for number in total]

@@ -73,7 +73,7 @@ class StreamPosition:
         reader, items = make_items(config, position, context)
         self._progress = Progress(config, self.world_size, position, reader)
         iterator = StreamIterator(items, self._progress, context, self._topology, self._shared)
-        self._iterators = [weakref.ref(each) for each in (*self._existing(), iterator)]
+        self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
 
     def stats(self) -> Stats:

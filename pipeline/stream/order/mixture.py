@@ -126,21 +126,21 @@ class Mixture:
     def source(self, row: int, lane: int) -> tuple[int, int]:
         """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
         segment = self._segment(row)
-        block, place = divmod(row - self.starts[segment], PERIOD)
+        block, offset = divmod(row - self.starts[segment], PERIOD)
         sources, earlier = self._period(segment, block, lane)
-        source = int(sources[place])
+        source = int(sources[offset])
         before = self._before(segment, lane)[source] + block * int(self.quotas[segment][source])
-        return source, before + int(earlier[place])
+        return source, before + int(earlier[offset])
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:
         """Return, of the first ``i`` sequences, each source's ``sequences``, and its ``asked`` and ``served`` shares."""
         counts = np.zeros(len(self.names), np.int64)
         for lane in range(min(i, self.lanes)):
             counts += self.counts(-(-(i - lane) // self.lanes), lane)
-        asked = self.asked(max(0, i - 1) // self.lanes)
+        row_quotas = self.quotas_at(max(0, i - 1) // self.lanes)
         return {
             name: {"sequences": int(count), "asked": int(quota) / PERIOD, "served": int(count) / max(1, i)}
-            for name, count, quota in zip(self.names, counts, asked, strict=True)
+            for name, count, quota in zip(self.names, counts, row_quotas, strict=True)
         }
 
     def counts(self, row: int, lane: int) -> list[int]:
@@ -148,7 +148,7 @@ class Mixture:
         segment = self._segment(max(0, row - 1)) if row else 0
         return self._counts_in(segment, row, lane)
 
-    def asked(self, row: int) -> NDArray[np.int64]:
+    def quotas_at(self, row: int) -> NDArray[np.int64]:
         """Return the quotas that hold at a row."""
         return self.quotas[self._segment(row)]
 
@@ -156,8 +156,8 @@ class Mixture:
         return bisect_right(self.starts, row) - 1
 
     def _counts_in(self, segment: int, row: int, lane: int) -> list[int]:
-        block, place = divmod(row - self.starts[segment], PERIOD)
-        inside = np.bincount(self._period(segment, block, lane)[0][:place], minlength=len(self.names))
+        block, offset = divmod(row - self.starts[segment], PERIOD)
+        inside = np.bincount(self._period(segment, block, lane)[0][:offset], minlength=len(self.names))
         before = self._before(segment, lane)
         return [b + block * int(q) + int(i) for b, q, i in zip(before, self.quotas[segment], inside, strict=True)]
 

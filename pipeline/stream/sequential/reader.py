@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...weak_methods import weakly
 from ..batch.rows import DocumentRows, RowBuffer, Rows
-from ..lanes import LaneLayout
+from ..lanes import Lanes
 from ..long_search import LongSearch
 from ..order import Step
 from ..order.mixture import Mixture
@@ -28,7 +28,7 @@ log = logging.getLogger("pipeline")
 
 
 class SequentialReader:
-    """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * layout.rows + j) % layout.lanes``.
+    """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
     ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
     source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones share.
@@ -41,7 +41,7 @@ class SequentialReader:
         sources: Sequence[Windows],
         cut: Cut,
         *,
-        layout: LaneLayout,
+        lanes: Lanes,
         own: list[int],
         live: Sequence[bool],
         batch_size: int,
@@ -52,11 +52,11 @@ class SequentialReader:
         mixture: Mixture | None = None,
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
-            raise missing_lanes(missing, layout.lanes)
+            raise missing_lanes(missing, lanes.count)
         self._sources = sources
         self._live = live
         self._mixture = mixture
-        self._layout = layout
+        self._lanes = lanes
         self._batch_size = batch_size
         self._bounded = bounded
         self._buffer = buffer
@@ -68,7 +68,7 @@ class SequentialReader:
             return Lane(make, part_of_source(cursors[str(lane)], number), stride, partial(on_empty, number))
 
         shared = {number: begin(own[0], number) for number, is_live in enumerate(live) if is_live}
-        self._lanes = {
+        self._own = {
             lane: [shared[number] if number in shared else begin(lane, number) for number in range(len(sources))]
             for lane in own
         }
@@ -78,15 +78,15 @@ class SequentialReader:
     @property
     def cursors(self) -> dict[str, Cursor]:
         """The cursors of the own lanes after what was read, by their number."""
-        moved = self._lanes if any(self._live) else self._moved
+        moved = self._own if any(self._live) else self._moved
         self._cursors = self._cursors | {str(lane): self._cursor(lane) for lane in moved}
         self._moved = set()
         return self._cursors
 
     def _cursor(self, lane: int) -> Cursor:
         """Return a lane's cursor. The state of a live source, which is text, stands in that of the first own lane alone."""
-        cursor = [number for source in self._lanes[lane] for number in source.cursor]
-        if any(self._live) and lane != next(iter(self._lanes)):
+        cursor = [number for source in self._own[lane] for number in source.cursor]
+        if any(self._live) and lane != next(iter(self._own)):
             return [0 if isinstance(number, str) else number for number in cursor]
         return cursor
 
@@ -98,7 +98,7 @@ class SequentialReader:
 
     def read(self, step: Step) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
-        self._search.found()
+        self._search.restart()
         size, first = self._batch_size, step.begin + step.rank * self._batch_size
         numbers = range(first, first + min(size, max(0, step.begin + step.size - first)))[step.first : step.last]
         return self._documents(numbers) if self._buffer is None else self._packed(numbers, self._buffer)
@@ -116,7 +116,7 @@ class SequentialReader:
     def _ready_lanes(self, numbers: range) -> Iterator[Lane]:
         """Yield the lane, and its source, that gives the row of each number, until all own ones have ended."""
         for number in numbers:
-            turns = map(self._lane, range(number, number + (self._layout.lanes if self._bounded else 1)))
+            turns = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
             lane = next((lane for lane in turns if lane is not None and lane.ready()), None)
             if lane is None:
                 return
@@ -124,24 +124,24 @@ class SequentialReader:
 
     def _lane(self, number: int) -> Lane | None:
         """Return the lane, and its source, that a row belongs to, None where another process reads it."""
-        lane = self._layout.lane(number)
-        source = 0 if self._mixture is None else self._mixture.source(number // self._layout.lanes, lane)[0]
-        if lane not in self._lanes:
+        lane = self._lanes.lane(number)
+        source = 0 if self._mixture is None else self._mixture.source(number // self._lanes.count, lane)[0]
+        if lane not in self._own:
             return None
         self._moved.add(lane)
-        return self._lanes[lane][source]
+        return self._own[lane][source]
 
     def _on_empty(self, source: int) -> None:
         """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any own lane."""
-        epochs = 1 if len(self._lanes) == self._layout.lanes else _PATIENCE
-        if self._bounded or not all(lanes[source].keeps_nothing(epochs) for lanes in self._lanes.values()):
+        epochs = 1 if len(self._own) == self._lanes.count else _PATIENCE
+        if self._bounded or not all(lanes[source].keeps_nothing(epochs) for lanes in self._own.values()):
             return
         of_source = "" if self._mixture is None else f" of source {self._mixture.names[source]!r}"
         read, rejected, bad = _read(self._sources[source])
         why = ": on_error='stop' says why" if bad else ""
         raise ConfigError(
             f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}{of_source}, in any of the "
-            f"{len(self._lanes)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad{why}); "
+            f"{len(self._own)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad{why}); "
             "loosen the filter or the condition, or give more input"
         )
 

@@ -80,7 +80,7 @@ class ShardWindows:
         if self._filters:
             stops = np.cumsum(lengths).tolist()
             documents = (tokens[begin:stop] for begin, stop in zip([0, *stops], stops, strict=False))
-            kept = np.array([all(predicate(each) for predicate in self._filters) for each in documents], bool)
+            kept = np.array([all(predicate(document) for predicate in self._filters) for document in documents], bool)
             rejected = int(np.count_nonzero(~kept))
             self.counts.update({"rejected": rejected, f"{REJECTED_BY}filter": rejected} if rejected else {})
             tokens, lengths = tokens[np.repeat(kept, lengths)], lengths[kept]

@@ -20,7 +20,7 @@ Place = tuple[Window, int]  # a window, and the unit in it at which a row begins
 
 
 class _Span(NamedTuple):
-    """The window that a lane is in, of positions ``begin`` to before ``stop``; from ``ask`` on, other windows are needed.
+    """The window that a lane is in, of positions ``begin`` to before ``stop``; from ``request_at`` on, other windows are needed.
 
     ``keys`` are those of the windows that the lane needs until then.
     """
@@ -28,7 +28,7 @@ class _Span(NamedTuple):
     window: Window
     begin: int
     stop: int
-    ask: int
+    request_at: int
     keys: list[Key]
 
 
@@ -76,7 +76,7 @@ class LaneWindows:
         """Return where the rows of sequence indices begin, at these positions."""
         spans = self._spans
         rows = list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True))
-        moved = {lane for lane, position in rows if not spans[lane].begin <= position < spans[lane].ask}
+        moved = {lane for lane, position in rows if not spans[lane].begin <= position < spans[lane].request_at}
         if moved:
             self.prepare([row for row in rows if row[0] in moved])
         return [
@@ -98,12 +98,12 @@ class LaneWindows:
             ahead = max(last, min(high + self._ahead, self._last_of_lane(lane, high)))
             needed = self._keys_of_rows(positions)
             keys = needed + [key for key in self.keys(last + 1, ahead) if key not in needed]
-            self.windows.ask(needed)
+            self.windows.request(needed)
             later += keys[len(needed) :]
             _, _, begin, stop = self._window_of(high)
-            ask = stop if ahead >= stop or ahead < high + self._ahead else stop - self._ahead
-            self._spans[lane] = self._spans[lane]._replace(begin=begin, stop=stop, ask=ask, keys=keys)
-        self.windows.ask(later)
+            request_at = stop if ahead >= stop or ahead < high + self._ahead else stop - self._ahead
+            self._spans[lane] = self._spans[lane]._replace(begin=begin, stop=stop, request_at=request_at, keys=keys)
+        self.windows.request(later)
         self.windows.keep({key for span in self._spans for key in span.keys})
         for lane in by_lane:
             span = self._spans[lane]
@@ -138,9 +138,9 @@ class LaneWindows:
 
     def _window_of(self, position: int) -> tuple[int, int, int, int]:
         """Return epoch and number of the window that holds a position, its first position and the one behind it."""
-        epoch, place = divmod(position, self.units)
+        epoch, offset = divmod(position, self.units)
         order = self._order.epoch(epoch)
         starts = order.document_starts if self._documents else order.starts
-        number = int(starts.searchsorted(place, side="right")) - 1
+        number = int(starts.searchsorted(offset, side="right")) - 1
         begin = epoch * self.units
         return epoch, number, begin + int(starts[number]), begin + int(starts[number + 1])

@@ -34,7 +34,7 @@ class LoadedWindows:
             else None
         )
 
-    def ask(self, keys: Iterable[Key]) -> None:
+    def request(self, keys: Iterable[Key]) -> None:
         """Have windows made soon, the first of them first."""
         if self._threads is None:
             return

@@ -54,12 +54,12 @@ class DocumentMaps:
             masks = np.concatenate([np.ones(len(tokens), np.uint8) if mask is None else mask for tokens, mask in made])
         return Window(joined, np.cumsum([0, *(len(tokens) for tokens, _ in made)]), mask=masks)
 
-    def _checked_ids(self, name: str, given: Any) -> Tokens:
-        ids = np.asarray(given)
+    def _checked_ids(self, name: str, result: Any) -> Tokens:
+        ids = np.asarray(result)
         if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
             raise ConfigError(
                 f"map_documents function {name} must return a 1-D array of token ids, or (ids, mask), got "
-                f"{type(given).__name__} of shape {ids.shape} and dtype {ids.dtype}"
+                f"{type(result).__name__} of shape {ids.shape} and dtype {ids.dtype}"
             )
         if len(ids) and ids.dtype != self._dtype:
             low, high, limits = int(ids.min()), int(ids.max()), np.iinfo(self._dtype)
@@ -71,8 +71,8 @@ class DocumentMaps:
         return ids.astype(self._dtype, copy=False)
 
 
-def _checked_mask(name: str, given: Any, length: int) -> Mask:
-    mask = np.asarray(given)
+def _checked_mask(name: str, result: Any, length: int) -> Mask:
+    mask = np.asarray(result)
     if mask.shape != (length,) or mask.dtype.kind not in "biu":
         raise ConfigError(
             f"map_documents function {name} must return a loss mask of one boolean or integer for each of its {length} ids, "

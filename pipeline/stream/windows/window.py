@@ -109,7 +109,7 @@ class WindowMaker:
         memory = self._memory(at[-1])
         for (first, last), begin, end in zip(runs, at[:-1], at[1:], strict=True):
             self.source.read(first, last, memory[begin:end])
-        starts = [begins + place for (begins, _), place in zip(indexes, at[:-1], strict=True)]
+        starts = [begins + offset for (begins, _), offset in zip(indexes, at[:-1], strict=True)]
         return memory, np.concatenate([np.zeros(0, np.int64), *starts])
 
     def _memory(self, size: int) -> memoryview:

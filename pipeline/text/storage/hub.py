@@ -178,7 +178,7 @@ class HubObject(RemoteObject):
 
     def pieces(self, start: int, stop: int, *, whole: bool = False) -> Generator[bytes, None, None]:
         if start < stop:
-            with self.ask(self._resolve, start, stop) as answer:
+            with self.request(self._resolve, start, stop) as answer:
                 yield from answer.pieces()
 
     def ask(self, url: str, start: int, stop: int) -> RangeAnswer:

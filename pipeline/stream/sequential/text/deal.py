@@ -64,7 +64,7 @@ def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
     """Return the pieces of the files, for ``lanes`` lanes; one lane reads files as they are."""
     sizes = [data.size_of(file) for file in data.files]
     lines = [load_reader(format_of(file)).cut_anywhere and not is_named_compressed(file) for file in data.files]
-    plain = sum(size for size, each in zip(sizes, lines, strict=True) if each)
+    plain = sum(size for size, is_plain in zip(sizes, lines, strict=True) if is_plain)
     step = max(1, min(_PIECE_BYTES, plain // (_PIECES_A_LANE * lanes)), plain // _MOST_PIECES)
     parts = _rows_of_parts(data.files) if 1 < lanes > len(data.files) else {}
     pieces = []
@@ -84,8 +84,8 @@ def _rows_of_parts(files: list[InputFile]) -> dict[int, list[int]]:
     count = {number: load_reader(format_of(file)).part_rows for number, file in enumerate(files)}
     wanted = [(number, files[number], rows) for number, rows in count.items() if rows]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-footer") as threads:
-        each = threads.map if any(file.stored for _, file, _ in wanted) else map
-        return dict(each(lambda one: (one[0], one[2](one[1])), wanted))
+        apply = threads.map if any(file.stored for _, file, _ in wanted) else map
+        return dict(apply(lambda one: (one[0], one[2](one[1])), wanted))
 
 
 def _parts(number: int, rows: list[int], weight: int) -> list[Piece]:

@@ -98,7 +98,7 @@ class SharedScans:
                     begun.append(self._open_scan(epoch, at))
         begin_together([scan.blocks for scan in begun])
         oldest = min(epoch for epoch, _, _ in self._places.values())
-        self._begun = {each for each in self._begun if each[0] >= oldest}
+        self._begun = {key for key in self._begun if key[0] >= oldest}
 
     def close(self) -> None:
         """Close the files."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ....text.document import Document
-from ...lanes import LaneLayout, TextWindowSize
+from ...lanes import Lanes, TextWindowSize
 from ...order import derive_key
 from ..cursor import Place
 from ..lane import LaneWindow
@@ -27,7 +27,7 @@ _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small bloc
 
 
 class TextWindows:
-    """Makes the windows of some lanes of a ``layout``; ``places`` says where each of these begins to read.
+    """Makes the windows of some of the ``lanes``; ``places`` says where each of these begins to read.
 
     ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends. As many ``sources`` as a mix has
     share the memory and the open files.
@@ -37,7 +37,7 @@ class TextWindows:
         self,
         data: TextData,
         *,
-        layout: LaneLayout,
+        lanes: Lanes,
         places: dict[int, Place],
         seed: int | None,
         window: TextWindowSize,
@@ -47,18 +47,18 @@ class TextWindows:
         sources: int = 1,
     ) -> None:
         self._documents = DocumentEncoder(data, filters)
-        self._layout = layout
+        self._lanes = lanes
         self._places = dict(places)
         self._seed = seed
         self._epochs = epochs
         self._window = window
-        pieces = cut_pieces(data, layout.lanes)
-        self._deal = Deal(pieces, groups=layout.groups, lanes=layout.lanes_a_group, seed=seed)
+        pieces = cut_pieces(data, lanes.count)
+        self._deal = Deal(pieces, groups=lanes.groups, lanes=lanes.group_size, seed=seed)
         self._scans = SharedScans(
             data,
             self._deal,
             self._places,
-            max(1, min(_BLOCK_BYTES, data.bytes // (layout.lanes * _BLOCKS_A_LANE))),
+            max(1, min(_BLOCK_BYTES, data.bytes // (lanes.count * _BLOCKS_A_LANE))),
             self._documents,
             kept_bytes=kept_bytes,
             sources=sources,
@@ -92,14 +92,14 @@ class TextWindows:
     def _read(self, lane: int, place: Place) -> tuple[list[Document | None], Place]:
         """Return the documents of a window in the order of their blocks, None for each that is not kept; and its end."""
         epoch, bundle, round = place
-        deal, (number, group) = self._deal.epoch(epoch), divmod(lane, self._layout.groups)
+        deal, (number, group) = self._deal.epoch(epoch), divmod(lane, self._lanes.groups)
         documents: list[Document | None] = []
         size = count = 0
         while pieces := deal.bundle(group, bundle):
             if round == 0:
                 self._scans.begin(epoch, group, bundle)
             numbers = [(piece, deal.block(group, piece, number, round)) for piece in pieces]
-            blocks = [block for each in numbers if (block := self._scans.block(epoch, *each)) is not None]
+            blocks = [block for key in numbers if (block := self._scans.block(epoch, *key)) is not None]
             bundle, round = (bundle, round + 1) if blocks else (bundle + 1, 0)
             self._places[lane] = epoch, bundle, round
             for block in blocks:
