@@ -2,7 +2,7 @@
 
 A block ends before the record that begins a number of bytes behind the block's own beginning. Where bytes are not known, it
 ends with the record whose text makes it reach as many characters. So what it holds depends on the file alone, and any number
-of readers can share a file's blocks among them.
+of readers can share a file's blocks among them. The last record counts by its characters: no next one says where it ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_ONCE = 32  # files that are waited for together
 
 
 class Block(NamedTuple):
-    """Some neighbouring records; ``size`` is how many bytes they take."""
+    """Some neighbouring records; ``size`` is how many bytes they take, but for the last record of a file or span."""
 
     size: int
     records: list[Record]
