@@ -181,7 +181,7 @@ class HubObject(RemoteObject):
             with self.request(self._resolve, start, stop) as answer:
                 yield from answer.pieces()
 
-    def ask(self, url: str, start: int, stop: int) -> RangeAnswer:
+    def request(self, url: str, start: int, stop: int) -> RangeAnswer:
         targets = _targets(url)
         with targets.lock:  # of several threads, one resolves
             if not (target := targets.url):
