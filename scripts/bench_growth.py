@@ -1,6 +1,7 @@
 """Compare builds of more and more documents: what one costs, and how memory grows with their number. Linux only.
 
     python scripts/bench_growth.py corpus/*.jsonl.zst --scales 1,4,16     whole builds of edited copies of a corpus
+    python scripts/bench_growth.py corpus/*.jsonl.zst --tokens 1e8,1e9     the same by tokens in the dataset, stage by stage
     python scripts/bench_growth.py --synthetic 1000000,10000000           dedup alone, of made-up documents
 
 Every copy has the duplicates that the corpus has, and none in another copy. CPU is that of all processes, without the start
@@ -16,14 +17,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
+import zstandard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.bench import synthetic
+from scripts.bench import synthetic, tokens
 from scripts.bench.data import read_inputs
 from scripts.bench.process import Peak, watch
 from scripts.bench.report import table
@@ -36,11 +41,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("inputs", nargs="*", help="raw text, as for build_shards.py")
     parser.add_argument("--scales", default="1,4,16", metavar="N,N", help="copies to build from (default: 1,4,16)")
     parser.add_argument("--synthetic", metavar="N,N", help="measure dedup alone, on so many made-up documents")
+    parser.add_argument("--tokens", metavar="N,N", help="build datasets of so many tokens, such as 1e7,1e8,1e9")
+    parser.add_argument(
+        "--kills", type=int, default=0, help="with --tokens: kill the largest build so often, and compare"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="with --tokens: where to work, and keep the copies (default: removed)"
+    )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--rules", default="gopher", help="as for build_shards.py (default: gopher)")
     options = parser.parse_args(arguments)
     if not options.synthetic and not options.inputs:
         parser.error("give inputs, or --synthetic")
+    if options.tokens:
+        with tempfile.TemporaryDirectory() as folder:
+            measure_tokens(options, options.folder or Path(folder))
+        return 0
     sizes = sorted(map(int, (options.synthetic or options.scales).split(",")))
     measured = synthetic.measure(sizes, options.workers) if options.synthetic else measure_builds(sizes, options)
     rows = [
@@ -68,13 +84,39 @@ def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterat
                 yield counts["read"], counts["kept"], peak._replace(cpu=peak.cpu - start.cpu)
 
 
+def measure_tokens(options: argparse.Namespace, folder: Path) -> None:
+    """Build datasets of so many tokens, with a tokenizer that is trained on the corpus before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = ["--workers", str(options.workers), "--rules", options.rules]
+
+    def copies(count: int) -> list[Path]:
+        paths = [folder / f"{number:04d}.jsonl.zst" for number in range(count)]
+        with ProcessPoolExecutor(options.workers) as pool:
+            list(pool.map(partial(write_copy, options.inputs), range(count), paths))
+        return paths
+
+    manifest = folder / "first/manifest.json"
+    if not manifest.exists():
+        build(copies(2), manifest.parent, [*settings, "--tokenizer", "train:32000"], keep=True)
+    splits = json.loads(manifest.read_text(encoding="utf-8"))["splits"].values()
+    per_copy = sum(split["tokens"] for split in splits) // 2
+    settings += ["--tokenizer", str(manifest.with_name("tokenizer.json"))]
+    tokens.measure(
+        sorted(int(float(size)) for size in options.tokens.split(",")), copies, per_copy, options.kills, settings
+    )
+
+
 def write_copy(inputs: Sequence[str], number: int, path: Path) -> Path:
-    edited = edit(number)
-    with open(path, "wb") as out:
+    """Write a copy of the corpus, unless it is there already."""
+    if path.exists():
+        return path
+    edited, partial_path = edit(number), path.with_suffix(".part")
+    compressed = zstandard.ZstdCompressor(level=1).stream_writer if path.suffix == ".zst" else nullcontext
+    with open(partial_path, "wb") as file, compressed(file) as out:
         for document in read_inputs(inputs):
             line = {"id": f"{number}-{document.id}", "text": edited(document.text)}
             out.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-    return path
+    return partial_path.rename(path)
 
 
 def edit(number: int) -> Callable[[str], str]:
@@ -95,11 +137,14 @@ def edit(number: int) -> Callable[[str], str]:
     return edited
 
 
-def build(files: Sequence[Path], output: Path, settings: Sequence[str]) -> tuple[Peak, dict[str, Any]]:
+def build(
+    files: Sequence[Path], output: Path, settings: Sequence[str], *, keep: bool = False
+) -> tuple[Peak, dict[str, Any]]:
     """Build in processes of its own; return what that took and the counts."""
     peak = watch([sys.executable, BUILD, *map(str, files), "--output", str(output), "--quiet", *settings])
     counts = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["counts"]
-    shutil.rmtree(output)
+    if not keep:
+        shutil.rmtree(output)
     return peak, counts
 
 

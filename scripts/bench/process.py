@@ -28,6 +28,18 @@ def cpu_seconds(*, own: bool) -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
+def tree_cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, of all that descend from it, and of those of them that have ended."""
+    ticks = 0
+    for member in _tree(pid):
+        try:
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def memory(pid: int | None = None) -> int:
     """Return the bytes of a process and all that it started that the kernel cannot drop: anonymous and shared memory.
 
