@@ -150,12 +150,19 @@ def parse_index(footer: Footer, name: str, read: Read) -> Index:
 def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
     """Return the columns of provenance from the bytes of a shard's table, which lies at byte ``offset``."""
     try:
-        columns: dict[str, list[Any]] = json.loads(raw)
+        columns: dict[str, list[Any]] = _parse_json(raw)
         if not isinstance(columns, dict):
             raise ValueError("no columns by name")
     except ValueError as error:
         raise CorruptShardError(f"{name}: byte {offset}: table of documents: {error}; {CURE}") from error
     return columns
+
+
+def _parse_json(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)  # three times as fast
+    except ValueError:
+        return json.loads(raw)  # which knows NaN
 
 
 def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:

@@ -588,6 +588,36 @@ class Stream(IterableDataset[Any]):
         """
         self._position.set_weights(weights)
 
+    def trace(self, step: int, rank: int | None = None, *, with_ids: bool = False) -> list[dict[str, Any]]:
+        """Say what a global step is made of, past or future: the documents in each row, without a log of the run.
+
+        ``step`` counts the steps (batches of all ranks) of a run from its start, 0 the first, through passes in turn; a run
+        that named its passes by ``set_epoch``, and the weights that it set, are those of the state that this stream loaded.
+        Returns a dict for each row of ``rank`` (default: of all ranks): ``rank``, ``row``, ``sequence_index``, of a mix the
+        ``source``, and ``documents``. Of these each has its tokens in the row, ``row_begin`` to before ``row_end``, the same
+        in the document as it is stored, ``document_begin`` to ``document_end`` of ``document_tokens``, and its ``origin``:
+        ``shard``, the number of the ``document`` in it, and what the shard says of it (``key``, ``id``, ``file``, kept fields;
+        documents that `.split` draws of little data, and arrays, have their number alone). ``with_ids`` adds these
+        tokens, as they are stored, as ``ids``. Labels end up to ``shift`` tokens behind the row.
+
+        Reads indexes of shards and no tokens. Raises ``ConfigError`` for a sequential stream, behind ``.apply``, and
+        for a step behind the end of a stream.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(12), lengths=[5, 7])
+        >>> [row] = data.pack(6).batch(1).trace(0)
+        >>> [(span["row_begin"], span["row_end"], span["origin"]["document"]) for span in row["documents"]]
+        [(0, 5, 0), (5, 6, 1)]
+        """
+        from .trace import Trace  # which training does without
+
+        check_integer("step", step, least=0, most=MAX_STEPS)
+        world_size = self._position.world_size
+        if rank is not None:
+            check_integer("rank", rank, least=0, most=world_size - 1)
+        config, position = self._position.standing()
+        return Trace(config, world_size, position).step(step, rank, with_ids=with_ids)
+
     def stats(self) -> dict[str, Any]:
         """Return counts, rates and the position of the latest iterator, as a dict that prints as a table.
 

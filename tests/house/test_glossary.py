@@ -30,7 +30,7 @@ NAMES = (
 )
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
-    " set_weights shard shuffle state_dict stats take to vocab_size"
+    " set_weights shard shuffle state_dict stats take to trace vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
 BATCH_KEYS = {

@@ -68,6 +68,14 @@ class CountedData:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "contents"}
 
+    def origin(self, shard: int, number: int) -> dict[str, Any]:
+        """Say where a document comes from, by its shard and its number there."""
+        return {"document": number}
+
+    def document(self, shard: int, number: int) -> NDArray[Any]:
+        """Return the tokens of a document."""
+        raise NotImplementedError
+
     def ranges(self) -> Ranges:
         """Return what reads extents, in the process that iterates."""
         raise NotImplementedError

@@ -164,6 +164,16 @@ class ShardFiles(CountedData):
         table = self._table.get()
         return table if self._numbers is None else table.select(self._numbers)
 
+    def origin(self, shard: int, number: int) -> dict[str, Any]:
+        where = {"shard": self.shard_names[shard], "document": number}
+        if (info := self._infos[shard]) is None:  # a tar of another tool
+            return where
+        table = _provenance(self._store, self._urls[shard], info)
+        return where | {name: column[number] for name, column in table.items()}
+
+    def document(self, shard: int, number: int) -> NDArray[Any]:
+        return self._store.document(self._urls[shard], number, self._infos[shard])
+
     def ranges(self) -> Ranges:
         table = self.contents.table
         if self._remote and self._by_blocks(table):
@@ -225,6 +235,10 @@ class MemoryData(CountedData):
     def table(self) -> ExtentTable:
         return ExtentTable.of_documents(self._lengths, self.dtype)
 
+    def document(self, shard: int, number: int) -> NDArray[Any]:
+        end = int(self._lengths[: number + 1].sum())
+        return self._tokens[end - int(self._lengths[number]) : end]
+
     def ranges(self) -> Ranges:
         return MemoryRanges(self.contents.table, self._tokens, self._lengths)
 
@@ -262,6 +276,11 @@ def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
     last = max(0, len(tokens) - PIECE_TOKENS)
     starts = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
     return np.concatenate([tokens[start : start + PIECE_TOKENS] for start in starts])
+
+
+@lru_cache(maxsize=1)
+def _provenance(store: Store, url: str, info: ShardInfo) -> dict[str, list[Any]]:
+    return store.table(url, info)
 
 
 @lru_cache(maxsize=1024)

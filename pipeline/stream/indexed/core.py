@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..windows.lanes import LaneWindows
+
+
+class Location(NamedTuple):
+    """Where a sequence begins: a ``position`` of the ``lanes`` of a source, and how many units from there on exist."""
+
+    lanes: LaneWindows
+    position: int
+    units: int
 
 
 class IndexedReader:
@@ -15,6 +26,14 @@ class IndexedReader:
 
     def __init__(self, lanes: Sequence[LaneWindows]) -> None:
         self._sources = lanes
+
+    def locate(self, indices: NDArray[np.int64]) -> list[Location]:
+        """Return where sequences begin."""
+        raise NotImplementedError
+
+    def source_of(self, lanes: LaneWindows) -> int:
+        """Return the number of the source that lanes belong to."""
+        return [item is lanes for item in self._sources].index(True)
 
     def stats(self) -> dict[str, Any]:
         """Return the bytes read."""

@@ -11,7 +11,7 @@ from ..order import Step, derive_key
 from ..order.buckets import GROUP, arrange
 from ..windows.lanes import LaneWindows, Place
 from ..windows.mapped import DocumentMaps
-from .core import IndexedReader
+from .core import IndexedReader, Location
 
 Int = NDArray[np.int64]
 
@@ -28,6 +28,14 @@ class DocumentSequences(IndexedReader):
         """Return the token ids of a rank's documents of a step."""
         indices = step.indices()
         return self._documents(self.lanes.places(indices, self.lanes.positions(indices)))
+
+    def locate(self, indices: Int) -> list[Location]:
+        """Return which documents sequences are."""
+        return [Location(self.lanes, position, 1) for position in self._positions(indices)]
+
+    def _positions(self, indices: Int) -> list[int]:
+        positions: list[int] = self.lanes.positions(indices).tolist()
+        return positions
 
     def _documents(self, places: list[Place]) -> DocumentRows:
         documents = [window.document(number) for window, number in places]
@@ -48,11 +56,14 @@ class BucketedDocuments(DocumentSequences):
 
     def read(self, step: Step) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
+        return self._documents([self.lanes.place(position) for position in self._positions(step.indices())])
+
+    def _positions(self, indices: Int) -> list[int]:
         positions = []
-        for index in step.indices().tolist():
+        for index in indices.tolist():
             first, arranged = self._group(self.lanes.sequences.epoch(index), index // (GROUP * self._bucket))
             positions.append(int(arranged[index - first]))
-        return self._documents([self.lanes.place(position) for position in positions])
+        return positions
 
     def _arrange(self, epoch: int, group: int) -> tuple[int, Int]:
         """Return the first sequence index of a group, as much of it as lies in the epoch, and the position of each."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..batch.rows import RowBuffer, Rows
 from ..order import Step
 from ..order.mixture import Mixture
 from ..windows.rows import TokenRows
-from .core import IndexedReader
+from .core import IndexedReader, Location
+
+Int = NDArray[np.int64]
 
 
 class PackedSequences(IndexedReader):
@@ -36,15 +39,30 @@ class PackedSequences(IndexedReader):
         """Return the tokens of a rank's rows of a step."""
         indices = step.indices()
         self._buffer.begin(len(indices))
-        if (mixture := self._mixture) is None:
+        if self._mixture is None:
             return self._buffer.rows(self._rows[0].fill(self._buffer, list(range(len(indices))), indices))
-        served: dict[int, tuple[list[int], list[int]]] = {}  # by source: rows, and their indices in its own stream
+        for source, (rows, owns) in self._served(indices).items():
+            self._rows[source].fill(self._buffer, rows, np.array(owns, np.int64))
+        return self._buffer.rows()
+
+    def locate(self, indices: Int) -> list[Location]:
+        """Return where sequences begin: of each the lanes of its source, and the position there."""
+        located: list[Location | None] = [None] * len(indices)
+        for source, (rows, owns) in self._served(indices).items():
+            lanes = self._rows[source].lanes
+            for row, position in zip(rows, lanes.positions(np.array(owns, np.int64)).tolist(), strict=True):
+                located[row] = Location(lanes, position, self._rows[source].existing(position))
+        return [location for location in located if location is not None]
+
+    def _served(self, indices: Int) -> dict[int, tuple[list[int], list[int]]]:
+        """Return of each source the rows that it serves, and their indices in its own stream."""
+        if (mixture := self._mixture) is None:
+            return {0: (list(range(len(indices))), indices.tolist())}
+        served: dict[int, tuple[list[int], list[int]]] = {}
         for row, index in enumerate(indices.tolist()):
             own, lane = divmod(index, mixture.lanes)
             source, draw = mixture.source(own, lane)
             rows, owns = served.setdefault(source, ([], []))
             rows.append(row)
             owns.append(draw * mixture.lanes + lane)
-        for source, (rows, owns) in served.items():
-            self._rows[source].fill(self._buffer, rows, np.array(owns, np.int64))
-        return self._buffer.rows()
+        return served

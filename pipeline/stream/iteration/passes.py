@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
+from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Sequences, Step
 from ..position import Position, WorkerContext
@@ -76,6 +78,31 @@ class Passes:
         if end is None:
             raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
         return item_count(config, start, end, context)
+
+    def step(self, number: int, position: Position) -> tuple[int, int, Position]:
+        """Return the first sequence of the global step ``number`` of a run, how many it has, and where its pass begins.
+
+        Steps count from the first of the stream, through its passes in turn; ``position`` says how the run names them.
+        Raises ``ConfigError`` for a step behind the end of a stream that has one pass alone.
+        """
+        size = (self._config.batch_size or 1) * self._world_size
+        if not self.bounded:
+            return number * size, size, Position(0, weights=position.weights)
+        named = position.start_epoch is not None
+        left, several = number, self.exist and (self._config.epochs or 1) == 1
+        for number_of_pass in count():
+            begin = Position(
+                0, start_epoch=number_of_pass if number_of_pass or named else None, weights=position.weights
+            )
+            start, end = self.bounds(begin)
+            assert end is not None
+            steps = (end - start) // size if self._config.drop_last else -(-(end - start) // size)
+            if left < steps:
+                return start + left * size, min(size, end - start - left * size), begin
+            left -= steps
+            if not several or not steps:
+                raise ConfigError(f"step {number} lies behind the end: the stream has {number - left:,} steps")
+        raise AssertionError
 
     def begin(self, number: int, weights: list[list[Any]] | None = None) -> Position:
         """Return the position where a pass begins."""

@@ -76,6 +76,11 @@ class StreamPosition:
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
 
+    def standing(self) -> tuple[StreamConfig, Position]:
+        """Return the config with the weights in force, and the position at which ``iter()`` begins."""
+        position = self._shared.get()
+        return self._config_at(position), position
+
     def stats(self) -> Stats:
         """Return the counts and times of the latest iterator."""
         if self._progress is not None:

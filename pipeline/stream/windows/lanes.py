@@ -100,7 +100,7 @@ class LaneWindows:
             keys = needed + [key for key in self.keys(last + 1, ahead) if key not in needed]
             self.windows.request(needed)
             later += keys[len(needed) :]
-            _, _, begin, stop = self._window_of(high)
+            _, _, begin, stop = self.window_of(high)
             request_at = stop if ahead >= stop or ahead < high + self._ahead else stop - self._ahead
             self._spans[lane] = self._spans[lane]._replace(begin=begin, stop=stop, request_at=request_at, keys=keys)
         self.windows.request(later)
@@ -111,7 +111,7 @@ class LaneWindows:
 
     def place(self, position: int) -> Place:
         """Return where a position lies."""
-        epoch, number, begin, _ = self._window_of(position)
+        epoch, number, begin, _ = self.window_of(position)
         return self.windows.get((epoch, number)), position - begin
 
     def _last_of_lane(self, lane: int, position: int) -> int:
@@ -132,11 +132,11 @@ class LaneWindows:
         """Return the windows that hold the positions ``first`` to ``last``."""
         keys = []
         while first <= last and (self._end is None or first < self._end * self.units):
-            epoch, number, _, first = self._window_of(first)
+            epoch, number, _, first = self.window_of(first)
             keys.append((epoch, number))
         return keys
 
-    def _window_of(self, position: int) -> tuple[int, int, int, int]:
+    def window_of(self, position: int) -> tuple[int, int, int, int]:
         """Return epoch and number of the window that holds a position, its first position and the one behind it."""
         epoch, offset = divmod(position, self.units)
         order = self._order.epoch(epoch)

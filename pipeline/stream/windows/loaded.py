@@ -22,7 +22,7 @@ class LoadedWindows:
 
     def __init__(self, maker: WindowMaker, spare: int, sources: int = 1) -> None:
         self.bytes_read = 0
-        self._maker = maker
+        self.maker = maker
         self._spare = spare
         self._needed: set[Key] = set()
         self._ready: dict[Key, Window] = {}  # the most recently made last
@@ -40,7 +40,7 @@ class LoadedWindows:
             return
         for key in keys:
             if key not in self._ready and key not in self._pending:
-                self._pending[key] = self._threads.submit(partial(self._maker.make, *key))
+                self._pending[key] = self._threads.submit(partial(self.maker.make, *key))
 
     def keep(self, keys: set[Key]) -> None:
         """Forget all windows but these, which stay until the next call."""
@@ -56,7 +56,7 @@ class LoadedWindows:
         if window is not None:
             return window
         pending = self._pending.pop(key, None)
-        window = self._maker.make(*key) if pending is None or pending.cancel() else pending.result()
+        window = self.maker.make(*key) if pending is None or pending.cancel() else pending.result()
         spare = [other for other in self._ready if other not in self._needed]
         for other in spare[: max(0, len(spare) + 1 - self._spare)]:
             del self._ready[other]

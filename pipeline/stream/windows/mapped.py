@@ -100,7 +100,7 @@ class MappedTokenRows(TokenRows):
         numbers = (indices % self.lanes.sequences.lanes).tolist()
         for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
             before, self._kept[lane] = self._kept.get(lane, {}), {}
-            fill_row(self._documents(position, before, self._kept[lane]), buffer, row, self._existing(position))
+            fill_row(self._documents(position, before, self._kept[lane]), buffer, row, self.existing(position))
 
     def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[Place]:
         """Yield where a position lies in its document, mapped, and the beginnings of those behind; they go to ``kept``."""

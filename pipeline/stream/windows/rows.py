@@ -70,7 +70,7 @@ class TokenRows:
                 if ends is not None:
                     ends[row] = window.ends_inside(at, at + width)
             else:
-                fill_row(self._from(position), buffer, row, self._existing(position))
+                fill_row(self._from(position), buffer, row, self.existing(position))
 
     def _from(self, position: int) -> Iterator[Place]:
         """Yield where a position lies, and the beginnings of the windows behind."""
@@ -79,6 +79,6 @@ class TokenRows:
             yield window, at
             position += len(window.tokens) - at
 
-    def _existing(self, position: int) -> int:
+    def existing(self, position: int) -> int:
         """Return how many of a row's tokens lie before the end of the stream."""
         return self.width if self._tokens is None else max(0, min(self.width, self._tokens - position))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
+from ...shards.extents.table import running_sums
 from ...shards.ranges.source import Source
 from ..data.contents import Contents
 from ..order import Shuffle
@@ -48,6 +49,14 @@ class Window(NamedTuple):
         return np.unique(ends) if self.has_empty else ends  # documents of no tokens end where others do
 
 
+class WindowListing(NamedTuple):
+    """The documents of a window in their order: ``ends`` as of a `Window`, and of each its shard and its number there (int64)."""
+
+    ends: Int
+    shards: Int
+    numbers: Int
+
+
 class WindowMaker:
     """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``contents``."""
 
@@ -67,15 +76,35 @@ class WindowMaker:
 
         Raises ``CorruptShardError`` where an index does not fit what was counted or where its documents lie.
         """
-        blocks = self._order.epoch(epoch).window_blocks(number)
-        bounds = self._order.blocks.bounds
-        first, last = self._contents.table_rows(bounds[blocks], bounds[blocks + 1])
-        runs = list(zip(first.tolist(), last.tolist(), strict=True))
-        indexes = [self._index(block, *run) for block, run in zip(blocks.tolist(), runs, strict=True)]
+        runs, indexes = self._indexes(epoch, number)
         memory, starts = self._read_blocks(runs, indexes)
         lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in indexes)])
         order = self._order.document_order(epoch, number, len(lengths))
         return _in_order(memory, starts, lengths, order, self._contents.table.dtype)
+
+    def listing(self, epoch: int, number: int) -> WindowListing:
+        """List the documents of a window by their indexes alone. Raises as `make` does."""
+        runs, indexes = self._indexes(epoch, number)
+        table, nothing = self._contents.table, np.zeros(0, np.int64)
+        lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
+        counts = [len(lengths) for _, lengths in indexes]
+        shards = [np.full(count, table.shard_of(first)) for (first, _), count in zip(runs, counts, strict=True)]
+        firsts = [int(table.first_document_of(first)) for first, _ in runs]
+        numbers = [np.arange(first, first + count) for first, count in zip(firsts, counts, strict=True)]
+        order = self._order.document_order(epoch, number, len(lengths))
+        chosen = slice(None) if order is None else order
+        ends = running_sums(lengths[chosen])
+        return WindowListing(
+            ends, np.concatenate([nothing, *shards])[chosen], np.concatenate([nothing, *numbers])[chosen]
+        )
+
+    def _indexes(self, epoch: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[Int, Int]]]:
+        """Return the blocks of a window as rows of the table, first and behind the last, and the index of each."""
+        blocks = self._order.epoch(epoch).window_blocks(number)
+        bounds = self._order.blocks.bounds
+        first, last = self._contents.table_rows(bounds[blocks], bounds[blocks + 1])
+        runs = list(zip(first.tolist(), last.tolist(), strict=True))
+        return runs, [self._index(block, *run) for block, run in zip(blocks.tolist(), runs, strict=True)]
 
     def _index(self, block: int, first: int, last: int) -> tuple[Int, Int]:
         """Return the bytes of a block before each document that is streamed, and their tokens."""
