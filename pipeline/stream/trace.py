@@ -65,7 +65,7 @@ class Trace:
                     traced.append({"rank": each, "row": row, "sequence_index": index} | name | {"documents": []})
                     at = 0
                     for shard, document, first, last, length in self._spans(location):
-                        span = {"row_begin": at, "row_end": at + last - first}
+                        span: dict[str, Any] = {"row_begin": at, "row_end": at + last - first}
                         span |= {"document_begin": first, "document_end": last, "document_tokens": length}
                         at += last - first
                         traced[-1]["documents"].append(span)
