@@ -22,4 +22,5 @@ arguments.py  checks of the users' arguments
 long_search.py        when to say that a filter or a stage has found nothing for long
 function_identity.py  a name for a function's source and values, for states
 testing.py            assert_resumes
+trace.py              what a step is made of
 """

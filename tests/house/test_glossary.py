@@ -44,7 +44,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build inspect texts try-rules verify"
+COMMAND_NAMES = "build inspect texts trace try-rules verify"
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [

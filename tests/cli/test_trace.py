@@ -1,0 +1,118 @@
+"""``shardwright trace``: the documents of a step, from the dataset and a state of the run alone."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.cli.main import run_command
+from tests.builds import run_plain
+from tests.corpus import write_inputs
+
+trace = partial(run_command, "trace")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
+    write_inputs(folder / "in", 60)
+    run_plain([str(folder / "in")], folder / "out", val_fraction=0.1)
+    return folder / "out"
+
+
+def rows_of(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        lambda data: data.shuffle(seed=3, window=2).pack(64, stride=32),
+        lambda data: data.pack(64),
+        lambda data: data.shuffle(seed=1).documents(bucket=2),
+        lambda data: data.shuffle(seed=1).sample(50),
+    ],
+)
+def test_rows_are_those_of_the_run_that_saved_the_state(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], chain: Any
+) -> None:
+    stream = chain(pipeline.ShardDataset(built)).batch(4)
+    batches = list(islice(stream, 6))
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"step": 6, "data": stream.state_dict()}))
+    assert trace([str(built), "--state", str(state), "--step", "5", "--global-batch", "4", "--json"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert rows == stream.trace(5)
+    assert [max(span["row_end"] for span in row["documents"]) for row in rows] == [
+        int((ids > -1).sum()) if "attention_mask" not in batches[5] else int(batches[5]["attention_mask"][number].sum())
+        for number, ids in enumerate(batches[5]["input_ids"])
+    ]
+
+
+def test_a_row_is_shown_with_its_text_and_the_file_and_line_of_each_document(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = pipeline.ShardDataset(built).shuffle(seed=3).documents().batch(4)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(stream.state_dict()))
+    arguments = [str(built), "--state", str(state), "--step", "2", "--global-batch", "4", "--row", "1", "--text"]
+    assert trace(arguments) == 0
+    shown = capsys.readouterr().out
+    [span] = stream.trace(2)[1]["documents"]
+    origin = span["origin"]
+    assert f"key {origin['key']}" in shown
+    assert f"{origin['file']}:{origin['line']}" in shown
+    assert run_command("inspect", [str(built), "--key", origin["key"]]) == 0
+    text = capsys.readouterr().out.split("\n\n", 1)[1]
+    assert [line.partition("| ")[2] for line in shown.splitlines() if "| " in line] == text.splitlines()
+
+
+def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = {"a": pipeline.ShardDataset(built), "b": pipeline.ShardDataset(built, split=None)}
+    stream = pipeline.mix(sources, weights={"a": 2, "b": 1}).shuffle(seed=0).pack(32).batch(4)
+    stream.set_weights({"a": 0.5, "b": 0.5})
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(stream.state_dict()))
+    rest = ["--state", str(state), "--step", "9", "--global-batch", "4", "--json"]
+    assert trace([f"b={built}", f"a={built}", *rest]) == 0
+    assert rows_of(capsys.readouterr().out) == stream.trace(9)
+    assert trace([str(built), *rest]) == 2
+    assert "a=DIRECTORY b=DIRECTORY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        ("{", 1, "no JSON"),
+        ("[]", 1, "no state of a stream"),
+        ('{"step": 3}', 1, "no state of a stream"),
+        ('{"shape": "{}", "lanes": {}}', 2, "sequential stream"),
+    ],
+)
+def test_a_file_that_is_no_state_is_named(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, status: int, message: str
+) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(content)
+    assert trace([str(built), "--state", str(state), "--step", "0", "--global-batch", "1"]) == status
+    error = capsys.readouterr().err
+    assert message in error
+    assert str(state) in error
+
+
+def test_a_state_of_another_dataset_and_a_row_that_is_not_there_are_refused(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(99)).pack(4).batch(2).state_dict()))
+    assert trace([str(built), "--state", str(state), "--step", "0", "--global-batch", "2"]) != 0
+    state.write_text(json.dumps(pipeline.ShardDataset(built).pack(4).batch(2).state_dict()))
+    arguments = [str(built), "--state", str(state), "--step", "0", "--global-batch", "2", "--row", "2"]
+    assert trace(arguments) == 2
+    assert "--row 2: step 0 has the rows 0 to 1" in capsys.readouterr().err
