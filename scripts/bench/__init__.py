@@ -10,4 +10,5 @@ cold.py      the part of bench_stream.py that reads from a cold disk
 server.py    an http server with a latency and a bandwidth
 remote.py    the part of bench_stream.py that reads from afar
 synthetic.py  dedup alone, over made-up documents
+tokens.py     whole builds of a stated number of tokens, stage by stage
 """
