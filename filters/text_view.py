@@ -2,16 +2,17 @@
 
 What the parts are, for every measure of this package:
 
-* A *word* is a run of visible characters between white space, as ``str.split`` gives it: ``well-known,`` is one, and so
-  is ``--``. A run with letters of a script that is written without spaces is split into pieces instead: its words are
-  the pieces that are no marks, and its marks count no more than the marks in ``well-known,``.
+* A *word* is a run of visible characters between white space, as ``str.split`` gives it, but that the zero-width space
+  (U+200B) and the byte order mark (U+FEFF) are white space, too: ``well-known,`` is one, and so is ``--``. A run with
+  letters of a script that is written without spaces is split into pieces instead: its words are the pieces that are no
+  marks, and its marks count no more than the marks in ``well-known,``.
 * A *piece* is a smaller part, a word or a mark. Its words are runs of letters and digits with their combining marks,
   in which full stops and underscores (between letters or digits) and commas and colons (between digits) may occur:
   ``example.org``, ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and
   an apostrophe inside a word begins the next: ``well - known``, ``it 's``. In scripts written without spaces each Han
-  character or Hiragana is a word, and in Thai, Lao, Khmer, Burmese and their neighbours each orthographic syllable: a
-  consonant with its vowel signs, tone marks and stacked consonants. Such words are shorter than a dictionary's, so
-  limits on counts are looser there.
+  character or Hiragana is a word, a run of Katakana is one, and in Thai, Lao, Khmer, Burmese and their neighbours each
+  orthographic syllable: a consonant with its vowel signs, tone marks and stacked consonants. Such words are shorter than
+  a dictionary's, so limits on counts are looser there.
 * A *mark* is any other visible character, or a run of the same one: ``,`` or ``...`` or ``-----``.
 * A *line* is the text between line feeds, stripped of surrounding white space; blank lines do not count.
 * A *paragraph* is a run of lines without a blank one between them.

@@ -6,7 +6,9 @@ process to process, so that it is compiled again every time and the cache grows.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 import pickle
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +35,7 @@ def compiled(signature: Any) -> Any:
         try:
             return _loaded(function, signatures) or _compiled(_with_cache(function), signatures)
         except _CACHE_TROUBLE:
+            _say_compiling()
             return numba.njit(signatures, **_OPTIONS)(function)
 
     return decorate
@@ -51,7 +54,14 @@ def _with_cache(function: Any) -> Any:
     return loop
 
 
+@functools.cache
+def _say_compiling() -> None:
+    """Say once in a process why nothing happens for some seconds."""
+    logging.getLogger("pipeline").warning("compiling loops: some seconds, once after an installation")
+
+
 def _compiled(loop: Any, signatures: list[Any]) -> Any:
+    _say_compiling()
     for signature in signatures:
         loop.compile(signature)
     loop.disable_compile()

@@ -98,6 +98,7 @@ class RuleFilter:
             described.append(hash_file(self._identifier.path))
         digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=8).hexdigest()
         self.name = f"rules#{digest}"
+        self.rules.prepare()  # compiles here, not while rows are waited for
 
     def __call__(self, documents: Sequence[Document], *, normalized: bool) -> list[Drop | None]:
         """Return why each document is dropped. Rules with a [cut] table edit texts, which ``normalized`` mends again."""

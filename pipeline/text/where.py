@@ -5,7 +5,8 @@
     FIELD       a name, dots lead into nested fields; any other name in `backquotes`
     VALUE       a number, "text" or 'text', true, false
 
-A comparison with a missing value does not hold. The values give each field its type.
+A missing field, a null one and NaN equal no value, and are neither less nor greater than any: <, <=, >, >=, == and `in` do not
+hold for them, so != and `not in` do, as `not` before the others does. The values give each field its type.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OPERATORS = ("and", "or", "not", "in", "is")
 _CONSTANTS = {"null": None, "true": True, "false": False}
 _SIGNS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+    ast.Eq: operator.eq, ast.NotEq: operator.eq,
 }  # fmt: skip
 
 
@@ -92,8 +93,6 @@ def _compare(field: str, compare: Callable[[Any, Any], bool], value: Any) -> Con
             return False, False
         if compare is operator.eq:
             some, every = low <= value <= high, low == value == high
-        elif compare is operator.ne:
-            some, every = nan or not low == value == high, not low <= value <= high
         else:
             least, most = (low, high) if compare in (operator.lt, operator.le) else (high, low)
             some, every = compare(least, value), compare(most, value)
@@ -183,7 +182,7 @@ class _Parser:
             condition = _joined(any, [_compare(field, operator.eq, self._value(field, item)) for item in right.elts])
         else:
             condition = _compare(field, _SIGNS[type(sign)], self._value(field, right))
-        return _negated(condition) if isinstance(sign, ast.IsNot | ast.NotIn) else condition
+        return _negated(condition) if isinstance(sign, ast.NotEq | ast.IsNot | ast.NotIn) else condition
 
     def _value(self, field: str, node: ast.expr) -> Any:
         word = self._word(node)

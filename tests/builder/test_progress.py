@@ -54,6 +54,21 @@ def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_
     assert not [number for number in bars if said < number < merges[-1]]
 
 
+def test_a_trained_tokenizer_of_fewer_ids_than_asked_for_says_so_in_console_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = jsonl(tmp_path / "in.jsonl", ["one text of a few words", "another text of a few words"])
+    for size, is_short in ((30_000, True), (260, False)):
+        output = tmp_path / str(size)
+        made = run_plain(path, output, dedup=False, tokenizer=f"train:{size}", progress=Progress()).tokenizer[
+            "vocab_size"
+        ]
+        assert (made < size) == is_short
+        said = f"{made:,} ids, not {size:,}: the text has no more pairs" in capsys.readouterr().err
+        in_report = f"train:{size} of {made:,} ids (the text has no more pairs" in (output / "report.html").read_text()
+        assert said == in_report == is_short
+
+
 def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = jsonl(tmp_path / "in.jsonl.zst", [" ".join(sentences(15, seed)) for seed in range(3000)])
     flags = [str(path), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--rules", "gopher_quality"]

@@ -107,10 +107,11 @@ def test_a_loop_is_compiled_again_where_its_file_has_other_contents_of_one_size_
     source = (
         "from pipeline.compiling import compiled\n@compiled('int64()')\ndef number():\n    return {}\nprint(number())\n"
     )
-    for number in (1, 1, 2):
+    for number, is_new in ((1, True), (1, False), (2, True)):
         path.write_text(source.format(number))
         os.utime(path, (1, 1))
         command = [sys.executable, "-B", "-c", "import loops"]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
         assert done.stdout == f"{number}\n", done.stderr
+        assert ("compiling" in done.stderr) == is_new
     assert len(list(tmp_path.glob("__pycache__/*.nbc"))) == 1

@@ -13,6 +13,11 @@ from filters.text_view import Page
 from filters.unicode_classes import KINDS, SPACES, TERMINAL_BIT, TERMINALS, kind, kind_table
 
 
+@given(st.text("a.é, \t\n\u00a0\u200b\ufeff\u3000アイ"))
+def test_words_are_those_of_split_where_spaces_without_width_part_them_too(text: str) -> None:
+    assert Page(text).words == text.replace("\u200b", " ").replace("\ufeff", " ").split()
+
+
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -82,6 +84,15 @@ def test_rules_go_with_functions_shuffles_mixes_workers_and_states(texts: Path) 
     make().load_state_dict(state)
     with pytest.raises(StateError, match="filters was"):
         make("gopher,fineweb").load_state_dict(state)
+
+
+def test_filters_compile_where_they_are_named_not_while_rows_are_waited_for() -> None:
+    code = (
+        "import sys, pipeline; data = pipeline.TextDataset([{'text': 'x'}], 'bytes')\n"
+        "assert 'filters.compiled.scan_kernels' not in sys.modules\n"
+        "data.filter(rules='gopher'); assert 'filters.compiled.scan_kernels' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_rules_that_cannot_judge_are_an_error_that_says_what_to_do(texts: Path, tmp_path: Path) -> None:

@@ -93,8 +93,9 @@ def many_streams(ending: str) -> bytes:
     third = len(LINES) // 3
     parts = [LINES[:third], b"", LINES[third : 2 * third], LINES[2 * third :]]
     if ending != ".zst":
-        packed = b"".join(map({".gz": gzip, ".xz": lzma, ".bz2": bz2}[ending].compress, parts))
-        return packed + bytes(0 if ending == ".bz2" else 512)
+        padding = bytes(0 if ending == ".bz2" else 512)
+        packed = list(map({".gz": gzip, ".xz": lzma, ".bz2": bz2}[ending].compress, parts))
+        return padding.join(packed[:3]) + packed[3] + 100 * padding  # more than is unpacked at a time
     skippable = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + b"12345"
     frames = [zstandard.ZstdCompressor(write_content_size=False).compress(part) for part in parts]
     return skippable + frames[0] + skippable + b"".join(frames[1:]) + skippable
@@ -142,7 +143,7 @@ FILES = [
     Broken("nothing.jsonl.gz", gzip.compress(b"")),
     *(Broken(f"streams.jsonl{ending}", many_streams(ending), 2000) for ending in (".gz", ".zst", ".xz", ".bz2")),
     *(
-        Broken(f"cut.jsonl{ending}", many_streams(ending)[:-540], None, error="cut off at byte")
+        Broken(f"cut.jsonl{ending}", many_streams(ending).rstrip(b"\0")[:-28], None, error="cut off at byte")
         for ending in (".xz", ".bz2")
     ),
     Broken("blocked.jsonl.gz", blocked_gzip(), 2000),

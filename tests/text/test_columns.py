@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import pipeline
@@ -139,7 +139,8 @@ WRITTEN: list[tuple[str, Callable[[float | None], bool]]] = [
     ("a > 3", lambda a: a is not None and a > 3),
     ("a >= 3", lambda a: a is not None and a >= 3),
     ("a == 3", lambda a: a == 3),
-    ("a != 3", lambda a: a is not None and a != 3),
+    ("a != 3", lambda a: a != 3),
+    ("a not in [3, 5]", lambda a: a not in (3, 5)),
     ("a in [1, 5]", lambda a: a in (1, 5)),
     ("a is null", lambda a: a is None),
     ('`is` in ["missing", "none"]', lambda a: a is None),
@@ -192,6 +193,45 @@ def test_a_row_group_is_never_skipped_that_holds_a_selected_row(text: str, value
         assert where.may_hold(ranges)
     if Where.parse(f"not ({text})").may_hold(ranges) is False:
         assert all(where.holds({"a": value}) for value in values)
+
+
+OF_A_KIND = st.one_of(
+    st.tuples(st.just(repr), st.lists(st.none() | st.floats(-3, 3) | st.just(math.nan) | st.just(-0.0), min_size=2)),
+    st.tuples(st.just(repr), st.lists(st.none() | st.integers(-3, 3), min_size=2)),
+    st.tuples(st.just('"{}"'.format), st.lists(st.none() | st.sampled_from(["", "de", "en", "\u00df", "z"]), min_size=2)),
+    st.tuples(st.just(lambda value: str(value).lower()), st.lists(st.none() | st.booleans(), min_size=2)),
+)  # fmt: skip
+
+
+@given(OF_A_KIND, st.data())
+def test_unequal_is_not_equal_is_not_in_for_every_kind_of_value_and_in_row_groups(
+    tmp_path_factory: pytest.TempPathFactory, kind: tuple[Any, list[Any]], data: st.DataObject
+) -> None:
+    write, values = kind
+    known = [value for value in values if value is not None and value == value]
+    assume(known)
+    value = write(data.draw(st.sampled_from(known)))
+    equal, *unequal = (
+        Where.parse(text)
+        for text in (
+            f"a == {value}",
+            f"a != {value}",
+            f"not (a == {value})",
+            f"a not in [{value}]",
+            f"not a in [{value}]",
+        )
+    )
+    records: list[dict[str, Any]] = [{"a": each} for each in values] + [{}]
+    wanted = [not equal.holds(record) for record in records]
+    assert wanted[-1]
+    for where in unequal:
+        assert [where.holds(record) for record in records] == wanted
+    path = tmp_path_factory.mktemp("in") / "a.parquet"
+    table = pa.table({"text": ["x"] * len(values), "id": [str(k) for k in range(len(values))], "a": values})
+    pq.write_table(table, path, row_group_size=data.draw(st.integers(1, len(values))))
+    for where in unequal:
+        ids = [record.id for record in read(path, where=where.text) if isinstance(record, Document)]
+        assert ids == [str(k) for k in range(len(values)) if wanted[k]]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_get
         StorageError, match=r"Access to dataset org/name is restricted.*ask for access at .*set HF_TOKEN"
     ):
         find_inputs("hf://datasets/org/name", access=QUICK)
-    monkeypatch.setenv("HF_TOKEN", "hf_SECRET")
+    monkeypatch.setenv("HF_TOKEN", " hf_SECRET\n")  # as `export HF_TOKEN=$(cat FILE)` may leave it
     assert texts_of(find_inputs("hf://datasets/org/name", access=QUICK)[0])
     assert all("authorization" not in each.headers for each in hub.asked if each.path.startswith("/cdn/"))
     monkeypatch.delenv("HF_TOKEN")
@@ -218,6 +218,19 @@ def test_another_commit_than_the_pinned_one_is_refused(hub: InputServer, tmp_pat
     file = find_inputs("hf://datasets/org/name", access=QUICK)[0]
     hub.files[file.name] = hub.files["sample/000.parquet"]
     with pytest.raises(InputError, match="it changed since it was listed"):
+        texts_of(file)
+
+
+def test_a_file_that_the_hub_no_longer_has_is_named_with_the_page_that_lists_the_others(
+    hub: InputServer, tmp_path: Path
+) -> None:
+    fill(hub, tmp_path)
+    file = find_inputs("hf://datasets/org/name:sample:test", access=QUICK)[0]
+    del hub.files[file.name]
+    with pytest.raises(
+        StorageError,
+        match=r"held/a.jsonl: the hub says: .*; check the path; the files are listed at .*/org/name/tree/main",
+    ):
         texts_of(file)
 
 

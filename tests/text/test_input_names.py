@@ -145,6 +145,23 @@ def test_files_left_out_of_a_directory_are_named(tree: Path) -> None:
         assert name in str(caught[0].message)
 
 
+def test_a_folder_of_other_endings_names_the_format_and_one_of_hardly_any_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    for number in range(1, 60):
+        (tmp_path / f"{number}.md").write_text("# A title")
+        if number == 5:
+            with pytest.warns(
+                UserWarning, match=r"5 of 6 files left out .*; --format text .*reads files of any ending"
+            ):
+                assert names(tmp_path) == ["a.jsonl"]
+    with pytest.raises(
+        InputError, match=r"59 of 60 files left out .*--format text .*by a pattern, as in '.*/\*\*/\*\.jsonl'$"
+    ) as caught:
+        find_inputs(tmp_path)
+    assert names(str(caught.value).rpartition("as in ")[2].strip("'")) == ["a.jsonl"]
+    assert len(find_inputs(tmp_path, format="text")) == 60
+
+
 def test_hidden_files_are_read_where_they_are_named(tree: Path) -> None:
     for name in (".notes.jsonl", ".snapshot/part-2.jsonl"):
         (tree / name).parent.mkdir(exist_ok=True)

@@ -95,6 +95,12 @@ def test_the_end_of_a_text_is_found_by_name(definitions: dict[str, Path], tmp_pa
     with pytest.raises(ConfigError, match="--eos"):
         load_tokenizer(tmp_path / "t.json")
     assert load_tokenizer(tmp_path / "t.json", eos="[END]").eos_id == 3
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text(text)
+        (folder / name).write_text(json.dumps({"eos_token": {"content": "[END]"}}))
+        assert load_tokenizer(folder).eos_id == load_tokenizer(folder / "tokenizer.json").eos_id == 3
 
 
 def test_a_letter_cannot_end_documents(trained: Tokenizer, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3); words are those of the shingles,
 ``re.findall(r"\\w+", text.lower())``, but for scripts that are written without spaces (Han, Hiragana, Thai and their
-neighbours), where each letter is one. An evaluation text of 8 to 12 words is one n-gram of all of them; a shorter one is not
-compared, which the build says. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of documents and 10**6
-of evaluation sets give a false match in one of 18 such builds.
+neighbours), where each letter is one. A run of Katakana is one word. An evaluation text of 8 to 12 words is one n-gram of
+all of them; a shorter one is not compared, which the build says. N-grams are compared by the 64-bit hashes of `minhash`:
+10**12 n-grams of documents and 10**6 of evaluation sets give a false match in one of 18 such builds.
 """
 
 from __future__ import annotations

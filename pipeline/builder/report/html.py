@@ -65,6 +65,8 @@ def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
         inputs=manifest.inputs,
         megabytes=sum(item["bytes"] for item in manifest.inputs) / 1e6,
         tokenizer=manifest.tokenizer,
+        fewer_ids=manifest.tokenizer["name"].startswith("train:")
+        and manifest.tokenizer["name"] != f"train:{manifest.tokenizer['vocab_size']}",
         fingerprint=manifest.fingerprint,
         cards=_cards(stats),
         waterfall=[_bar(row) for row in rows],

@@ -47,7 +47,8 @@ td, code, h3, figure p { overflow-wrap: anywhere } td.n { overflow-wrap: normal 
 </style></head><body><main>
 <h1>Build report</h1>
 <p class="soft">{{ inputs|length }} input file{{ "s" if inputs|length != 1 }}, {{ "{:,.1f}".format(megabytes) }} MB;
-tokenizer {{ tokenizer.name }} of {{ tokenizer.vocab_size|whole }} ids; dataset
+tokenizer {{ tokenizer.name }} of {{ tokenizer.vocab_size|whole }} ids{% if fewer_ids %} (the text has no more pairs of tokens
+that repeat){% endif %}; dataset
 <code>{{ fingerprint[:16] }}</code></p>
 <div class="cards">{% for value, name in cards %}<div class="card"><b>{{ value }}</b>{{ name }}</div>{% endfor %}</div>
 

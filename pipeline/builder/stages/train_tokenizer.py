@@ -33,6 +33,10 @@ class TrainTokenizerStage(Stage):
         if directory.exists() or size is None:
             return
         trained = train_on_survivors(run.workspace, size, run.progress)
+        if trained.vocab_size < size:
+            run.progress.say(
+                f"train tokenizer: {trained.vocab_size:,} ids, not {size:,}: the text has no more pairs of tokens that repeat"
+            )
         with result_directory(directory) as path:
             trained.save(path)
 

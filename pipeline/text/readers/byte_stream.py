@@ -194,8 +194,10 @@ class Source:
             data = b""
             while piece or (stream is not None and len(data) == BLOCK):  # a full block: more may wait inside
                 if stream is None:
-                    if kind in ("gzip", "xz") and members and not piece.strip(b"\0"):
-                        break  # zeros after the last member are padding, as tapes and some tools leave it
+                    if kind in ("gzip", "xz") and members:  # zeros between and after streams are padding
+                        piece = piece.lstrip(b"\0")
+                        if not piece:
+                            break
                     self._on_stream()
                     stream, members = _decompressor(kind), members + 1
                 try:

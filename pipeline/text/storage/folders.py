@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ..formats import ENDINGS, find_format
 from .input_file import InputFile
 from .opening import open_input
 
+_NEARLY_ALL = 0.95  # of the files: then a dataset of the rest is hardly what was meant
 _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 
 
@@ -38,12 +40,27 @@ def readable_files(
         content += f" ({left_out})" if left_out else ""
         raise InputError(f"{spec}: nothing to read, {content}; readable are {' '.join(ENDINGS)}")
     if unread:
+        unknown = len(unread) - len(others)
         reasons = "hidden, links to files that are read, or with an ending not known"
-        warn(
+        said = (
             f"{spec}: {len(unread)} of {len(candidates) + len(others)} files left out ({reasons}): "
             f"{shortened(sorted(unread, key=natural_key))}"
         )
+        if unknown:
+            said += "; --format text (format='text' in Python) reads files of any ending, each as one document"
+        if unknown > _NEARLY_ALL * len(candidates):
+            raise InputError(
+                f"{said}; to read only the others, name them by a pattern, as in '{_pattern_of(spec, files)}'"
+            )
+        warn(said)
     return files
+
+
+def _pattern_of(spec: str, files: Sequence[InputFile]) -> str:
+    """Return a pattern for the files with the ending of the first one, below the folder that ``spec`` begins with."""
+    folder = re.split(r"[^/]*[*?\[{]", spec, maxsplit=1)[0].rstrip("/")
+    ending = next(ending for ending in ENDINGS if files[0].name.lower().endswith(ending))
+    return f"{folder}/**/*{ending}"
 
 
 def _saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
