@@ -69,6 +69,42 @@ def as_arrow(pairs: Pairs) -> bytes:
     return file.getvalue()
 
 
+def warc_record(kind: str, block: bytes, id: str = "a", url: str = "https://example.org/", **headers: str) -> bytes:
+    """Return one record of a WARC file; names of ``headers`` have _ for -."""
+    of_http = "application/http; msgtype=response" if kind == "response" else "text/plain"
+    named = {"WARC-Type": kind, "WARC-Target-URI": url, "WARC-Date": "2024-05-06T07:08:09Z", "WARC-Record-ID": id}
+    named |= {"Content-Type": of_http, "Content-Length": str(len(block))}
+    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+    return b"WARC/1.0\r\n" + lines.encode() + b"\r\n" + block + b"\r\n\r\n"
+
+
+def http_page(body: bytes, kind: str = "text/html; charset=utf-8", status: str = "200 OK", **headers: str) -> bytes:
+    """Return the answer of a web server."""
+    named = {"Content-Type": kind, **headers}
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in named.items() if value)
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
+
+
+def warc_pages(pairs: Pairs) -> list[bytes]:
+    """Return WARC records of pages, each after its request."""
+    records = [warc_record("warcinfo", b"software: a test", "info")]
+    for id, text in pairs:
+        body = f"<html><body><main><p>{text}</p></main></body></html>".encode()
+        records += [warc_record("request", b"GET / HTTP/1.1", f"{id}-request")]
+        records += [warc_record("response", http_page(body), id, f"https://example.org/{len(records)}")]
+    return records
+
+
+def as_wet(pairs: Pairs) -> bytes:
+    return b"".join(warc_record("conversion", text.encode(), id) for id, text in pairs)
+
+
+def as_members(records: list[bytes]) -> bytes:
+    """Return records as WARC files hold them: each is a gzip member."""
+    return b"".join(map(as_gzip, records))
+
+
 def tar_of(members: Mapping[str, bytes]) -> bytes:
     """Return a tar with these members."""
     file = io.BytesIO()
@@ -100,4 +136,8 @@ FORMATS: dict[str, Callable[[Pairs], bytes]] = {
     "x.parquet": as_parquet,
     "x.arrow": as_arrow,
     "x.tar": as_tar,
+    "x.warc": as_wet,
+    "x.wet": as_wet,
+    "x.warc.gz": lambda pairs: as_members([as_wet([pair]) for pair in pairs]),
+    "x.warc.wet.gz": lambda pairs: as_gzip(as_wet(pairs)),
 }

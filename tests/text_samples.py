@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 
-from tests.format_samples import as_csv, as_gzip, as_jsonl, as_parquet, as_zst, tar_of
+from tests.format_samples import as_csv, as_gzip, as_jsonl, as_members, as_parquet, as_zst, tar_of, warc_pages
 
 
 def make_texts(count: int, seed: int = 0, longest: int = 60) -> list[str]:
@@ -27,6 +27,7 @@ _WRITERS = {
     "jsonl.zst": lambda pairs: as_zst(as_jsonl(pairs)),
     "csv": as_csv,
     "parquet": partial(as_parquet, rows_per_group=1 << 20),
+    "warc.gz": lambda pairs: as_members(warc_pages(pairs)),
     "tar": lambda pairs: tar_of({f"{n:06d}.txt": text.encode() for n, (_, text) in enumerate(pairs)}),
 }
 KINDS = tuple(_WRITERS)

@@ -226,5 +226,8 @@ def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
     if wanted <= 1:
         return 1
     form = format_of(item.file(format=format))
-    is_whole = load_reader(form).cuts is never_cut and not form.one_document
+    reader = load_reader(form)
+    if reader.cuts_compressed:
+        return 1  # each lane would extract all texts
+    is_whole = reader.cuts is never_cut and not form.one_document
     return wanted if is_compressed(item.path) or is_whole else 1

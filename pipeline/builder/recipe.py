@@ -56,6 +56,13 @@ class Recipe:
     keep_fields: tuple[str, ...] = setting(
         (), READING, "fields to keep in the tables of shards, as in url:str,score:float", optional=True
     )
+    extract: str | None = setting(
+        None,
+        READING,
+        "what makes text of HTML in WARC files: resiliparse (default), trafilatura, or a function of yours, of the bytes and the "
+        "url, as in my_module:text_of",
+        optional=True,
+    )
     scores: str | None = setting(
         None,
         READING,
@@ -285,6 +292,7 @@ class Settings(TypedDict, total=False):
     id_key: str
     normalize: bool
     keep_fields: Names
+    extract: str | None
     scores: str | None
     where: str | None
     limit: int | None

@@ -21,6 +21,7 @@ from filters.rules.ruleset import RuleSet, load_rules
 from ..atomic import read_json, write_json
 from ..errors import ConfigError
 from ..objects.access import Access
+from ..text.extract import Extractor
 from ..text.fields import merge_fields
 from ..text.tokenizer.tokenizer import Tokenizer
 from .build_tokenizer import TOKENIZER, resolve_tokenizer
@@ -29,7 +30,7 @@ from .recipe import Recipe
 from .signature_store import check_against
 from .transforms.chain import Parts, check_order, find_user_functions
 from .transforms.scores import Scores
-from .transforms.user_functions import UserFunction
+from .transforms.user_functions import UserFunction, find_user_function
 from .work.atomic_directory import discard, result_directory
 from .work.workspace import Workspace
 
@@ -58,6 +59,7 @@ class References:
                 "language_model": parts.language_model.to_json(),
                 "user_functions": {spec: function.to_json() for spec, function in parts.user_functions.items()},
             }
+            index |= {"extract": parts.extract.to_json()} if parts.extract else {}
             write_json(directory / _INDEX, index)
             saved = {_EVALUATION: parts.evaluation, _SCORES: parts.scores, TOKENIZER: self.tokenizer}
             for name, part in saved.items():
@@ -85,6 +87,7 @@ def load_parts(workspace: Workspace) -> Parts:
         user_functions={spec: UserFunction.from_json(value) for spec, value in index["user_functions"].items()},
         evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
         scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
+        extract=UserFunction.from_json(index["extract"]) if "extract" in index else None,
     )
 
 
@@ -117,10 +120,16 @@ def resolve(recipe: Recipe, access: Access) -> References:
         scores, definitions["scores"] = Scores.read(recipe.scores)
     if user_functions:
         definitions["transforms"] = [function.describe() for function in user_functions.values()]
+    extract = None
+    if recipe.extract is not None and ":" in recipe.extract:
+        extract = find_user_function(recipe.extract, "extract")
+        definitions["extract"] = extract.describe()
+    elif recipe.extract is not None:
+        Extractor(recipe.extract)
     if recipe.drop_ids is not None:
         drop_ids = _read_text(recipe.drop_ids, "drop_ids")
         definitions["drop_ids"] = hashlib.sha256(drop_ids).hexdigest()
-    parts = Parts(rules, model, user_functions, evaluation if hashes else None, scores)
+    parts = Parts(rules, model, user_functions, evaluation if hashes else None, scores, extract)
     merge_fields([parts.fields(recipe), recipe.condition.fields if recipe.condition else ()])
     return References(parts, drop_ids, tokenizer, definitions)
 

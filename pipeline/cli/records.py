@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pipeline.builder.recipe import Recipe
 from pipeline.text.fields import Field
@@ -19,7 +20,8 @@ class BadRecords:
 
     def documents(self, file: InputFile, recipe: Recipe, keep: Sequence[Field] = ()) -> Iterator[Document]:
         """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records."""
-        for record in Reader(file, text_key=recipe.text_key, id_key=recipe.id_key, where=recipe.condition, keep=keep):
+        keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
+        for record in Reader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract):
             if isinstance(record, Document):
                 yield record
             elif isinstance(record, BadRecord):

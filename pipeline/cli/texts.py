@@ -27,7 +27,7 @@ Score them with a model of your own, write a Parquet file with the column key an
 `shardwright build --scores scores.parquet`, where rules such as "column:quality" = { min = 0.5 } read the scores."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
-_SETTINGS = ("where", "format", "text_key")
+_SETTINGS = ("where", "format", "text_key", "extract")
 _ROWS = 4096
 
 

@@ -49,6 +49,7 @@ SETTINGS = (
     "format",
     "text_key",
     "id_key",
+    "extract",
     "normalize",
 )
 BARS = 24

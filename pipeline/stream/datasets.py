@@ -22,12 +22,14 @@ from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, Source
 from .data.text import TextData
+from .function_identity import identified
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .split import split_data
 from .stream import Stream
 
 if TYPE_CHECKING:
     from ..text.document import OnError
+    from ..text.extract import Extract
     from ..text.storage.input_file import InputFile
     from ..text.storage.live import LiveSource
 
@@ -259,8 +261,8 @@ class Texts(Stream):
 class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``source`` is what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars
-    of ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``,
+    ``source`` is what the builder takes: jsonl, csv, tsv, txt, warc and wet (each also compressed), parquet, arrow, and
+    webdataset tars of ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``,
     ``https://``, reached with ``storage_options``, ``tries`` and ``timeout`` as a `ShardDataset` is). Or it holds the
     records: a DataFrame, an Arrow table, a dataset, a list of dicts, which are written to a temporary file.
 
@@ -281,6 +283,8 @@ class TextDataset(Texts):
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
     row groups that hold no such record are not read.
     ``normalize`` gives equal texts one spelling (NFC, line ends), as a build does unless it is told otherwise.
+    ``extract`` makes text of HTML in WARC files: ``"resiliparse"``, ``"trafilatura"``, ``"module:function"`` or a function of
+    the page's bytes and url, which returns text or None.
     ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
     build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
     ``epochs`` bounds the stream (None: endless); ranks of ``torch.distributed`` then agree on the end at each step.
@@ -320,6 +324,7 @@ class TextDataset(Texts):
         where: str | None = None,
         format: str = "",
         normalize: bool = False,
+        extract: Extract = "resiliparse",
         storage_options: Mapping[str, Any] | None = None,
         tries: int = TRIES,
         timeout: float = TIMEOUT,
@@ -347,9 +352,19 @@ class TextDataset(Texts):
             raise ConfigError(f"bos=True: tokenizer {encoder.name!r} has no begin-of-text id; leave bos out")
         options: dict[str, Any] = {"text_key": text_key, "id_key": id_key, "on_error": on_error, "eos": eos, "bos": bos}
         options |= {"fields": kept, "where": condition, "normalize": normalize}
+        if extract != "resiliparse":
+            options |= {"extract": extract, "extract_name": _name_of_extract(extract)}
         live, files = _texts_of(source, access, format)
         data = TextData(files, encoder, **options) if live is None else LiveData(live, encoder, **options)
         super().__init__(data, epochs=epochs)
+
+
+def _name_of_extract(extract: Extract) -> str:
+    """Return what a state calls it that makes text of HTML: a function is named by its source."""
+    from ..text.extract import EXTRACTORS, Extractor, find_page_function
+
+    Extractor(extract)
+    return str(extract) if extract in EXTRACTORS else identified(find_page_function(extract), None, "extract").name
 
 
 def _texts_of(source: Any, access: Access, format: str) -> tuple[LiveSource | None, list[InputFile]]:

@@ -13,6 +13,7 @@ from .formats import find_format
 if TYPE_CHECKING:
     from filters.language.language import Language
 
+    from .extract import Extract
     from .where import Where
 
 OnError = Literal["stop", "records", "skip"]
@@ -23,6 +24,7 @@ INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
+WHERE = "where"  # why records are passed over that the condition does not select
 _MISSING = object()
 _NAMES = 10  # of members left out, that are shown
 _KINDS = (
@@ -87,12 +89,16 @@ class BadRecord:
 
 @dataclass(slots=True)
 class Unselected:
-    """Some records in a row that the condition on their fields (``where``) does not select; ``line`` is the first one's."""
+    """Some records in a row that are passed over, as the condition on their fields (``where``) says or for a ``reason``.
+
+    ``line`` is the first one's. A reason is one of a few phrases, to be counted.
+    """
 
     file: str
     line: int
     count: int
     source: str = ""
+    reason: str = WHERE
 
 
 Record = Document | BadRecord | Unselected
@@ -142,6 +148,7 @@ class RecordKeys:
     where: Where | None = None  # which records are wanted, for readers that need not read the others
     record: str = "JSON object"  # what the format calls one
     tar: str = ""  # the file that holds the one that is read as its member
+    extract: Extract | None = None  # what makes text of HTML; None for the default
 
     def document(
         self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None, byte: int | None = None
@@ -254,10 +261,10 @@ def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
     for record in records:
         if isinstance(record, Document) and not where.holds(record.metadata):
             record = Unselected(record.file, record.line, 1, record.source)
+        if run is not None and not (isinstance(record, Unselected) and record.reason == run.reason):
+            yield run
+            run = None
         if not isinstance(record, Unselected):
-            if run is not None:
-                yield run
-                run = None
             yield record
         elif run is None:
             run = record

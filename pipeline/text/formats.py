@@ -43,6 +43,7 @@ FORMATS = (
     Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group", record="row"),
     Format("arrow", (".arrow",), compressible=False, record="row"),
     Format("tar", (".tar",), compressible=False),
+    Format("warc", (".warc", ".wet"), record="record"),
 )
 _BY_ENDING = {suffix: format for format in FORMATS for suffix in format.suffixes} | {
     f"{suffix}{ending}": format

@@ -15,7 +15,18 @@ from tests.corpus import english
 from tests.format_samples import FORMATS
 
 PAIRS = [(f"d{k}", english(k, 8) + " é中" * (k % 3)) for k in range(40)]
-NAMES = ("x.jsonl", "x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv", "x.parquet", "x.arrow", "x.tar")
+NAMES = (
+    "x.jsonl",
+    "x.JSONL.GZ",
+    "x.jsonl.zst",
+    "x.json",
+    "x.csv",
+    "x.parquet",
+    "x.arrow",
+    "x.tar",
+    "x.warc",
+    "x.warc.gz",
+)
 
 
 def mutate(data: bytes, generator: random.Random) -> bytes:

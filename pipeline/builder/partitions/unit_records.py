@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...errors import DamagedInputError
+from ...text.extract import Extract
 from ...text.fields import Field
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
 from ...text.readers.record_blocks import FIRST_BYTES
@@ -35,6 +36,7 @@ class UnitRecords:
         plan: Plan,
         number: int,
         fields: Sequence[Field],
+        extract: Extract | None,
         credentials: Credentials,
         most: int | None,
         until: int | None = None,
@@ -45,6 +47,7 @@ class UnitRecords:
         self._plan = plan
         self._unit = plan.units[number]
         self._fields = fields
+        self._extract = extract
         self._credentials = credentials
         self._most = math.inf if most is None else most
         self._until = until
@@ -68,7 +71,7 @@ class UnitRecords:
     def _span_records(self, span: Span) -> Iterator[Record]:
         """Yield the records of a span; note in ``spans`` what reading it found."""
         recipe, item = self._plan.recipe, self._plan.inputs[span.input]
-        keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
+        keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key, "extract": self._extract}
         keys |= {"keep": self._fields, "where": recipe.condition, "until": self._until, "warns": False}
         sample = self._plan.limits.file_records
         keys |= {"first_bytes": FIRST_BYTES, "until": FIRST_BYTES} if sample else {}

@@ -45,7 +45,6 @@ from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_number
 from .stage import Run, Stage
 
-WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
 
 
@@ -130,7 +129,7 @@ def _record_limits(run: Run) -> list[int | None]:
 def _count_records(run: Run, number: int, most: int) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
     loaded = _load(run.workspace)
-    records = UnitRecords(loaded.plan, number, loaded.fields, run.plan.credentials, most)
+    records = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, run.plan.credentials, most)
     with suppress(InputError):
         for _ in records:
             pass
@@ -148,6 +147,7 @@ class _Loaded:
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
         self.fields = parts.fields(recipe)
+        self.extract = parts.extract.load() if parts.extract else recipe.extract
         self.metadata = MetadataColumn(recipe.keep_fields)
 
 
@@ -183,7 +183,7 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
     folder.mkdir(exist_ok=True)
     written: list[int] = []
     records = bad = 0
-    read = UnitRecords(loaded.plan, number, loaded.fields, credentials, limit, most_bytes)
+    read = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, credentials, limit, most_bytes)
     for number_in_unit, batches in enumerate(read.partitions(loaded.plan.limits)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % spans[0].lanes == spans[0].lane:
@@ -227,7 +227,7 @@ def _filter_partition(
                     numbers.append(number)
                     span_numbers.append(span_number)
                 elif isinstance(record, Unselected):
-                    counts.add_outcome("filtered", record.source, UNDETERMINED, WHERE, 0, record.count)
+                    counts.add_outcome("filtered", record.source, UNDETERMINED, record.reason, 0, record.count)
                 else:
                     line = _reject_bad(record, span_number, spans[span_number].start, recipe, counts, bad_before)
                     rejected.append((number, line))

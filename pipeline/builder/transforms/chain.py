@@ -37,6 +37,7 @@ class Parts:
     user_functions: Mapping[str, UserFunction]
     evaluation: Decontaminator | None = None
     scores: Scores | None = None
+    extract: UserFunction | None = None  # of HTML
 
     def fields(self, recipe: Recipe) -> tuple[Field, ...]:
         """Return the fields of records that documents keep: those that rules, transforms and the recipe name.

@@ -113,8 +113,8 @@ class UserFunction:
         return {"name": self.name, "sha256": self.module.sha256 if self.module else ""}
 
 
-def find_user_function(spec: str) -> UserFunction:
-    """Find the transform that a recipe names, and load it. Raises ``ConfigError`` where that cannot be done."""
+def find_user_function(spec: str, what: str = "transform") -> UserFunction:
+    """Find the transform or other function that a recipe names, and load it. Raises ``ConfigError`` where there is none."""
     if "@" in spec:
         name, _, version = spec.partition("@")
         if spec not in _local_functions:
@@ -124,8 +124,8 @@ def find_user_function(spec: str) -> UserFunction:
             )
         return UserFunction(name, name, version)
     folder, name = os.path.split(spec)
-    module = find_module(name.partition(":")[0], folder or os.curdir, f"transform {name!r}")
-    target = find_function(name, {}, module, "transform")
+    module = find_module(name.partition(":")[0], folder or os.curdir, f"{what} {name!r}")
+    target = find_function(name, {}, module, what)
     return UserFunction(getattr(target, "name", None) or name, name.partition(":")[2], _version(target), module)
 
 

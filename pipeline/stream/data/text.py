@@ -22,6 +22,7 @@ from .holdout import held_out
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
     from ...text.document import Document, OnError
+    from ...text.extract import Extract
     from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
     from ...text.where import Where
@@ -57,6 +58,8 @@ class TextData:
         fields: tuple[Field, ...] = (),
         where: Where | None = None,
         normalize: bool = False,
+        extract: Extract | None = None,
+        extract_name: str = "",
     ) -> None:
         self.files = files
         self.encoder = tokenizer
@@ -65,6 +68,8 @@ class TextData:
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
         self.normalize = normalize
+        self.extract = extract  # what makes text of HTML, and its name in states; None and '' for the default
+        self._extract_name = extract_name
         self.on_error = on_error
         self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
@@ -104,7 +109,7 @@ class TextData:
         from ...text.readers.reader import Reader
         from ...text.readers.record_blocks import FIRST_BYTES
 
-        keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key}
+        keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "extract": self.extract}
         count = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
@@ -234,6 +239,8 @@ class TextData:
             facts.append({"normalize": True})
         if self.marks["bos"]:
             facts.append({"bos": True})
+        if self._extract_name:
+            facts.append({"extract": self._extract_name})
         if any(file.forced_format for file in self.files):
             facts.append({"format": [file.forced_format for file in self.files]})
         return hashlib.sha256(json.dumps(facts, separators=(",", ":")).encode()).hexdigest()

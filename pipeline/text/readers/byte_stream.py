@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import io
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class Source:
         self.is_hashed = False
         self.text_start = start
         self._block = block
+        self._position = start
         self._on_stream = on_stream
         self._digest = hashlib.sha256()
 
@@ -84,19 +86,54 @@ class Source:
         Raises ``UnreadableFileError`` for a stream that is cut, corrupt or followed by other bytes; what was
         unpacked before is yielded first.
         """
-        kind = "" if self.stop is not None else _compression(self.file)
-        return self._unpack(kind) if kind else self.raw()
+        kind = "" if self.stop is not None else compression(self.file)
+        return self._unpack(kind, self.raw(_PIECE)) if kind else self.raw()
+
+    def members(self, beginning: bytes) -> Iterator[bytes]:
+        """Yield the data of the gzip members that begin in the range, each up to the next one that begins with ``beginning``.
+
+        Of a whole file, yields its data however it is compressed.
+        """
+        if self.start == 0 and self.stop is None:
+            return self.blocks()
+        pieces = self._pieces_on()
+        return self._unpack("gzip", self._from_member(pieces, beginning) if self.start else pieces, beginning)
+
+    def _pieces_on(self) -> Iterator[bytes]:
+        """Yield the bytes of the range and those behind it; ``_position`` is where the last ones end."""
+        for piece in itertools.chain(self.raw(_PIECE), iter(lambda: self.file.read(_PIECE), b"")):
+            self._position += len(piece)
+            yield piece
+
+    def _from_member(self, pieces: Iterator[bytes], beginning: bytes) -> Iterator[bytes]:
+        """Yield what follows from the first member in the range on that begins with ``beginning``."""
+        data = b""
+        for piece in pieces:
+            data, at = data + piece, -1
+            while (at := data.find(_MARKS[0], at + 1)) >= 0:
+                if self.stop is not None and self._position - len(data) + at >= self.stop:
+                    return
+                begins = _member_begins(data[at:], beginning)
+                if begins is None:
+                    break
+                if begins:
+                    yield data[at:]
+                    yield from pieces
+                    return
+            data = data[at if at >= 0 else -1 :]
+            if self.stop is not None and self._position - len(data) >= self.stop:
+                return
 
     def check_compression(self) -> None:
         """Raise ``UnreadableFileError`` if the file is named as compressed, but holds neither that nor plain text.
 
         Also raises for a compressed file that was cut as plain text, as a remote file is by its name alone.
         """
-        if self.stop is not None and self.start == 0 and not self.is_local and _compression(self.file):
+        if self.stop is not None and self.start == 0 and not self.is_local and compression(self.file):
             raise UnreadableFileError(
                 "compressed data under a name without .gz, .zst, .bz2 or .xz; give it the name of what it holds"
             )
-        if not self.path.lower().endswith(COMPRESSIONS) or _compression(self.file):
+        if not self.path.lower().endswith(COMPRESSIONS) or compression(self.file):
             return
         self.file.seek(0)
         head = self.file.read(BLOCK)
@@ -186,11 +223,11 @@ class Source:
         yield head[self.text_start :]
         yield from blocks
 
-    def _unpack(self, kind: str) -> Iterator[bytes]:
+    def _unpack(self, kind: str, pieces: Iterator[bytes], beginning: bytes = b"") -> Iterator[bytes]:
         stream: Any = None
         bound = () if kind == "zstd" else (BLOCK,)  # of what one step unpacks; zstd's takes none
         members = 0
-        for piece in self.raw(_PIECE):
+        for piece in pieces:
             data = b""
             while piece or (stream is not None and len(data) == BLOCK):  # a full block: more may wait inside
                 if stream is None:
@@ -198,6 +235,11 @@ class Source:
                         piece = piece.lstrip(b"\0")
                         if not piece:
                             break
+                    if self.stop is not None and self._position - len(piece) >= self.stop:
+                        more = next(pieces, b"")
+                        if _member_begins(piece + more, beginning):
+                            return
+                        piece += more  # it is no record's beginning, so no other span begins with it
                     self._on_stream()
                     stream, members = _decompressor(kind), members + 1
                 try:
@@ -214,6 +256,15 @@ class Source:
         if stream is not None:
             cause = "" if members == 1 else "stray bytes follow the data, or "
             raise UnreadableFileError(f"{cause}the {kind} stream is cut off at byte {self.bytes_read}, before its end")
+
+
+def _member_begins(data: bytes, beginning: bytes) -> bool | None:
+    """Tell whether data are those of a gzip member whose text begins so; None where they are too few to tell."""
+    try:
+        text = _decompressor("gzip").decompress(data, len(beginning))
+    except Exception:  # isal's own, which is no public name
+        return False
+    return text == beginning if len(text) == len(beginning) else None
 
 
 def is_utf16(text: bytes) -> bool:
@@ -248,7 +299,7 @@ def _decompressor(kind: str) -> Any:
     return bz2.BZ2Decompressor()
 
 
-def _compression(file: BinaryIO) -> str:
+def compression(file: BinaryIO) -> str:
     """Return how a file is compressed, by its first bytes; '' where it is not."""
     file.seek(0)
     head = file.read(_HEAD)
@@ -260,5 +311,5 @@ def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
     if as_input(path).stored is None:
         with open(path, "rb") as file:
             if file.read(1):
-                return bool(_compression(file))
+                return bool(compression(file))
     return os.fspath(path).lower().endswith(COMPRESSIONS)

@@ -19,6 +19,7 @@ from ...notices import warn
 from ...weak_methods import weakly
 from ..discovery import InputFile, find_inputs, fingerprint
 from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id, selected
+from ..extract import Extract
 from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
@@ -55,8 +56,9 @@ class Reader:
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
     ``first_bytes`` is how many of a remote file are asked for first; of one that is read ``whole``, by several readers, a
-    process downloads all bytes once. ``block`` bytes are read at a time. At the end of a tar of which members were left
-    out, a warning says so, unless ``warns`` is False: then the caller says it (``left_out``).
+    process downloads all bytes once. ``block`` bytes are read at a time. ``extract`` makes text of HTML. At the
+    end of a tar of which members were left out, a warning says so, unless ``warns`` is False: then the caller says it
+    (``left_out``).
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -84,6 +86,7 @@ class Reader:
         rows_before: int | None = None,
         whole: bool = False,
         block: int = BLOCK,
+        extract: Extract | None = None,
     ) -> None:
         self._whole = whole
         self._block = block
@@ -105,6 +108,7 @@ class Reader:
             kept=merge_fields([keep, where.fields if where else ()]),
             where=where,
             record=self.format.record,
+            extract=extract,
         )
         self._tally = Tally(rows_before or 0)
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
@@ -188,7 +192,7 @@ class Reader:
         self._confirmed = replace(self._tally)
 
     def _batches(self, source: Source, reader: FormatReader) -> Iterator[list[Record]]:
-        if self.format.compressible:
+        if self.format.compressible and not (reader.cuts_compressed and self.span != WHOLE):
             source.check_compression()
         batches, where = reader.read(source, self._keys, self._tally), self._keys.where
         return batches if where is None else (list(selected(records, where)) for records in batches)
@@ -210,14 +214,17 @@ def _check_sha256(file: InputFile, source: Source) -> None:
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
 
-    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), Parquet between
-    row groups; everything else is one span, and so is a remote file of up to ``unit_bytes``. The cut depends on the file and
-    ``unit_bytes`` alone.
+    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), and so are WARC
+    files of gzip members; Parquet between row groups. Everything else is one span, and so is a remote file of up to
+    ``unit_bytes``. The cut depends on the file and ``unit_bytes`` alone.
     """
     file, form = as_input(path), format_of(path)
     unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
     # The row groups of a local file are known for a read of its end; of a remote one that is a request.
-    if (form.compressible or file.stored) and (file.size <= unit_bytes or is_compressed(file)):
+    if (form.compressible or file.stored) and file.size <= unit_bytes:
         return [WHOLE]
-    cuts = load_reader(form).cuts(file, unit_bytes)
+    reader = load_reader(form)
+    if form.compressible and not reader.cuts_compressed and is_compressed(file):
+        return [WHOLE]
+    cuts = reader.cuts(file, unit_bytes)
     return [FileSpan(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]

@@ -156,6 +156,7 @@ class SharedScans:
             id_key=data.id_key,
             keep=data.fields,
             where=data.where,
+            extract=data.extract,
             whole=piece.file in self._whole,
         )
         self._scans.append(_Scan((epoch, at), blocks))

@@ -1,0 +1,371 @@
+"""Web archives: pages become text by their bytes alone, and what gives no text is counted."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import re
+import signal
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import brotli
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.builder.limits import Limits
+from pipeline.errors import ConfigError, DamagedInputError
+from pipeline.text.extract import MOST_BYTES, MOST_DEPTH, MOST_TAGS, Extract
+from pipeline.text.readers.reader import BadRecord, Document, FileSpan, Reader, split_file
+from pipeline.text.where import Where
+from tests import interpreters
+from tests.builds import run_plain, table
+from tests.corpus import english
+from tests.format_samples import as_gzip, as_members, as_wet, http_page, warc_pages, warc_record
+from tests.input_server import running_inputs
+from tests.interruptions import killed_at
+from tests.text.test_spans import check_spans
+
+SENTENCE = "The quick brown fox jumps over the lazy dog and runs on into the dark wood."
+
+
+def html(text: str, head: str = "") -> str:
+    return (
+        f"<!DOCTYPE html><html><head>{head}<title>A title</title></head><body><main><p>{text}</p></main></body></html>"
+    )
+
+
+def page(body: bytes, **headers: str) -> bytes:
+    return warc_record("response", http_page(body, **headers))
+
+
+def read(path: Path, records: bytes, **options: Any) -> list[Any]:
+    """Return the text of each document, and the reason of each record that gives none."""
+    path.write_bytes(records)
+    return [
+        record.text if isinstance(record, Document) else record.reason
+        for record in Reader(path, **options)
+    ]  # fmt: skip
+
+
+# Bodies.
+
+
+@pytest.mark.parametrize(
+    ("charset", "declared", "head"),
+    [
+        ("utf-8", "text/html; charset=utf-8", ""),
+        ("utf-8", "text/html", ""),
+        ("utf-8-sig", "text/html; charset=iso-8859-1", ""),
+        ("iso-8859-1", "text/html; charset=ISO-8859-1", ""),
+        ("cp1252", "text/html; charset=utf-8", ""),  # a wrong one
+        ("cp1252", "text/html; charset=nonsense", ""),
+        ("cp1252", "text/html", '<meta charset="windows-1252">'),
+        ("utf-16", "text/html", ""),
+    ],
+)
+def test_a_page_is_read_in_its_charset_declared_or_not(tmp_path: Path, charset: str, declared: str, head: str) -> None:
+    text = "Größe und Maß: ein schöner Tag für Übungen, »sehr« früh."
+    record = page(html(text, head).encode(charset), kind=declared)
+    assert read(tmp_path / "a.warc", record) == [text]
+
+
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [
+        ("cp1251", "Это русский текст, который написан для проверки кодировки этой страницы."),
+        ("shift_jis", "これは日本語の文章です。文字コードを調べるために書いています。"),
+        ("gb18030", "这是一个中文网页的内容，我们用它来测试编码是否正确。"),
+    ],
+)
+def test_pages_of_other_scripts_are_no_binary_files(tmp_path: Path, charset: str, text: str) -> None:
+    records = [page(html(text).encode(charset), kind=f"text/html; charset={charset}")]
+    records += [page(html(text, f'<meta charset="{charset}">').encode(charset), kind="text/html")]
+    assert read(tmp_path / "a.warc", b"".join(records)) == [text, text]
+
+
+def chunked(body: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:50], body[50:], b""))
+
+
+@pytest.mark.parametrize(
+    ("pack", "headers"),
+    [
+        (chunked, {"Transfer-Encoding": "chunked"}),
+        (gzip.compress, {"Content-Encoding": "gzip"}),
+        (zlib.compress, {"Content-Encoding": "deflate"}),
+        (brotli.compress, {"Content-Encoding": "br"}),
+        (lambda body: chunked(gzip.compress(body)), {"Content-Encoding": "gzip", "Transfer-Encoding": "chunked"}),
+        (bytes, {"Content-Encoding": "gzip"}),  # unpacked by the crawler, which kept the header
+        (bytes, {"Content-Encoding": "utf-8"}),
+        (bytes, {"Transfer-Encoding": "chunked"}),
+    ],
+)
+def test_a_packed_body_is_unpacked_and_one_that_is_not_is_read(
+    tmp_path: Path, pack: Any, headers: dict[str, str]
+) -> None:
+    assert read(tmp_path / "a.warc", page(pack(html(SENTENCE).encode()), **headers)) == [SENTENCE]
+
+
+def test_a_body_that_cannot_be_unpacked_costs_only_itself(tmp_path: Path) -> None:
+    broken = page(b"\x1b" + brotli.compress(html(SENTENCE * 40).encode()), Content_Encoding="br")
+    assert read(tmp_path / "a.warc", broken + page(html(SENTENCE).encode())) == ["page that raised OSError", SENTENCE]
+
+
+# What gives no text.
+
+
+def test_records_that_hold_no_page_are_counted_by_type_and_those_beside_pages_are_passed_over(tmp_path: Path) -> None:
+    good = html(SENTENCE).encode()
+    records = [
+        warc_record("warcinfo", b"software: x"),
+        warc_record("request", b"GET / HTTP/1.1"),
+        page(good),
+        warc_record("metadata", b"fetchTimeMs: 3"),
+        warc_record("revisit", http_page(b"")),
+        page(b"%PDF-1.7 ...", kind="application/pdf"),
+        page(b"%PDF-1.7 ...", kind="text/html"),
+        page(b"<?xml version='1.0'?><rss><item>News</item></rss>", kind="application/rss+xml"),
+        page(b"plain text", kind="text/plain"),
+        page(good, kind="nonsense, as servers send it; x"),
+        page(good, status="404 Not Found"),
+        page(b"<html><body> </body></html>"),
+        page(b""),
+        warc_record("resource", good),
+        page(good, kind=""),  # no type, but it begins as HTML does
+        page(good.replace(b"<!DOCTYPE html>", b"<?xml version='1.0'?>"), kind="application/xhtml+xml"),
+        warc_record("response", http_page(good, kind="text/html"), WARC_Identified_Payload_Type="application/zip"),
+        warc_record("conversion", b" as it is \n"),
+        warc_record("conversion", b"not \xff UTF-8"),
+    ]
+    assert read(tmp_path / "a.warc.gz", as_members(records)) == [
+        SENTENCE,
+        "page of application/pdf",
+        "page of application/pdf",
+        "page of application/rss+xml",
+        "page of text/plain",
+        "page of an unknown type",
+        "page of status 404",
+        "page without text",
+        "page without text",
+        "record of another type",
+        SENTENCE,
+        SENTENCE,
+        "page of application/zip",
+        " as it is \n",
+        "invalid UTF-8",
+    ]
+    manifest = run_plain(tmp_path / "a.warc.gz", tmp_path / "out")
+    assert manifest.counts["dropped"]["page of application/pdf"] == 2
+    assert manifest.counts["bad"] == {"invalid UTF-8": 1}
+
+
+def test_limits_are_bytes_tags_and_depth(tmp_path: Path) -> None:
+    def nested(depth: int) -> bytes:
+        return html("<div>" * depth + SENTENCE + "</div>" * depth).encode()
+
+    over = "page over a limit"
+    sized = {
+        "100 MB": (page(html("x " * (50 << 20)).encode()), over),
+        "100 MB packed": (page(gzip.compress(bytes(100 << 20), 1), Content_Encoding="gzip"), over),
+        "many tags": (page(html("<b>x</b>" * (MOST_TAGS // 2 + 1)).encode()), over),
+        "as many tags": (page(html(SENTENCE + "<br>" * (MOST_TAGS - 100)).encode()), SENTENCE),
+        "deep": (page(nested(MOST_DEPTH)), over),
+        "never closed": (page(nested(100_000).replace(b"</div>", b"")), over),
+        "less deep": (page(nested(MOST_DEPTH - 8)), SENTENCE),
+    }
+    assert MOST_BYTES < 100 << 20
+    assert read(tmp_path / "a.warc", b"".join(each for each, _ in sized.values())) == [end for _, end in sized.values()]
+
+
+# Records.
+
+
+def test_url_date_id_and_headers_are_fields_and_where_reads_them_before_a_page_is_extracted(tmp_path: Path) -> None:
+    records = [
+        warc_record("response", http_page(html(f"{SENTENCE} {n}").encode()), f"<urn:uuid:{n}>", f"http://{host}/")
+        for n, host in enumerate(["a.example", "b.example", "a.example"])
+    ]
+    (tmp_path / "a.warc").write_bytes(b"".join(records))
+    seen: list[str | None] = []
+
+    def text_of(body: bytes, url: str | None) -> str:
+        seen.append(url)
+        return body.decode()
+
+    where = Where.parse('url == "http://b.example/"')
+    found = [each for each in Reader(tmp_path / "a.warc", where=where, extract=text_of) if isinstance(each, Document)]
+    assert (seen, [each.id for each in found]) == (["http://b.example/"], ["<urn:uuid:1>"])
+    run_plain(tmp_path / "a.warc", tmp_path / "out", keep_fields="url:str,date:str,WARC-Type", dedup=False)
+    columns = table(tmp_path / "out")
+    assert columns["column:url"] == ["http://a.example/", "http://b.example/", "http://a.example/"]
+    assert {*columns["column:date"]} == {"2024-05-06T07:08:09Z"}
+    assert {*columns["column:WARC-Type"]} == {"response"}
+
+
+RECORDS = [warc_record("conversion", SENTENCE[:n].encode(), f"id{n}") for n in range(1, 40, 3)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), unit=st.integers(8, 3000), padded=st.booleans())
+def test_spans_hold_each_record_once_wherever_members_begin(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, unit: int, padded: bool
+) -> None:
+    """A member holds one record as it should, several, or a part of one."""
+    whole = b"".join(RECORDS)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=3)))
+    edges = sorted({0, *(whole.find(record) for record in RECORDS[:: data.draw(st.integers(1, 4))]), *cuts, len(whole)})
+    members = [whole[a:b] for a, b in itertools.pairwise(edges)]
+    path = tmp_path_factory.getbasetemp() / "spans.warc.gz"
+    path.write_bytes(as_members(members) + bytes(20) * padded)
+    spans = check_spans(path, unit)
+    assert len(spans) == max(1, -(-path.stat().st_size // unit))
+
+
+def test_a_file_without_members_to_cut_at_is_one_span(tmp_path: Path) -> None:
+    (tmp_path / "a.warc").write_bytes(b"".join(RECORDS))
+    assert split_file(tmp_path / "a.warc", 100) == [FileSpan(0, None)]
+
+
+def test_a_member_that_is_broken_where_a_span_begins_is_not_lost(tmp_path: Path) -> None:
+    members = [as_gzip(record) for record in RECORDS]
+    at = len(b"".join(members[:4]))
+    data = b"".join(members)
+    for place in (at, at + 1, at + 10):
+        path = tmp_path / "a.warc.gz"
+        path.write_bytes(data[:place] + b"\x00\x00" + data[place + 2 :])
+        with pytest.raises(DamagedInputError, match=r"corrupt gzip data|not a whole WARC"):
+            [list(Reader(path, span)) for span in (FileSpan(0, at), FileSpan(at, None))]
+
+
+@pytest.mark.parametrize("cut", [1, 30, 200, 5000])
+def test_a_record_that_is_cut_is_damage(tmp_path: Path, cut: int) -> None:
+    data = as_wet([("a", "x" * 2000), ("b", "y" * 9000)])
+    (tmp_path / "a.warc").write_bytes(data[: len(data) - 4 - cut])
+    with pytest.raises(DamagedInputError, match=r"a\.warc: a record of 9000 bytes is cut after \d+; 1 document"):
+        list(Reader(tmp_path / "a.warc"))
+    (tmp_path / "b.warc").write_bytes(data.replace(b"Content-Length: 9000", b"Content-Length: 8000"))
+    with pytest.raises(DamagedInputError, match=r"b\.warc: not a whole WARC file \(Invalid WARC header\)"):
+        list(Reader(tmp_path / "b.warc"))
+    packed = as_members([as_wet([("a", "x")]), data])
+    (tmp_path / "c.warc.gz").write_bytes(packed[: -min(cut, 90)])
+    seen: list[Any] = []
+    with pytest.raises(DamagedInputError, match=r"cut off at byte \d+, before its end"):
+        seen.extend(Reader(tmp_path / "c.warc.gz"))
+    assert [each.text for each in seen[:1]] == ["x"]
+
+
+# Builds and streams.
+
+PAGES = [(f"<urn:uuid:{n}>", english(n, 30)) for n in range(60)]
+SMALL = Limits(unit_bytes=3000, smallest_unit_bytes=1, partition_records=16)
+
+
+def make(path: Path | str, output: Path, **options: Any) -> str:
+    manifest = run_plain(path, output, **{"limits": SMALL, "rules": "gopher", **options})
+    assert manifest.counts["kept"] > 20
+    return hashlib.sha256((output / "manifest.json").read_bytes()).hexdigest()
+
+
+def test_a_build_is_the_same_for_any_workers_and_units_after_a_kill_and_from_a_server(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "crawl.warc.gz"
+    path.parent.mkdir()
+    path.write_bytes(as_members(warc_pages(PAGES)))
+    assert len(split_file(path, SMALL.unit_bytes)) > 4
+    expected = make(path, tmp_path / "one", workers=1)
+    assert make(path, tmp_path / "two", workers=2) == expected
+    assert make(path, tmp_path / "whole", limits=Limits()) == expected
+    assert killed_at(3, partial(make, path, tmp_path / "killed")) == -signal.SIGKILL
+    assert make(path, tmp_path / "killed") == expected
+    with running_inputs(path.parent) as server:
+        make(server.url(path.name), tmp_path / "far")
+    assert table(tmp_path / "far") == table(tmp_path / "one")
+
+
+def test_a_stream_of_pages_resumes_exactly_and_ranks_share_them(tmp_path: Path) -> None:
+    pairs = [(str(n), hashlib.sha512(str(n).encode()).hexdigest() * 3) for n in range(60)]
+    for part in range(12):
+        (tmp_path / f"{part}.warc.gz").write_bytes(as_members(warc_pages(pairs[part::12])))
+
+    def stream(rank: int = 0, ranks: int = 1) -> pipeline.Stream:
+        data = pipeline.TextDataset(tmp_path, "bytes").shuffle(seed=1).shard(rank, ranks)
+        return data.pack(64).batch(4 // ranks).take(8)
+
+    def rows(batches: Any) -> list[Any]:
+        return [batch["input_ids"].tolist() for batch in batches]
+
+    running = stream()
+    batches = iter(running)
+    begun = rows(itertools.islice(batches, 3))
+    again = stream()
+    again.load_state_dict(running.state_dict())
+    rest = rows(batches)
+    assert rows(again) == rest
+    ranks = [rows(stream(rank, 2)) for rank in range(2)]
+    assert begun + rest == [first + second for first, second in zip(*ranks, strict=True)]
+
+
+# Extractors.
+
+
+def test_an_extractor_is_named_and_one_of_the_user_is_kept_by_its_source(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_text.py").write_text("def text_of(html, url):\n    return None if b'fox' in html else url\n")
+    records = [page(html(SENTENCE).encode()), warc_record("response", http_page(b"<p>x"), "b", "http://b.example/")]
+    (tmp_path / "a.warc").write_bytes(b"".join(records))
+    manifest = run_plain("a.warc", tmp_path / "own", extract="own_text:text_of")
+    assert manifest.counts["dropped"] == {"page without text": 1}
+    assert manifest.recipe["settings"]["extract"] == "own_text:text_of"
+    (tmp_path / "own_text.py").write_text("def text_of(html, url):\n    return 'another text'\n")
+    with pytest.raises(pipeline.PlanChangedError):
+        run_plain("a.warc", tmp_path / "own", extract="own_text:text_of")
+    with pytest.raises(ConfigError, match=r"unknown extractor 'trafilatur' \(did you mean 'trafilatura'\?\)"):
+        run_plain("a.warc", tmp_path / "typo", extract="trafilatur")
+
+
+def test_trafilatura_makes_other_texts_and_a_state_knows_the_extractor(tmp_path: Path) -> None:
+    body = html("<p>".join([SENTENCE] * 8) + "</p><footer>Imprint and cookies</footer>").encode()
+    (tmp_path / "a.warc").write_bytes(page(body))
+    states: list[object] = []
+    for extract in ("resiliparse", "trafilatura", lambda body, url: body.decode()):
+        stream = pipeline.TextDataset(tmp_path / "a.warc", "bytes", epochs=1, extract=extract)
+        assert len(list(stream.documents())) == 1
+        states.append(stream.pack(8).batch(1).state_dict())
+    assert all(one != other for one, other in itertools.combinations(states, 2))
+
+
+def test_a_function_that_raises_makes_a_bad_record_and_one_that_returns_no_text_an_error(tmp_path: Path) -> None:
+    def fails(body: bytes, url: str | None) -> str:
+        raise ValueError("no such tag")
+
+    wrong: Extract = lambda body, url: body  # type: ignore[assignment, return-value]  # noqa: E731
+    (tmp_path / "a.warc").write_bytes(page(html(SENTENCE).encode()))
+    (bad,) = Reader(tmp_path / "a.warc", extract=fails)
+    assert isinstance(bad, BadRecord)
+    assert (bad.reason, bad.detail) == ("page that raised ValueError", "https://example.org/: no such tag")
+    with pytest.raises(ConfigError, match=r"must return text or None, got b'<!DOCTYPE.* of type bytes"):
+        list(Reader(tmp_path / "a.warc", extract=wrong))
+
+
+@pytest.mark.parametrize(
+    ("module", "extract"), [("fastwarc", "resiliparse"), ("resiliparse", "resiliparse"), ("trafilatura", "trafilatura")]
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, module: str, extract: str
+) -> None:
+    (tmp_path / "a.warc").write_bytes(page(html(SENTENCE).encode()))
+    code = f"""
+import sys
+sys.modules[{module!r}] = None  # as where it is not installed
+from pipeline.cli.main import run_command
+sys.exit(run_command("build", [{str(tmp_path / "a.warc")!r}, "--output", {str(tmp_path / "out")!r}, "--extract", {extract!r}]))
+"""
+    done = interpreters.run("-c", code)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "not installed" in line]
+    assert re.search(rf"pip install .*{module}", line)
