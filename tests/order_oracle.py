@@ -284,6 +284,14 @@ class Stream:
 
     def in_lanes(self, i: int) -> int:
         """Return the stream sequence of sequence index ``i``, before buckets."""
+        if (U := self.end()) is not None and i < U and self.in_unbounded_lanes(i) >= U:  # section 6
+            own = range(self.A(self.epoch(i)), self.A(self.epoch(i) + 1))
+            passed = [k for k in own if k < U and self.in_unbounded_lanes(k) >= U]
+            instead = [k for k in own if k >= U and self.in_unbounded_lanes(k) < U]
+            i = instead[passed.index(i)]
+        return self.in_unbounded_lanes(i)
+
+    def in_unbounded_lanes(self, i: int) -> int:
         e = self.epoch(i)
         C, N = self.lanes, self.A(e + 1) - self.A(e)
         row, lane = divmod(i - self.A(e), C)
@@ -317,9 +325,15 @@ class Stream:
 
     # Section 6. Ends
 
+    def end(self) -> int | None:
+        """Return ``U``; labels with a shift of 0 are those that a model shifts."""
+        if self.options.epochs is None:
+            return None
+        d = 0 if self.options.whole_documents else max(1, self.options.shift)
+        return max(0, ceil_div(self.options.epochs * self.T - d, self.stride))
+
     def count(self) -> int | None:
-        epochs = self.options.epochs
-        return smaller_end(self.options.take, None if epochs is None else self.A(epochs))
+        return smaller_end(self.options.take, self.end())
 
     def pass_bounds(self, e: int) -> tuple[int, int | None]:
         """Return the first sequence index of pass ``e``, and the one behind its last."""

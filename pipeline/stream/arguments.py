@@ -84,8 +84,8 @@ def labels_are_inputs(labels: Any) -> bool:
 
 def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None:
     """Return how far ahead labels lie, None for ``"divisors"``, which are drawn for each step."""
-    if isinstance(shift, str):
-        if shift != "divisors":
+    if not isinstance(shift, int) or isinstance(shift, bool):
+        if not isinstance(shift, str) or shift != "divisors":
             raise ConfigError(f"shift must be an integer of at least 1 or 'divisors', got {shift!r}")
         if seq_len < 2:
             raise ConfigError(

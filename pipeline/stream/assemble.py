@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,8 @@ def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) ->
     windows = _loaded_windows(config, data, order)
     if isinstance(layout, PackLayout):
         sequences = Sequences(order.tokens, layout.stride, config.lane_count)
+        if end is not None:
+            sequences = replace(sequences, end=sequences.with_labels(end, layout.tokens_before_labels))
         lanes = LaneWindows(windows, order, sequences, width=layout.width, end=end)
         rows = _rows(config, lanes, None if end is None else end * order.tokens)
         return PackedSequences([rows], data.dtype, boundaries=layout.boundaries)
@@ -204,6 +207,7 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
         bounded=config.epochs is not None,
         buffer=buffer,
         stride=None if packed is None or packed.best_fit else packed.stride,
+        lag=layout.tokens_before_labels,
         mixture=mixture,
     )
 

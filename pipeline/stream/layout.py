@@ -38,6 +38,11 @@ class Layout:
     def sequence_stride(self) -> int:
         return 1
 
+    @property
+    def tokens_before_labels(self) -> int:
+        """How many existing tokens of a sequence no label counts, so that one of more tokens has a label."""
+        return 0
+
     def fields(self) -> dict[str, Any]:
         """Return what the order depends on, as fields of a state."""
         return {}
@@ -80,6 +85,10 @@ class PackLayout(_TokenLayout):
     @property
     def sequence_stride(self) -> int:
         return self.stride
+
+    @property
+    def tokens_before_labels(self) -> int:
+        return max(1, self.extra)  # a model that shifts labels predicts no first token
 
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len, "stride": self.stride}

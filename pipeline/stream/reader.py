@@ -37,6 +37,9 @@ class Reader(Protocol[R_out]):
     def stats(self) -> dict[str, Any]:
         """Return ``bytes_read``, and what else this kind of reader counts."""
 
+    def tokens_left(self) -> int:
+        """Return how many tokens are known that no row holds yet; 0 of an indexed reader, whose end is known."""
+
     def close(self) -> None:
         """Stop threads and give back files."""
 

@@ -213,8 +213,9 @@ class Stream(IterableDataset[Any]):
 
         Gives ``input_ids`` and ``labels``, int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
         ``labels="same"`` the inputs themselves, for models that shift. With ``boundaries=True``, labels that lie in another
-        document than their input are -100, and batches get ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each
-        document), ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
+        document than their input are -100 (of ``labels="same"`` the first of each document), and batches get ``position_ids``
+        (int64 ``[batch_size, seq_len]``, from 0 in each document), ``cu_seqlens`` (int32: where documents begin in the flattened
+        batch, and its size) and ``max_seqlen`` (int).
 
         ``shift="divisors"`` draws a divisor of ``seq_len`` below ``seq_len`` for each step, the same on all ranks (before
         ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
@@ -312,7 +313,9 @@ class Stream(IterableDataset[Any]):
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
 
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
-        ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size.
+        ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size. A
+        sequential stream with ``epochs`` on several ranks ends with it where the first rank lacks a row: what the lanes of the
+        others still hold is dropped too, a fifth of small data, and each rank logs what it knows of that.
         ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100:
         ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Raises
         ``ConfigError``, naming the key, where the samples that a ``map`` before ``batch`` gives differ in keys or shapes.

@@ -208,7 +208,7 @@ def sequences_of(case: Case, lane: int) -> Iterator[tuple[Tokens, Tokens]]:
                 part = next(parts, None)
                 more = part is not None
                 tokens += part or []
-            if begin >= len(tokens):
+            if begin >= len(tokens) - shift:  # what is left has no label
                 return
             yield tokens[begin : begin + length], tokens[begin + shift : begin + length + shift]
             begin += case.stride
@@ -225,7 +225,8 @@ def sequences_of(case: Case, lane: int) -> Iterator[tuple[Tokens, Tokens]]:
             for items in bins:
                 ids = [token for item in items for token in pieces[item][0]]
                 ahead = pieces[items[0]][1] if len(pieces[items[0]][0]) == length else ids
-                yield ids, ahead[shift : length + shift]
+                if len(ahead) > shift:
+                    yield ids, ahead[shift : length + shift]
 
 
 def batches_of(case: Case) -> Iterator[list[tuple[Tokens, Tokens]]]:

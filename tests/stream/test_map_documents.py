@@ -126,6 +126,13 @@ def test_a_function_cannot_change_a_document_in_place_and_may_drop_all_of_it() -
         next(iter(source().map_documents(lambda ids, mask: []).pack(8)))
 
 
+def test_an_empty_document_has_a_mask_of_no_values() -> None:
+    data = pipeline.ShardDataset.from_tokens([5, 6, 7], lengths=[1, 0, 2], epochs=1)
+    for masks in (lambda ids: [id > 5 for id in ids.tolist()], lambda ids: ids > 5):
+        (row,) = data.map_documents(lambda ids, mask, masks=masks: (ids, masks(ids)), name="above").pack(4)
+        assert row["labels"].tolist() == [6, 7, -100, -100]
+
+
 def to_first(ids: Any, mask: Any) -> Any:
     """Each token becomes the first of its document; no label counts in the first half."""
     return np.full(len(ids), ids[0] if len(ids) else 0), np.arange(len(ids)) >= len(ids) // 2

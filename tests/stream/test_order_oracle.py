@@ -114,10 +114,12 @@ def test_every_token_is_an_input_once_an_epoch_and_a_bounded_stream_begins_an_en
             assert present == every[: len(present)]
     rows = oracle.first_rows(Stream(source, replace(chosen, stride=None, epochs=epochs, shift=1)), 10**6)
     inputs = Counter(token for tokens, _ in rows for token in tokens if token is not None)
-    assert inputs == dict.fromkeys(all_tokens(source), epochs)
+    tokens = Counter(all_tokens(source) * epochs)
+    assert inputs <= tokens
+    assert tokens.total() - inputs.total() <= (not chosen.whole_documents)  # a last sequence of one token has no label
     assert sum(None in tokens for tokens, _ in rows) <= 1
     if not chosen.whole_documents:
-        assert sum(label is not None for _, labels in rows for label in labels) == inputs.total() - 1
+        assert sum(label is not None for _, labels in rows for label in labels) == tokens.total() - 1
 
 
 @few

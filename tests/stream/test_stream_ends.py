@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -69,11 +70,30 @@ def stream_of_packs(file: str) -> pipeline.Stream:
     return pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1).pack(64, best_fit=True).batch(2)
 
 
-def uneven() -> pipeline.Stream:
+def _drops(file: str) -> Any:
+    dist.init_process_group("gloo")
+    said: list[str] = []
+    logging.getLogger("pipeline").addFilter(lambda record: not said.append(record.getMessage()))
+    rows = [batch["input_ids"].shape[0] for batch in uneven("drop")]
+    return rows, [one for one in said if one.startswith("last=")]
+
+
+def test_each_rank_says_what_it_drops_where_the_first_of_them_lacks_a_row(file: str) -> None:
+    (given, said), (other_given, other_said) = run_ranks(_drops, 2, file)
+    assert given == other_given == [3]
+    begins = "last='drop' ends the stream where a rank lacks a row: this rank drops "
+    (full,), (ended,) = said, other_said
+    assert ended == f"{begins}0 rows of this step; its lanes have ended"
+    assert full.startswith(f"{begins}3 rows of this step; its lanes hold ")
+    assert full.endswith(" tokens in memory, and what they have not read yet")
+    assert int(full.split(" tokens")[0].split()[-1].replace(",", "")) > 0
+
+
+def uneven(last: str = "pad") -> pipeline.Stream:
     """Give rank 0 all its documents, and rank 1 the first three of its own."""
     texts = pipeline.TextDataset(lambda: ({"text": text} for text in TEXTS), "bytes", epochs=1, eos=False)
     kept = texts.filter(lambda record: record.line % 2 == 1 or record.line < 7, name="uneven")
-    return kept.documents().batch(3)
+    return kept.documents().batch(3, last=last)
 
 
 def test_two_ranks_take_equally_many_steps_and_give_every_document_once(file: str) -> None:

@@ -119,7 +119,13 @@ class CountedData:
             return None
         count = sum(self.tokens if layout.unit == "tokens" else self.documents)
         self.raise_if_empty(count, layout.unit)
-        return Sequences(count, layout.sequence_stride, config.lane_count)
+        sequences, lag = Sequences(count, layout.sequence_stride, config.lane_count), layout.tokens_before_labels
+        if config.epochs is not None and not sequences.with_labels(config.epochs, lag):
+            raise ConfigError(
+                f"no label lies in the data: split {self.split!r} holds {count} tokens, epochs={config.epochs}, and labels lie "
+                f"{lag} tokens ahead; give more input, or a smaller shift"
+            )
+        return sequences
 
     def raise_if_empty(self, count: int, unit: str) -> None:
         """Raise ``ConfigError`` for a split that holds nothing."""

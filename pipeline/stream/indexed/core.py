@@ -39,6 +39,9 @@ class IndexedReader:
         """Return the bytes read."""
         return {"bytes_read": sum(lanes.windows.bytes_read for lanes in self._sources)}
 
+    def tokens_left(self) -> int:
+        return 0
+
     def close(self) -> None:
         """Stop threads."""
         for lanes in self._sources:

@@ -75,7 +75,7 @@ def _made(
                 item = item if batches else row_of(item)
                 behind = after(end_of_step, lanes=lanes) if stop == size else after(step.begin, taken=stop, lanes=lanes)
                 made.append((behind, item if config.numpy else to_torch(item)))
-            if not end.goes_on(filled, missing):
+            if not end.goes_on(filled, missing, reader.tokens_left):
                 return
             first = 0
             del rows, item  # so that the next batch can reuse their memory, as that of samples which a stage drops

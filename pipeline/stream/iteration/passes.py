@@ -12,6 +12,8 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Sequences, Step
@@ -48,6 +50,10 @@ class Passes:
     def _first(self, epoch: int) -> int:
         return 0 if self._sequences is None else self._sequences.first(epoch)
 
+    def _end_of(self, epochs: int) -> int:
+        lag = self._config.stated_layout().tokens_before_labels
+        return 0 if self._sequences is None else self._sequences.with_labels(epochs, lag)
+
     def bounds(self, position: Position) -> tuple[int, int | None]:
         """Return the first sequence of the pass that ``position`` is in, and the one after its last (None: endless).
 
@@ -59,7 +65,7 @@ class Passes:
         start = 0 if number == 0 or self._config.sequential else self._first(number)
         ends = [] if self._taken is None else [start + self._taken]
         if epochs is not None and not self._config.sequential:
-            ends.append(self._first(number + epochs))
+            ends.append(self._end_of(epochs) if position.start_epoch is None else self._first(number + epochs))
         return start, min(ends, default=None)
 
     def length(self, position: Position, context: WorkerContext) -> int:
@@ -174,14 +180,15 @@ def item_count(config: StreamConfig, start: int, end: int, context: WorkerContex
 def tokens_lost(config: StreamConfig, epochs: int, position: Position) -> int:
     """Return how many tokens no sequence holds if a stream that was to end after ``epochs`` goes on from ``position``.
 
-    The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost.
+    The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost. Sequences without
+    a label were passed over.
     """
     sequences = config.data.sequences(config)
     if sequences is None or config.stated_layout().kind != "pack" or position.start_epoch is not None:
         return 0
     after = sequences.first(epochs)
-    epoch = sequences.epoch(after - 1)
-    share, over = divmod(after - sequences.first(epoch), sequences.lanes)
-    row, lane = (share - 1, sequences.lanes - 1) if share else (0, over - 1)
-    handed_out = sequences.first(epoch) + row * sequences.lanes + lane < position.sequence_index
-    return after * sequences.stride - epochs * sequences.tokens if handed_out else 0
+    end, epoch = sequences.with_labels(epochs, config.stated_layout().tokens_before_labels), sequences.epoch(after - 1)
+    first = sequences.first(epoch)
+    behind = sequences.indices(epoch, np.arange(min(end, after - 1), after) - first)
+    passed = int(np.count_nonzero(first + behind < position.sequence_index))
+    return passed * (sequences.stride if end < after else after * sequences.stride - epochs * sequences.tokens)

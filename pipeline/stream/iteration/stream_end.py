@@ -62,16 +62,27 @@ class StreamEnd:
             self._sum(0, 0, 1)
             raise
 
-    def goes_on(self, filled: int, missing: int) -> bool:
-        """Say whether the stream has this step, of which this rank has ``filled`` rows and misses others."""
+    def goes_on(self, filled: int, missing: int, tokens_left: Callable[[], int]) -> bool:
+        """Say whether the stream has this step, of which this rank has ``filled`` rows and misses others.
+
+        ``tokens_left()`` are those that wait behind these rows.
+        """
         some, short, failed = self._sum(filled, missing, 0)
         if failed:
             raise StateError("another rank failed at this step, and its error says why; this rank ends with it")
         if not short or (some and not self._drop_last):
             return True
-        if filled:
-            behind = ", and what lies behind them" if self._agree else ""
-            log.warning("last='drop' drops the last %d sequences, short of a batch%s", filled, behind)
+        if self._agree and some:
+            rest = "its lanes have ended"
+            if not missing:
+                rest = f"its lanes hold {tokens_left():,} tokens in memory, and what they have not read yet"
+            log.warning(
+                "last='drop' ends the stream where a rank lacks a row: this rank drops %d rows of this step; %s",
+                filled,
+                rest,
+            )
+        elif filled:
+            log.warning("last='drop' drops the last %d sequences, short of a batch", filled)
         return False
 
     def _sum(self, *numbers: int) -> list[int]:

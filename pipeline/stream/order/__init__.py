@@ -99,9 +99,13 @@ how many ranks share it.
 
 6. Ends
 -------
-A stream begins at sequence index 0. Without ``epochs`` and ``.take`` it is endless. With ``epochs=E`` it ends before
-sequence index ``A(E)``, and tokens from token ``E * T`` of the token stream on do not exist: they are missing in inputs and
-labels. ``.take(t)`` ends it before sequence index ``t`` (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes
+A stream begins at sequence index 0. Without ``epochs`` and ``.take`` it is endless. With ``epochs=E`` tokens from token
+``E * T`` of the token stream on do not exist: they are missing in inputs and labels. Only stream sequences below ``U`` are
+given, those that have a label: ``U = max(0, ceil((E * T - d) / stride))``, where ``d`` is ``shift``, of ``labels="same"`` 1, of
+``shift="divisors"`` the largest divisor, of samples and documents 0; ``U = 0`` is an error. The stream ends before sequence
+index ``U``. A sequence index below ``U`` whose stream sequence is not given takes the stream sequence of an index of the same
+epoch from ``U`` on: the first such index the first that is below ``U`` there, the second the second, and so on.
+``.take(t)`` ends it before sequence index ``t`` (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes
 no token missing. With both, the smaller end holds.
 
 ``set_epoch(e)`` moves to the beginning of **pass** ``e``. With ``.take(t)``, of a mix too, pass ``e`` is the sequence

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 class Sequences:
     """Where sequences begin: ``tokens`` in an epoch, ``stride`` tokens apart, ``lanes`` readers.
 
-    For whole documents ``tokens`` are documents and ``stride`` is 1.
+    For whole documents ``tokens`` are documents and ``stride`` is 1. ``end`` (None: there is none) is the first stream sequence
+    that a bounded stream does not give, since no label of it and of those behind it exists.
 
     >>> order = Sequences(tokens=10, stride=4, lanes=2)
     >>> [order.first(e) for e in range(4)]
@@ -25,10 +26,19 @@ class Sequences:
     tokens: int
     stride: int
     lanes: int
+    end: int | None = None
 
     def first(self, epoch: int) -> int:
         """Return A(epoch): the sequence index that begins it."""
         return -(-epoch * self.tokens // self.stride)
+
+    def with_labels(self, epochs: int, lag: int) -> int:
+        """Return how many sequences of ``epochs`` epochs have more than ``lag`` tokens before the end, and so a label.
+
+        >>> [Sequences(tokens=10, stride=4, lanes=2).with_labels(1, lag) for lag in (0, 1, 2, 10)]
+        [3, 3, 2, 0]
+        """
+        return max(0, -(-(epochs * self.tokens - lag) // self.stride))
 
     def epoch(self, i: int) -> int:
         """Return the epoch in which sequence index ``i`` begins."""
@@ -47,10 +57,39 @@ class Sequences:
         [0, 8, 4]
         """
         first = self.first(epoch)
-        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
-        rows, lanes = np.divmod(inside, self.lanes)
-        before = lanes * share + np.minimum(lanes, over) + rows
+        before = self._in_lanes(epoch, inside)
+        if self.end is not None and (moved := before >= self.end - first).any():
+            before[moved] = self._instead(epoch, inside[moved])
         return (first + before) * self.stride - epoch * self.tokens
+
+    def _in_lanes(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many stream sequences of an epoch come before those of sequence indices in it."""
+        share, over = divmod(self.first(epoch + 1) - self.first(epoch), self.lanes)
+        rows, lanes = np.divmod(inside, self.lanes)
+        before: NDArray[np.int64] = lanes * share + np.minimum(lanes, over) + rows
+        return before
+
+    def _instead(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the same for indices of sequences without a label, which give those that the end would cut off."""
+        assert self.end is not None
+        first, size = self.first(epoch), self.first(epoch + 1) - self.first(epoch)
+        behind = np.arange(self.end - first, size)
+        cut_off = self._in_lanes(epoch, behind)
+        without_label = np.sort(self.indices(epoch, behind))
+        return cut_off[cut_off < self.end - first][without_label.searchsorted(inside)]
+
+    def indices(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which indices of an unbounded epoch its stream sequences have; both count from its first.
+
+        >>> Sequences(tokens=10, stride=4, lanes=2).indices(0, np.arange(3)).tolist()
+        [0, 2, 1]
+        """
+        lanes = np.arange(self.lanes + 1)
+        share, over = divmod(self.first(epoch + 1) - self.first(epoch), self.lanes)
+        starts = lanes * share + np.minimum(lanes, over)
+        lane = starts.searchsorted(before, side="right") - 1
+        indices: NDArray[np.int64] = (before - starts[lane]) * self.lanes + lane
+        return indices
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ class Windows(Protocol):
 class Lane:
     """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
 
-    ``make`` makes its windows. ``on_empty()`` is called behind each whole epoch that holds nothing for the lane.
+    Those of at most ``lag`` tokens have no label, and are passed over; 0 gives all. ``make`` makes its windows. ``on_empty()`` is
+    called behind each whole epoch that holds nothing for the lane.
     """
 
     _unit: int
@@ -65,11 +66,13 @@ class Lane:
         make: Callable[[Place], LaneWindow | None],
         cursor: Cursor,
         stride: int | None,
+        lag: int,
         on_empty: Callable[[], object],
     ) -> None:
         epoch, bundle, round, self._unit = cursor
         self._make = make
         self._stride = stride
+        self._lag = lag
         self._on_empty = on_empty
         self._windows: deque[LaneWindow] = deque()  # none without a unit; the next sequence begins in the first
         self._next: Place = (epoch, bundle, round)
@@ -82,7 +85,27 @@ class Lane:
 
     def ready(self) -> bool:
         """Have the window of the next sequence made; return False at the end of a bounded stream."""
-        return bool(self._windows) or self._load()
+        while self._windows or self._load():
+            if self._has_label():
+                return True
+            self._advance(self._stride or 1)
+        return False
+
+    def _has_label(self) -> bool:
+        """Say whether the next sequence has a label; of those that lie in several windows, these are made."""
+        first = self._windows[0]
+        if first.cuts is not None:
+            begin, end = first.cuts[self._unit : self._unit + 2]
+            return not self._lag or bool(end - begin > self._lag)
+        while (left := sum(window.units for window in self._windows) - self._unit) <= self._lag and self._load():
+            pass
+        return left > self._lag
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens of the windows that are made, of sequences that were not given."""
+        begins = [self._unit if one.cuts is None else int(one.cuts[self._unit]) for one in list(self._windows)[:1]]
+        return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
 
     def keeps_nothing(self, epochs: int) -> bool:
         """Say whether so many whole epochs in a row hold nothing for it, which it reads to know that."""

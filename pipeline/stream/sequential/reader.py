@@ -32,8 +32,8 @@ class SequentialReader:
 
     ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
     source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones share.
-    ``buffer`` takes packed rows, None where rows are whole documents; ``stride`` is that of `Lane`. In a ``bounded`` stream,
-    which is no mix, a row of a lane that ended comes from the next own lane that has not.
+    ``buffer`` takes packed rows, None where rows are whole documents; ``stride`` and ``lag`` are those of `Lane`. In a
+    ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next own lane that has not.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class SequentialReader:
         bounded: bool,
         buffer: RowBuffer | None,
         stride: int | None,
+        lag: int,
         mixture: Mixture | None = None,
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
@@ -65,7 +66,7 @@ class SequentialReader:
 
         def begin(lane: int, number: int) -> Lane:
             make = partial(_make, sources[number], cut, self._search, lane)
-            return Lane(make, part_of_source(cursors[str(lane)], number), stride, partial(on_empty, number))
+            return Lane(make, part_of_source(cursors[str(lane)], number), stride, lag, partial(on_empty, number))
 
         shared = {number: begin(own[0], number) for number, is_live in enumerate(live) if is_live}
         self._own = {
@@ -102,6 +103,10 @@ class SequentialReader:
         size, first = self._batch_size, step.begin + step.rank * self._batch_size
         numbers = range(first, first + min(size, max(0, step.begin + step.size - first)))[step.first : step.last]
         return self._documents(numbers) if self._buffer is None else self._packed(numbers, self._buffer)
+
+    def tokens_left(self) -> int:
+        """Return the tokens that wait in memory: what the stream drops at least if it ends here."""
+        return sum(lane.tokens_left for lanes in self._own.values() for lane in lanes)
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))

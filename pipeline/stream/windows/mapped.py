@@ -73,7 +73,7 @@ class DocumentMaps:
 
 def _checked_mask(name: str, result: Any, length: int) -> Mask:
     mask = np.asarray(result)
-    if mask.shape != (length,) or mask.dtype.kind not in "biu":
+    if mask.shape != (length,) or (length and mask.dtype.kind not in "biu"):
         raise ConfigError(
             f"map_documents function {name} must return a loss mask of one boolean or integer for each of its {length} ids, "
             f"got shape {mask.shape} and dtype {mask.dtype}"
