@@ -535,7 +535,7 @@ class Stream(IterableDataset[Any]):
         return self._position.save(batches)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from ``state``: every ``iter()`` starts at its position.
+        """Continue from ``state``: ``iter()`` starts at its position, and at the start of its pass once the rest was read.
 
         Any rank may have saved it, with any number of ranks and workers. Each rank of a sequential stream loads what it
         saved itself, or all ranks load what ``merge_states`` made of the states of all.

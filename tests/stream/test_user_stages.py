@@ -273,11 +273,20 @@ def test_dropping_99_of_100_on_one_rank_alone_leaves_steps_equal(dataset: Path) 
         assert stream.stats()["sequence_index"] == 6 * 4 * 3 * (1 if rank else 100)
 
 
+def five(items: Iterator[Any]) -> Iterator[Any]:
+    """Give five items, and take a sixth to end."""
+    for number, item in enumerate(items):
+        if number == 5:
+            return
+        yield item
+
+
 def test_stages_that_give_one_for_one_or_end_by_themselves_are_left_alone(dataset: Path) -> None:
     lengths = []
     for rank in range(3):
         stream = packed(dataset, 1).shard(rank, 3)
         lengths.append(len(list(stream.apply(renamed).batch(2).apply(renamed))))
         assert len(list(stream.batch(2).apply(lambda items: islice(items, 5)))) == 5
+        assert len(list(stream.batch(2).apply(five))) == 5
         assert len(list(stream.apply(renamed).batch(2).take(10**6))) == lengths[0]
     assert len(set(lengths)) == 1

@@ -2,6 +2,7 @@
 
 stream_position.py  the position of one stream: makes its iterators, saves, loads and moves it
 shared_position.py  that position in memory that loaders' workers share
+standing.py         the table of passes: what set_epoch, load_state_dict and a pass that was read lead to
 passes.py           passes and epochs: where each begins and ends, how many items it has
 state.py            a position as plain JSON; what refuses it in another stream
 topology.py         rank and worker of a process, resolved where an iteration starts
@@ -37,15 +38,15 @@ Where a stream stands:
     next pass
 
 - A stream has one position, at which every ``iter()`` begins, in every process. It lies in shared memory, so that workers of a
-  loader which run already see it. Only the calls on the left move it; reading does not.
+  loader which run already see it. The calls on the left move it. Reading does so in one case: when the rest of a pass was
+  read to its end, the pass begins anew.
 - An iterator knows the position after each item. What a thread or a worker makes ahead of the consumer does not count.
 - The calls on the left are refused while an iterator of this process is live, and an iterator that was made before them and has
   not begun is an error.
 - Workers of a plain ``DataLoader`` hide how far they are: ``state_dict(batches=n)`` counts from the position. A
   ``StatefulDataLoader`` saves and loads the state of each worker inside it, for its next pass alone.
-- A pass is what frameworks call an epoch; `passes` says what pass ``e`` is. ``set_epoch(e)`` begins pass ``e + offset``. The
-  first call after a load names the pass that holds the loaded position, whatever ``e`` is, and keeps the position: that fixes
-  the offset. Calling it again before anything is read changes nothing.
+- A pass is what frameworks call an epoch; `passes` says which sequences pass ``p`` has, and the table in `standing` which pass is
+  read next.
 
 Which rows of a step a rank takes is said elsewhere: by `order.Step` for indexed readers, by `lanes` for lanes of
 sequential ones. A wrong resume is found by `pipeline.assert_resumes`.

@@ -38,7 +38,7 @@ class Progress:
         self.began: float | None = None
         self.ended: float | None = None
         self.finished = False  # all items were handed out, and no error ended it
-        self._reader = reader
+        self.reader = reader
         self._config, self._world_size = config, world_size
 
     @cached_property
@@ -56,7 +56,7 @@ class Progress:
             waited_seconds=self.waited,
             waited_share=self.waited / seconds if seconds else 0.0,
             sequence_index=self.position.sequence_index,
-            **stats_of(self._reader, self._config),
+            **stats_of(self.reader, self._config),
             **stats_at(self.position, self._config, self._world_size, self._mixture),
         )
 
@@ -109,6 +109,7 @@ class StreamIterator:
         self.moved_by: str | None = None  # the call that moved the stream before this iterator began
         self._items = RaisesAgain(items)
         self._context, self._topology, self._shared = context, topology, shared
+        self._generation = shared.memory.generation
         self._in_worker = get_worker_info() is not None
 
     def __iter__(self) -> StreamIterator:
@@ -123,15 +124,14 @@ class StreamIterator:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
             self._shared.refuse_missed()  # not in iter(), where the error of a persistent worker would get lost
             progress.began = begin
-            if not self._in_worker:  # it begins after any worker that began before
-                self._shared.memory.worker_began = self._shared.memory.worker_ended = False
+            self._shared.note_begin()
         try:
             position, item = next(self._items)
         except BaseException as error:
             progress.finished |= isinstance(error, StopIteration) and progress.ended is None
             progress.ended = time.perf_counter()
-            if progress.finished and self._in_worker:
-                self._shared.memory.worker_ended = True
+            if progress.finished and self._shared.memory.generation == self._generation:
+                self._shared.note_end()
             raise
         others = self._context.workers - 1
         progress.position = replace(position, skip=others) if others else position

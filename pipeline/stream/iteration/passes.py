@@ -26,7 +26,7 @@ class Passes:
     """The passes of a stream that ``world_size`` ranks share.
 
     ``exist``: ``set_epoch`` can move the stream; a mix has no epochs, so its passes are what ``take`` leaves of it.
-    ``endless``: neither ``epochs`` nor ``take`` ends the stream.
+    ``endless``: neither ``epochs`` nor ``take`` ends the stream. ``of_several_epochs``: a pass is all of them.
     """
 
     def __init__(self, config: StreamConfig, world_size: int) -> None:
@@ -41,6 +41,7 @@ class Passes:
         self.exist = not config.mixed or self._taken is not None
         self.bounded = config.epochs is not None or self._taken is not None
         self.endless = not self.bounded and not numbers_of_takes(config)
+        self.of_several_epochs = config.epochs is not None and config.epochs > 1
 
     @cached_property
     def _sequences(self) -> Sequences | None:
@@ -112,14 +113,16 @@ class Passes:
 
     def begin(self, number: int, weights: list[list[Any]] | None = None) -> Position:
         """Return the position where a pass begins."""
-        if number == 0 and self._config.epochs is not None and self._config.epochs > 1:
+        if number == 0 and self.of_several_epochs:
             return Position(0)
         begin = Position(0, start_epoch=number, weights=weights)
         return replace(begin, sequence_index=self.bounds(begin)[0])
 
-    def after(self, position: Position) -> Position:
-        """Return the position where the pass after that of ``position`` begins."""
-        return self.begin((position.start_epoch or 0) + (self._config.epochs or 1), position.weights)
+    def again(self, position: Position) -> Position:
+        """Return the position where the pass that holds ``position`` begins."""
+        if position.start_epoch is None:
+            return Position(0, weights=position.weights)
+        return self.begin(position.start_epoch, position.weights)
 
     def loaded(self, position: Position) -> Position:
         """Return a loaded position in the pass that holds it, where ``take`` or the ranks were others when it was saved."""
@@ -130,27 +133,27 @@ class Passes:
             return position
         return replace(position, start_epoch=position.sequence_index // self._run)
 
-    def named(self, position: Position) -> tuple[int, Position]:
-        """Return the pass that a loaded position is in, and where the first ``set_epoch`` after the load puts it.
-
-        The position stays where it is, but from the end of its pass it moves to the start of the next.
-        """
+    def held(self, position: Position) -> tuple[int, bool]:
+        """Return the pass that holds a loaded position, and whether it is known to be the end of that pass."""
         config, index = self._config, position.sequence_index
-        if config.epochs is not None and config.epochs > 1:
-            return 0, position  # all epochs are one pass
+        if self.of_several_epochs:
+            return 0, False  # all epochs are one pass
+        if not self.bounded:
+            return self.epoch(position), False
         started = position.start_epoch or 0
         end = self.bounds(position)[1]
-        if not self.bounded:
-            return self.epoch(position), position
         reached = started if self._run else self.epoch(position)
         is_read = end is not None and index > end
         if config.sequential:  # its epochs end where its lanes say so
             everywhere = position.lanes is None or len(position.lanes) == config.make_lanes(self._world_size).count
             is_read = everywhere and reached > started if config.epochs else is_read
         if index == end or (is_read and config.sequential):
-            return started + 1, self.begin(started + 1, position.weights)
-        number = reached if is_read else started  # what is read of a stream that took more is a later pass
-        return number, replace(position, start_epoch=number)
+            return started, True
+        return (reached if is_read else started), False  # what is read of a stream that took more is a later pass
+
+    def named(self, position: Position, number: int) -> Position:
+        """Return a loaded position with the number of its pass, as ``set_epoch`` states it."""
+        return replace(position, start_epoch=number) if self.bounded and not self.of_several_epochs else position
 
     def epoch(self, position: Position) -> int:
         """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""

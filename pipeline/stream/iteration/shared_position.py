@@ -5,31 +5,47 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
-from ...errors import StateError
-from ..position import Position
+from torch.utils.data import get_worker_info
+
+from ...errors import ConfigError, StateError
+from ..position import Position, WorkerContext
+from .standing import Standing
 
 CAPACITY = 64 << 10  # bytes of a position as JSON that reach workers which run already: some 1,400 lanes
+MAX_WORKERS = 1 << 10
+
+Stand = tuple[Position, Standing]
 
 
 class Memory(ctypes.Structure):
     """What processes share.
 
-    ``generation``: how often the position was set. ``texts``: it as JSON, in two that take turns, so that a worker never reads
-    one that is being written; empty where it is longer than `CAPACITY`. The rest is what workers did since it was set: whether
-    one began to iterate, and came to the end of its pass, and the pass at which a loader loaded them, -1 if it did not.
+    ``generation``: how often the position was set. ``texts``: it and its `Standing` as JSON, in two that take turns, so that a
+    worker never reads one that is being written; empty where it is longer than `CAPACITY`. ``loaded``: those that a loader
+    loaded in its workers since, empty if it did not. The rest is what was done since: whether somebody began to read, a worker
+    was the latest who did, the latest began at the begin of the pass where others had read its rest, nothing was left of a rest,
+    and a pass was read to its end; and for each worker the pass that it ended, by a number that all workers of that pass have
+    in common; how many workers loaded rests, where each begins in the order, and whether it found nothing there.
     """
 
     _fields_ = (
         ("generation", ctypes.c_int64),
         ("texts", (ctypes.c_char * (CAPACITY + 1)) * 2),
-        ("worker_began", ctypes.c_bool),
-        ("worker_ended", ctypes.c_bool),
-        ("worker_pass", ctypes.c_int64),
+        ("loaded", ctypes.c_char * (CAPACITY + 1)),
+        ("began", ctypes.c_bool),
+        ("by_worker", ctypes.c_bool),
+        ("again", ctypes.c_bool),
+        ("at_end", ctypes.c_bool),
+        ("ended", ctypes.c_bool),
+        ("ends", ctypes.c_int64 * MAX_WORKERS),
+        ("workers", ctypes.c_int64),
+        ("places", ctypes.c_int64 * MAX_WORKERS),
+        ("is_empty", ctypes.c_bool * MAX_WORKERS),
     )
 
 
@@ -38,28 +54,48 @@ class SharedPosition:
 
     It lies in shared memory, which ends with its processes. Worker processes get the memory however they are started; plain
     pickles and ``deepcopy`` start at the same position and move on their own. A process that is no worker of a loader but
-    inherited the memory, as a rank started by fork, shares nothing from when it first sets a position.
+    inherited the memory, as a rank started by fork, shares nothing from when it first reads or moves the stream.
     """
 
     memory: Any  # a `Memory`
-    _generation: int  # of `_position`
+    _generation: int  # of `_stand`
     _missed: bool  # whether a position was set that is too large for this process
 
     def __init__(self, position: Position) -> None:
-        self._position = position
+        self._stand: Stand = position, Standing()
         self._own()
 
-    def get(self) -> Position:
-        """Return the position that was set last."""
-        while (generation := self.memory.generation) != self._generation:
-            text = self.memory.texts[generation % 2].value
-            if self.memory.generation != generation:
+    def get(self) -> Stand:
+        """Return the position that was set last, or that workers loaded since, and how the stream stands there."""
+        memory = self.memory
+        while (generation := memory.generation) != self._generation:
+            text = memory.texts[generation % 2].value
+            if memory.generation != generation:
                 continue  # it was set again, and may have been written over
             self._missed = not text
             if text:
-                self._position = Position(**json.loads(text))
+                self._stand = _parsed(text)
             self._generation = generation
-        return self._position
+        position, standing = _parsed(memory.loaded) if memory.loaded else self._stand
+        at_end = standing.at_end or memory.at_end or (memory.loaded and self.nothing_left())
+        return position, replace(standing, at_end=bool(at_end), began=memory.began, ended=memory.ended)
+
+    def set(self, position: Position, standing: Standing) -> None:
+        """Set the position from which every following ``iter()`` starts."""
+        self.leave_parent()
+        text = _text(position, standing)
+        self._stand, self._missed = _parsed(text), False  # shares nothing with what the caller has
+        self._generation += 1
+        memory = self.memory
+        memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
+        memory.loaded = b""
+        memory.began = memory.by_worker = memory.again = memory.at_end = memory.ended = False
+        memory.generation = self._generation  # last, so that who sees it finds the text
+
+    def set_by_worker(self, position: Position, standing: Standing) -> None:
+        """Set what a loader loads into its workers before one of them reads; one of them sets it for all."""
+        self.memory.loaded = _text(position, standing)[:CAPACITY]
+        self.memory.again = self.memory.at_end = self.memory.ended = False
 
     def refuse_missed(self) -> None:
         """Raise ``StateError`` in a worker where the position that was set last is too large to reach it."""
@@ -69,17 +105,44 @@ class SharedPosition:
                 "give the DataLoader persistent_workers=False"
             )
 
-    def set(self, position: Position) -> None:
-        """Set the position from which every following ``iter()`` starts."""
-        if os.getpid() != self._owner:
+    def note_begin(self) -> None:
+        """Note that this process begins to read."""
+        self.memory.began, self.memory.by_worker = True, get_worker_info() is not None
+
+    def note_end(self) -> None:
+        """Note that this process read its part of a pass to the end; with the last of a loader's workers, the pass is read."""
+        if (info := get_worker_info()) is None:
+            self.memory.ended = True
+            return
+        self.memory.ends[info.id] = info.seed - info.id  # the loader's, another one for each of its passes
+        self.memory.ended |= len(set(self.memory.ends[: info.num_workers])) == 1
+
+    def forget_end(self) -> None:
+        """Forget that this worker ended a pass, where it begins one: workers that persist have the same number for all."""
+        if (info := get_worker_info()) is not None:
+            if info.num_workers > MAX_WORKERS:
+                raise ConfigError(f"num_workers must be at most {MAX_WORKERS}, got {info.num_workers}")
+            self.memory.ends[info.id] = -1
+
+    def note_rest(self, context: WorkerContext, place: int, is_empty: bool) -> None:
+        """Note where this worker begins a rest that it loaded, and whether it found nothing there."""
+        memory, worker = self.memory, context.worker
+        memory.workers, memory.places[worker], memory.is_empty[worker] = context.workers, place, is_empty
+
+    def nothing_left(self) -> bool:
+        """Say whether none of the workers found anything in the rests that they loaded."""
+        return all(self.memory.is_empty[: self.memory.workers])
+
+    def turn(self, worker: int) -> int:
+        """Return how many workers a loader asks before this one, after rests that it loaded: it goes on behind the last."""
+        places = self.memory.places[: self.memory.workers]
+        return sum(place < places[worker] for place in places)
+
+    def leave_parent(self) -> None:
+        """Share nothing with the process that this one was forked from, unless it is a worker of a loader there."""
+        if os.getpid() != self._owner and get_worker_info() is None:
+            self._stand = self.get()
             self._own()
-        text = json.dumps(asdict(position), separators=(",", ":")).encode()
-        self._position, self._missed = Position(**json.loads(text)), False  # shares nothing with what the caller has
-        self._generation += 1
-        memory = self.memory
-        memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
-        memory.worker_began, memory.worker_ended, memory.worker_pass = False, False, -1
-        memory.generation = self._generation  # last, so that who sees it finds the text
 
     def _own(self) -> None:
         """Share with no other process what is set from now on."""
@@ -87,12 +150,20 @@ class SharedPosition:
         self._generation = 0
         self._missed = False
         self.memory = RawValue(Memory)
-        self.memory.worker_pass = -1
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_position": self.get()} if get_spawning_popen() is None else self.__dict__
+        return {"_stand": self.get()} if get_spawning_popen() is None else self.__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if len(state) == 1:
             self._own()
+
+
+def _text(position: Position, standing: Standing) -> bytes:
+    return json.dumps([asdict(position), asdict(standing)], separators=(",", ":")).encode()
+
+
+def _parsed(text: bytes) -> Stand:
+    position, standing = json.loads(text)
+    return Position(**position), Standing(**standing)

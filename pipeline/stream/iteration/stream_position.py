@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -13,12 +15,13 @@ from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..config import StreamConfig
 from ..data.shards import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
-from ..position import MAX_NUMBER, Position
+from ..position import MAX_NUMBER, Position, WorkerContext
 from .items import make_items
 from .iterator import Progress, StreamIterator
 from .passes import Passes
-from .shared_position import SharedPosition
-from .stages import counts_items
+from .shared_position import SharedPosition, Stand
+from .stages import Positioned, counts_items
+from .standing import Standing
 from .state import from_state, to_state
 from .stats import Stats
 from .topology import Topology
@@ -31,20 +34,20 @@ class StreamPosition:
         self._config = config
         self._topology = Topology(config.stated_topology)
         self._shared = SharedPosition(Position(0))
-        # Where a loader that saves its workers' states put this worker, until it has begun there.
-        self._of_worker: Position | None = None
-        self.loaded = False  # whether a state was loaded and no set_epoch() followed
-        self._all_know_pass = True  # the pass of the state that was loaded
-        # Pass e + offset is what set_epoch(e) names, since frameworks count their own passes from 0 after every restart.
-        self._offset = 0
-        self._last: int | None = None  # the number of the latest set_epoch()
+        # What a loader that saves its workers' states loaded into this worker, until it begins there.
+        self._of_worker: Stand | None = None
         self._progress: Progress | None = None  # of the latest iterator
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
     @property
     def current(self) -> Position:
         """The position after the items handed out by the latest iterator; without one, where the next begins."""
-        return self._shared.get() if self._progress is None else self._progress.position
+        return self._shared.get()[0] if self._progress is None else self._progress.position
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a state was loaded and no set_epoch() followed."""
+        return self._shared.get()[1].offset is None
 
     @property
     def world_size(self) -> int:
@@ -58,41 +61,100 @@ class StreamPosition:
 
     def length(self) -> int:
         """Return how many items a rank gets in one whole pass."""
-        return self.passes.length(self._shared.get(), self._topology.context())
+        return self.passes.length(self._begin(*self._stand()), self._topology.context())
 
     def iterate(self) -> StreamIterator:
-        """Return an iterator over the items of this process from the position on."""
+        """Return an iterator over the items of this process from where the stream stands."""
         self._topology.refuse_unknown()
-        context, position = self._topology.context(), self._shared.get()
-        if get_worker_info() is not None:
-            self._shared.memory.worker_began = True
-            position = replace(position, skip=context.worker)
-            if self._of_worker is not None:
-                position, self._of_worker = self._of_worker, None
+        self._shared.leave_parent()
+        self._shared.forget_end()
+        context, in_worker = self._topology.context(), get_worker_info() is not None
+        own, self._of_worker = self._of_worker, None
+        position, standing = own or self._stand()
+        is_rest, may_skip = not standing.next_read[1], standing.name is not None and not self.passes.of_several_epochs
+        if own is None:
+            position = self._begin(position, standing)
+            self._shared.memory.again = standing.ended
+            if in_worker:
+                position = replace(position, skip=context.worker)
         config = self._config_at(position)
         reader, items = make_items(config, position, context)
-        self._progress = Progress(config, self.world_size, position, reader)
-        iterator = StreamIterator(items, self._progress, context, self._topology, self._shared)
+        progress = self._progress = Progress(config, self.world_size, position, reader)
+        if own is not None:
+            place = position.sequence_index * (config.batch_size or 1) + position.taken
+            place = place * context.workers + position.skip
+            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, place, is_empty))
+        if is_rest and may_skip:
+            items = self._or_next_pass(items, progress, context, own is not None)
+        iterator = StreamIterator(items, progress, context, self._topology, self._shared)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
 
     def standing(self) -> tuple[StreamConfig, Position]:
         """Return the config with the weights in force, and the position at which ``iter()`` begins."""
-        position = self._shared.get()
+        position = self._begin(*self._stand())
         return self._config_at(position), position
+
+    def _or_next_pass(
+        self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, of_worker: bool
+    ) -> Iterator[Positioned]:
+        """Return the rest of a pass that ``set_epoch`` named, or where nothing is left of it for anybody, the next pass.
+
+        Workers that load their states as a pass begins have looked for their first items before one of them reads on.
+        Workers that begin at one position for all look for items of all, where they find none of their own.
+        """
+
+        def is_read() -> bool:
+            if of_worker or context.workers == 1:
+                return not of_worker or self._shared.nothing_left()
+            position = replace(progress.position, skip=0)
+            alone = replace(context, worker=0, workers=1)
+            return next(make_items(self._config_at(position), position, alone)[1], None) is None
+
+        def rest() -> Iterator[Positioned]:
+            first = list(islice(items, 1))
+            if not first and is_read():
+                self._shared.memory.at_end = True
+                turn = self._shared.turn(context.worker) if of_worker else context.worker
+                position = replace(self._begin(*self._stand()), skip=turn)
+                progress.position = position
+                progress.reader, following = make_items(self._config_at(position), position, context)
+                yield from following
+            yield from first
+            yield from items
+
+        return rest()
+
+    def _stand(self) -> Stand:
+        position, standing = self._shared.get()
+        progress = self._progress
+        if progress is not None and progress.began is not None and get_worker_info() is None:
+            # A loop that knows how many items there are asks for none behind the last.
+            end = self.passes.bounds(progress.position)[1]
+            standing = replace(standing, ended=standing.ended or progress.position.sequence_index == end)
+        return position, standing
+
+    def _begin(self, position: Position, standing: Standing) -> Position:
+        """Return the position where ``iter()`` begins."""
+        number, whole = standing.next_read
+        if number > standing.number:
+            return self.passes.begin(number, position.weights)
+        if whole and (standing.rest or (standing.ended and self.passes.exist)):
+            return self.passes.again(position)
+        return self.passes.named(position, number) if standing.name is not None and standing.rest else position
 
     def stats(self) -> Stats:
         """Return the counts and times of the latest iterator."""
         if self._progress is not None:
             return self._progress.stats()
-        position = self._shared.get()
+        position = self.current
         return Progress(self._config_at(position), self.world_size, position, None).stats()
 
     def save(self, batches: int | None) -> dict[str, Any]:
         """Return the state of the current position, or of that after so many batches from where ``iter()`` begins."""
         if batches is not None:
             return to_state(self._after(batches), self._config, self._topology.context())
-        if self._shared.memory.worker_began and get_worker_info() is None:
+        if self._shared.memory.by_worker and get_worker_info() is None:
             counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
@@ -105,13 +167,17 @@ class StreamPosition:
         self._refuse_live("load_state_dict")
         passes = self.passes
         position = passes.loaded(from_state(state, self._config, self._topology.context()))
-        if get_worker_info() is not None:
-            self._of_worker = position
-            self._shared.memory.worker_pass = passes.named(position)[0]
-            self._forget_iterators("load_state_dict")
-        else:
-            self._move(position, "load_state_dict")
-            self.loaded, self._all_know_pass = True, passes.all_ranks_know(position)
+        number, at_end = passes.held(position)
+        if (info := get_worker_info()) is None:
+            self._move(position, self._stand()[1].load(number, at_end), "load_state_dict")
+            return
+        standing = self._stand()[1].load(
+            number, at_end=False
+        )  # whether all workers are at the end, they find out together
+        self._of_worker = position, standing
+        if info.id == 0:
+            self._shared.set_by_worker(passes.again(position), standing)
+        self._forget_iterators("load_state_dict")
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of a pass, or name the pass of a position that was loaded."""
@@ -129,58 +195,41 @@ class StreamPosition:
                 f"set_epoch({epoch}) on a stream of epochs={config.epochs}, which passes over all of them at once; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
-        keeps, offset, position = self._named(epoch, passes)
-        if not keeps:
-            if not self._all_know_pass:
+        position, before = self._stand()
+        standing = before.set_epoch(epoch)
+        if standing.offset is not None and epoch + standing.offset < 0:
+            raise ConfigError(
+                f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-standing.offset}): the first call after "
+                "the state was loaded named the epoch that it was saved in; count up from there"
+            )
+        if standing.next_read[1] and standing is not before:
+            if not passes.all_ranks_know(position):
                 raise StateError(
                     f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the state that was loaded holds "
                     "this rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all "
                     "ranks'"
                 )
-            position = passes.begin(epoch + offset, position.weights)
-            if max(epoch + offset, position.sequence_index) > MAX_NUMBER:
+            number = 0 if passes.of_several_epochs else standing.read
+            standing = replace(Standing(number, name=epoch, offset=number - epoch))
+            position = passes.begin(number, position.weights)
+            if max(number, position.sequence_index) > MAX_NUMBER:
                 raise ConfigError(
                     f"set_epoch({epoch}) moves to sequence {position.sequence_index}, above the last, {MAX_NUMBER}"
                 )
-        self._offset, self._last = offset, epoch
-        self._move(position, "set_epoch")
-
-    def _named(self, epoch: int, passes: Passes) -> tuple[bool, int, Position]:
-        """Say whether ``set_epoch`` of a number keeps the position; return the offset of later numbers, and the position.
-
-        The first call after a load names the pass that the load put the stream in. Two cases are other. A loader that loads
-        as it begins a pass was told the number before; and where that pass was read to its end, the call means the next.
-        """
-        position, memory, progress = self._shared.get(), self._shared.memory, self._progress
-        began = memory.worker_began or (progress is not None and progress.began is not None)
-        ended = memory.worker_ended or (progress is not None and progress.finished)
-        in_workers, offset = memory.worker_pass >= 0, self._offset
-        if self.loaded or in_workers:
-            number, position = (memory.worker_pass, position) if in_workers else passes.named(position)
-            if (began or in_workers) and self._last is not None:
-                named = self._last
-            else:
-                named = epoch - 1 if in_workers or ended else epoch
-            offset, keeps = number - named, named == epoch
-        else:
-            keeps = epoch == self._last and not began
-        if epoch + offset < 0:
-            raise ConfigError(
-                f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-offset}): the first call after the state "
-                "was loaded named the epoch that it was saved in; count up from there"
-            )
-        return keeps, offset, position
+        elif standing is not before:
+            position = passes.named(position, standing.number)
+        self._move(position, standing, "set_epoch")
 
     def next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
         self._refuse_live("the next pass")
-        passes, position = self.passes, self._shared.get()
+        passes, (position, standing) = self.passes, self._stand()
+        standing = standing.next_pass(self._config.epochs or 1)
         if passes.exist:
-            position = passes.after(position)
+            position = passes.begin(standing.number, position.weights)
         elif self._progress is not None:  # a mix that a take() after apply() ended goes on where it ended
             position = replace(self._progress.position, given={})
-        self._last = None
-        self._move(position, "the next pass")
+        self._move(position, standing, "the next pass")
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the current position on."""
@@ -193,14 +242,14 @@ class StreamPosition:
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)
         changed = (*kept, (begin, exact_weights(weights, list(config.weights[0][1]))))
-        loaded = self.loaded
-        self._move(replace(position, weights=weights_to_json(changed)), "set_weights")
-        self.loaded = loaded
+        self._move(replace(position, weights=weights_to_json(changed)), self._stand()[1], "set_weights")
 
     def _after(self, batches: int) -> Position:
         """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
         check_integer("batches", batches, least=0, most=MAX_STEPS)
-        config, position, world_size = self._config, self._shared.get(), self.world_size
+        config, world_size, (position, standing) = self._config, self.world_size, self._stand()
+        # Workers may have read the rest of a pass ahead of who uses it, so whether it is read says the latest that began.
+        position = self._begin(position, replace(standing, ended=self._shared.memory.again))
         if not counts_items(config):
             raise StateError(
                 "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
@@ -229,9 +278,8 @@ class StreamPosition:
             return self._config
         return replace(self._config, weights=weights_from_json(position.weights))
 
-    def _move(self, position: Position, what: str) -> None:
-        self._shared.set(position)
-        self.loaded = False
+    def _move(self, position: Position, standing: Standing, what: str) -> None:
+        self._shared.set(position, replace(standing, began=False, ended=False))
         self._forget_iterators(what)
 
     def _refuse_live(self, what: str) -> None:
@@ -252,3 +300,22 @@ class StreamPosition:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_progress": None, "_iterators": []}
+
+
+def _looked_ahead(items: Iterator[Positioned], note: Callable[[bool], None]) -> Iterator[Positioned]:
+    """Make the first item now, and ``note`` whether there is none; its error is raised when it is asked for."""
+    error: Exception | None = None
+    first: list[Positioned] = []
+    try:
+        first = list(islice(items, 1))
+    except Exception as raised:
+        error = raised
+    note(not first and error is None)
+
+    def all_items() -> Iterator[Positioned]:
+        if error is not None:
+            raise error
+        yield from first
+        yield from items
+
+    return all_items()

@@ -1,0 +1,285 @@
+"""After a load, passes follow one another as without it: none is lost, none comes twice, whoever iterates."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.stream.iteration.standing import Standing
+from tests.stream.streams import batched, ids
+from tests.stream.test_epochs import KINDS
+
+HERE, THERE = 7, 8
+
+
+def inside(standing: Standing) -> Standing:
+    return standing.load(HERE, at_end=False)
+
+
+def at_end(standing: Standing) -> Standing:
+    return standing.load(HERE, at_end=True)
+
+
+def found_at_end(standing: Standing) -> Standing:
+    """Load the end of a pass, which only reading shows."""
+    return Standing(HERE, True, True, None if standing.began else standing.name, None)
+
+
+def named(epoch: int) -> Callable[[Standing], Standing]:
+    return lambda standing: standing.set_epoch(epoch)
+
+
+def read(standing: Standing) -> Standing:
+    return replace(standing, began=True, ended=True)
+
+
+def broken_off(standing: Standing) -> Standing:
+    return replace(standing, began=True)
+
+
+REST, WHOLE = (HERE, False), (HERE, True)
+TABLE: list[tuple[list[Callable[[Standing], Standing]], tuple[int, bool]]] = [
+    ([], (0, True)),
+    ([read], (0, True)),
+    ([named(3)], (3, True)),
+    ([named(3), read], (3, True)),
+    ([named(3), named(5)], (5, True)),
+    ([inside], REST),
+    ([inside, read], WHOLE),
+    ([inside, broken_off], REST),
+    ([at_end], REST),
+    ([at_end, read], WHOLE),
+    ([inside, named(0)], REST),
+    ([inside, named(0), named(0)], REST),
+    ([inside, named(0), named(2)], (HERE + 2, True)),
+    ([inside, named(0), read], WHOLE),
+    ([inside, named(0), read, named(0)], WHOLE),
+    ([inside, named(0), read, named(1)], (HERE + 1, True)),
+    ([inside, named(0), broken_off, named(1)], (HERE + 1, True)),
+    ([inside, named(0), broken_off, named(0)], WHOLE),
+    ([at_end, named(0)], (HERE + 1, True)),
+    ([at_end, named(0), named(1)], (HERE + 2, True)),
+    ([at_end, named(0), read, named(1)], (HERE + 2, True)),
+    ([named(0), inside], REST),
+    ([named(0), inside, read], WHOLE),
+    ([named(0), inside, read, named(1)], (HERE + 1, True)),
+    ([named(0), inside, named(4)], REST),
+    ([named(0), inside, named(4), read, named(5)], (HERE + 1, True)),
+    ([named(0), at_end], (HERE + 1, True)),
+    ([named(0), at_end, read], (HERE + 1, True)),
+    ([named(0), at_end, read, named(1)], (HERE + 2, True)),
+    ([named(0), found_at_end, read, named(1), read, named(2)], (HERE + 3, True)),
+    ([named(0), read, inside], REST),
+    ([named(0), read, at_end], REST),
+    ([named(0), read, at_end, named(9)], (HERE + 1, True)),
+    ([inside, read, named(5)], (HERE + 1, True)),
+    ([inside, read, named(5), read, named(6)], (HERE + 2, True)),
+    ([inside, broken_off, named(5)], REST),
+    ([inside, broken_off, named(5), read, named(6)], (HERE + 1, True)),
+    ([at_end, read, named(5)], (HERE + 1, True)),
+    ([at_end, read, named(5), read, named(6)], (HERE + 2, True)),
+    ([Standing.next_pass], (1, True)),
+    ([inside, read, Standing.next_pass], (HERE + 1, True)),
+    ([inside, named(0), read, Standing.next_pass, read, named(2)], (HERE + 2, True)),
+    ([inside, read, Standing.next_pass, read, named(5)], (HERE + 2, True)),
+]
+
+
+@pytest.mark.parametrize(("calls", "next_read"), TABLE)
+def test_the_calls_say_which_pass_is_read_and_whether_it_is_whole(
+    calls: list[Callable[[Standing], Standing]], next_read: tuple[int, bool]
+) -> None:
+    standing = Standing()
+    for call in calls:
+        standing = call(standing)
+    assert standing.next_read == next_read
+
+
+def stateful(stream: pipeline.Stream, workers: int) -> Any:
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader(
+        stream, batch_size=None, num_workers=workers
+    )
+
+
+LOADERS: dict[str, Callable[[pipeline.Stream], Any]] = {
+    "bare": lambda stream: stream,
+    "0 workers": lambda stream: DataLoader(stream, batch_size=None),
+    "2 workers": lambda stream: DataLoader(stream, batch_size=None, num_workers=2),
+    "persistent": lambda stream: DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True),
+    "stateful, 0": lambda stream: stateful(stream, 0),
+    "stateful, 2": lambda stream: stateful(stream, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(small: Path, texts: Path) -> Callable[[str], list[list[Any]]]:
+    """The batches of the first passes of each kind of stream, where ``set_epoch`` is called before each."""
+
+    @cache
+    def passes(kind: str) -> list[list[Any]]:
+        stream, found = KINDS[kind](small, texts), []
+        for number in range(6):
+            stream.set_epoch(number)
+            found.append(ids(stream))
+        return found
+
+    return passes
+
+
+def saved(stream: pipeline.Stream, loader: str, batches: int) -> dict[str, Any]:
+    """The state after some batches of pass 1, or with -1 after its last one was followed by the end."""
+    source = LOADERS[loader](stream) if loader.startswith("stateful") else stream
+    for number in range(2):
+        stream.set_epoch(number)
+        if number == 0 or batches == -1:
+            ids(source)
+        else:
+            iterator = iter(source)
+            ids(islice(iterator, batches))
+            state: dict[str, Any] = json.loads(json.dumps(source.state_dict()))
+            del iterator
+            return state
+    state = json.loads(json.dumps(source.state_dict()))
+    return state
+
+
+def loaded(stream: pipeline.Stream, loader: str, state: dict[str, Any]) -> Any:
+    source = LOADERS[loader](stream)
+    (source if loader.startswith("stateful") else stream).load_state_dict(state)
+    return source
+
+
+CASES = [
+    *((kind, loader) for kind in KINDS for loader in ("bare", "stateful, 0", "stateful, 2")),
+    *((kind, "2 workers") for kind in ("epochs=1", "text", "filter", "mix, take")),
+    *(("epochs=1", loader) for loader in ("0 workers", "persistent")),
+]
+
+
+@pytest.mark.parametrize(("kind", "loader"), CASES)
+def test_a_loop_that_calls_set_epoch_loses_and_repeats_no_pass_wherever_it_was_saved(
+    small: Path, texts: Path, whole: Callable[[str], list[list[Any]]], kind: str, loader: str
+) -> None:
+    passes = whole(kind)
+    last = len(passes[1])
+    for batches, restarts, expected in (
+        (3, (0, 1), [passes[1][3:], passes[2], passes[3]]),
+        (last, (0, 2), passes[2:5]),
+        (-1, (0, 2), passes[2:5]),
+    ):
+        state = saved(KINDS[kind](small, texts), loader, batches)
+        for first in restarts:
+            stream = KINDS[kind](small, texts)
+            source = loaded(stream, loader, state)
+            got = []
+            for epoch in range(first, first + 3):
+                stream.set_epoch(epoch)
+                got.append(ids(source))
+            assert got == expected, (batches, first)
+
+
+@pytest.mark.parametrize(("kind", "loader"), CASES)
+def test_a_loop_without_set_epoch_reads_the_rest_of_the_pass_and_then_the_whole_of_it(
+    small: Path, texts: Path, whole: Callable[[str], list[list[Any]]], kind: str, loader: str
+) -> None:
+    passes = whole(kind)
+    for batches in (3, len(passes[1]), -1):
+        source = loaded(KINDS[kind](small, texts), loader, saved(KINDS[kind](small, texts), loader, batches))
+        # A loader that saved after the last batch passes over that end by itself; with workers, it begins a pass at once.
+        rest = passes[1] if (loader, batches) == ("stateful, 2", -1) else [] if batches == -1 else passes[1][batches:]
+        assert [ids(source) for _ in range(3)] == [rest, passes[1], passes[1]], batches
+
+
+@pytest.mark.parametrize("loader", ["bare", "2 workers"])
+def test_a_pass_that_was_never_named_is_read_whole_as_before_the_load(small: Path, loader: str) -> None:
+    first = ids(batched(small, 1))
+    source = loaded(batched(small, 1), loader, batched(small, 1).state_dict(batches=4))
+    assert [ids(source) for _ in range(3)] == [first[4:], first, first]
+
+
+def test_batches_are_counted_from_where_each_pass_began(small: Path) -> None:
+    first = ids(batched(small, 1))
+    stream = batched(small, 1)
+    stream.load_state_dict(stream.state_dict(batches=4))
+    source = DataLoader(stream, batch_size=None, num_workers=2)
+    for begin in (4, 0, 0):
+        for number, _ in enumerate(source, 1):
+            if number in (1, 3, len(first) - begin):
+                second = batched(small, 1)
+                second.load_state_dict(stream.state_dict(batches=number))
+                assert ids(second) == first[begin + number :]
+
+
+def test_a_loop_that_counts_the_last_batch_of_the_rest_and_asks_for_no_more_goes_on_with_the_whole_pass(
+    small: Path,
+) -> None:
+    first = ids(batched(small, 1))
+    stream = batched(small, 1)
+    stream.load_state_dict(stream.state_dict(batches=4))
+    assert ids(islice(stream, len(first) - 4)) == first[4:]
+    assert ids(stream) == first
+
+
+def test_a_pass_that_is_broken_off_keeps_the_position(small: Path) -> None:
+    first = ids(batched(small, 1))
+    for loader in ("bare", "0 workers", "2 workers"):
+        source = loaded(batched(small, 1), loader, batched(small, 1).state_dict(batches=4))
+        for _ in range(2):
+            assert ids(islice(source, 3)) == first[4:7]
+
+
+@pytest.mark.parametrize("place", [0, 3, -1])
+def test_set_epoch_of_the_stream_before_each_pass_of_its_loader_skips_none(
+    small: Path, whole: Callable[[str], list[list[Any]]], place: int
+) -> None:
+    passes = whole("epochs=1")
+    stream = batched(small, 1)
+    loader = stream.loader()
+    if place:
+        stream.load_state_dict(saved(batched(small, 1), "bare", place))
+    expected = [passes[1][3:], *passes[2:4]] if place == 3 else passes[2:5] if place else passes[:3]
+    got = []
+    for epoch in range(3):
+        stream.set_epoch(epoch)
+        got.append(ids(loader))
+    assert got == expected
+
+
+def test_weights_that_were_set_inside_a_pass_hold_in_the_whole_passes_after_it(small: Path) -> None:
+    def mixed() -> pipeline.Stream:
+        sources = {name: pipeline.ShardDataset(small) for name in "ab"}
+        return pipeline.mix(sources, {"a": 1, "b": 1}).shuffle(lanes=2).pack(16).batch(2).take(6)
+
+    stream = mixed()
+    assert len(ids(islice(stream, 2))) == 2
+    stream.set_weights({"a": 0, "b": 1})
+    changed = [ids(stream) for _ in range(3)]
+    assert [len(each) for each in changed] == [4, 6, 6]
+    assert changed[1] == changed[2]
+    assert changed[1][2:] == changed[0]
+
+
+def test_a_rank_that_was_started_by_fork_does_not_end_the_pass_of_its_parent(small: Path) -> None:
+    stream = batched(small, 1)
+    stream.load_state_dict(stream.state_dict(batches=4))
+    first = ids(batched(small, 1))
+    child = multiprocessing.get_context("fork").Process(target=_read_all, args=(stream,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert ids(stream) == first[4:]
+
+
+def _read_all(stream: Iterator[Any]) -> None:
+    for _ in stream:
+        pass
