@@ -15,7 +15,7 @@ from pipeline.builder.counts.progress import Progress
 from pipeline.objects.access import Access
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
-from pipeline.text.readers.reader import Reader
+from pipeline.text.readers.document_reader import DocumentReader
 from pipeline.text.storage.input_file import InputFile
 from tests.text_samples import make_texts
 
@@ -29,7 +29,7 @@ def only(url: str) -> InputFile:
 
 
 def texts_of(file: InputFile, *span: Any) -> list[str]:
-    records = list(Reader(file, *span))
+    records = list(DocumentReader(file, *span))
     assert all(isinstance(record, Document) for record in records)
     return [record.text for record in records if isinstance(record, Document)]
 

@@ -14,7 +14,7 @@ transforms/          what documents pass in order: normalize, clean, language, r
 partitions/          the documents that one unit wrote: what stages exchange
 output_directory.py  a new build, one to continue, or one that is complete
 plan_changes.py      what differs between the plan of a build and that of the command that continues it
-spool.py             inputs that hold their records -> files of the work directory
+materialize.py       inputs in memory -> files of the work directory
 signature_store.py   signatures that a build keeps, and those of earlier builds
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
 work/                the work directory: its layout, its lock, results that appear only when whole

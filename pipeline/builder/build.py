@@ -25,6 +25,7 @@ from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
+from .materialize import materialize_inputs
 from .output_directory import clear, commits_of_started, finished, local_directory, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
@@ -32,7 +33,6 @@ from .quotas import read_more
 from .recipe import Recipe, Settings
 from .report.console import print_table
 from .resolve import resolve
-from .spool import spool_holders
 from .stages.registry import changes, wanted_stages
 from .stages.stage import Run, Stage
 from .transforms.user_functions import local_functions, spec_of
@@ -109,7 +109,7 @@ def build(
     _check_against(recipe, workspace.output)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
-        specs = spool_holders(inputs, workspace, progress, anew=overwrite)
+        specs = materialize_inputs(inputs, workspace, progress, anew=overwrite)
         references = resolve(recipe, access)
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)

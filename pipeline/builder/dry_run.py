@@ -15,9 +15,9 @@ from ..errors import InputError
 from ..objects.access import Access
 from ..shards.manifest import Manifest
 from ..text.discovery import evenly
-from ..text.readers.reader import Document, Reader
-from ..text.readers.record_blocks import FIRST_BYTES
+from ..text.readers.document_reader import Document, DocumentReader
 from ..text.storage.input_file import InputFile
+from ..text.storage.remote_file import FIRST_BYTES
 from .build import build
 from .build_tokenizer import resolve_tokenizer
 from .counts.counts import descending
@@ -99,7 +99,7 @@ def _measure(files: Sequence[InputFile], recipe: Recipe) -> tuple[int, int, int]
     """Return the characters and documents of the beginnings of some files, and how many bytes these are."""
     characters = documents = size = 0
     for file in evenly(files, MEASURED_FILES):
-        reader = Reader(
+        reader = DocumentReader(
             file,
             text_key=recipe.text_key,
             where=recipe.condition,

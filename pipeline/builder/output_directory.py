@@ -16,7 +16,7 @@ from .plan import Plan
 from .plan_changes import check_unchanged
 from .resolve import References
 from .work.atomic_directory import discard
-from .work.workspace import SPOOL_NAME, Workspace
+from .work.workspace import MATERIALIZED_NAME, Workspace
 
 
 def local_directory(output: str | Path) -> Path:
@@ -42,7 +42,7 @@ def clear(workspace: Workspace) -> None:
     """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
     for path in result_files(workspace.output):
         discard(path)
-    workspace.clear(keep=(SPOOL_NAME,))
+    workspace.clear(keep=(MATERIALIZED_NAME,))
 
 
 def finished(output: Path, plan: Plan) -> Manifest | None:
@@ -80,7 +80,7 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None
     if started is not None and not _anything_done(workspace):
-        workspace.clear(keep=(SPOOL_NAME, PLAN_NAME))  # nothing is lost by another plan
+        workspace.clear(keep=(MATERIALIZED_NAME, PLAN_NAME))  # nothing is lost by another plan
         discard(workspace.root / PLAN_NAME)
         started = None
     if started is not None:

@@ -181,8 +181,8 @@ def _cut_files(
     inputs: Sequence[Input], target: int, credentials: Credentials, recipe: Recipe
 ) -> list[Sequence[tuple[int, int | None]]]:
     """Return the spans of each file. To find where a remote one may be cut takes a request: several are asked at once."""
+    from ..text.readers.document_reader import split_file
     from ..text.readers.format_reader import WHOLE
-    from ..text.readers.reader import split_file
 
     far = _files_far_beyond(inputs, recipe)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.builder.recipe import Recipe
 from pipeline.text.fields import Field
-from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 
 
 class BadRecords:
@@ -21,7 +21,7 @@ class BadRecords:
     def documents(self, file: InputFile, recipe: Recipe, keep: Sequence[Field] = ()) -> Iterator[Document]:
         """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records."""
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
-        for record in Reader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract):
+        for record in DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract):
             if isinstance(record, Document):
                 yield record
             elif isinstance(record, BadRecord):

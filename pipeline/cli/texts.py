@@ -12,7 +12,7 @@ from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
-from pipeline.text.readers.reader import InputFile, find_inputs
+from pipeline.text.readers.document_reader import InputFile, find_inputs
 
 from .command import Command, Parser, access_of, add_access
 from .records import BadRecords

@@ -22,7 +22,7 @@ from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import parse_fields
 from pipeline.text.judging import EMPTY, measure
-from pipeline.text.readers.reader import Document, find_inputs
+from pipeline.text.readers.document_reader import Document, find_inputs
 
 from .command import Command, Parser, access_of, add_access
 from .records import BadRecords

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..text.document import OnError
     from ..text.extract import Extract
     from ..text.storage.input_file import InputFile
-    from ..text.storage.live import LiveSource
+    from .data.live_source import LiveSource
 
 
 class Documents(Stream):
@@ -370,10 +370,10 @@ def _name_of_extract(extract: Extract) -> str:
 def _texts_of(source: Any, access: Access, format: str) -> tuple[LiveSource | None, list[InputFile]]:
     """Return the live source that a user gave, or the files, those of records in memory too."""
     from ..text.discovery import InputFile, find_inputs, join_inputs
-    from ..text.storage.holders import is_holder, keep_while_running, split_holders
-    from ..text.storage.live import LiveSource, is_live, refuse_iterator
+    from ..text.storage.in_memory import is_in_memory, materialize_while_running, split_inputs
+    from .data.live_source import LiveSource, is_live, refuse_iterator
 
-    inputs, files = split_holders(source), list[InputFile]()
+    inputs, files = split_inputs(source), list[InputFile]()
     live = [LiveSource(value, name) for name, value in inputs if is_live(value)]
     if live and len(inputs) > 1:
         raise ConfigError(
@@ -384,8 +384,8 @@ def _texts_of(source: Any, access: Access, format: str) -> tuple[LiveSource | No
         return live[0], []
     for name, value in inputs:
         refuse_iterator(value)
-        if is_holder(value):
-            path = keep_while_running(value)
+        if is_in_memory(value):
+            path = materialize_while_running(value)
             files.append(InputFile(path, path.name, name))
         else:
             files += find_inputs(value, access=access, format=format)

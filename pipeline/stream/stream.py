@@ -156,7 +156,7 @@ class Stream(IterableDataset[Any]):
         if self._config.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
         if judged:
-            from ..text.judging import RuleFilter  # loaded for text alone
+            from .sequential.text.rule_filter import RuleFilter  # loaded for text alone
 
             chosen = RuleFilter(rules, language)
             self._config.data.check_rules(chosen.rules.fields)

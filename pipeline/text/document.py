@@ -68,7 +68,7 @@ class Document:
         "in.jsonl: byte 64: document 'a'"
         """
         name = f"{self.id}{self.part}"
-        location = place_of(self.file, self.line, self.start) if self.line else f"{self.file}: byte {self.byte}"
+        location = location_of(self.file, self.line, self.start) if self.line else f"{self.file}: byte {self.byte}"
         return f"{location}{f': document {name!r}' if name else ''}"
 
 
@@ -209,10 +209,10 @@ class RecordKeys:
         return self.misfit(value, line, byte) if metadata is None else self.document(text, name, line, metadata, byte)
 
 
-def place_of(file: str, line: int, start: int = 0) -> str:
+def location_of(file: str, line: int, start: int = 0) -> str:
     """Return where a record lies: lines are counted from the start of a span, in bytes or row groups of its file.
 
-    >>> place_of("a.jsonl", 7), place_of("a.jsonl", 7, 4096)
+    >>> location_of("a.jsonl", 7), location_of("a.jsonl", 7, 4096)
     ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')
     """
     known = find_format(file)

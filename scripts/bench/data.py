@@ -18,7 +18,7 @@ from pipeline.shards.extents.file import write_table
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.store import Store
 from pipeline.shards.writer import write_shard
-from pipeline.text.readers.reader import Document, Reader, find_inputs
+from pipeline.text.readers.document_reader import Document, DocumentReader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 from pipeline.text.where import Where
 from scripts.demo import write_corpus
@@ -99,5 +99,5 @@ def read_lines(files: Sequence[str]) -> Iterator[str]:
 def read_inputs(inputs: Sequence[str], where: str | None = None) -> Iterator[Document]:
     """Yield the documents of files, directories or globs of which ``where`` holds; records that are none are left out."""
     for file in find_inputs(inputs):
-        records = Reader(file, where=Where.parse(where) if where else None)
+        records = DocumentReader(file, where=Where.parse(where) if where else None)
         yield from (record for record in records if isinstance(record, Document))

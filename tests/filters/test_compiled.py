@@ -18,7 +18,7 @@ from filters import Page
 from filters.compiled import SCANNED
 from filters.compiled.scan import scan
 from filters.text_view import By
-from pipeline.text.readers.reader import Document, Reader
+from pipeline.text.readers.document_reader import Document, DocumentReader
 from pipeline.text.tokenizer.conformance import proof_texts
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -71,7 +71,7 @@ def test_texts_are_scanned_apart_whatever_stands_beside_them(texts: list[str]) -
 
 
 def test_scan_equals_the_plain_definitions_on_hostile_and_on_real_text(shared_data: Path) -> None:
-    records = Reader(shared_data / "dev-formats" / "sample.jsonl.zst")
+    records = DocumentReader(shared_data / "dev-formats" / "sample.jsonl.zst")
     for text in [*proof_texts(), *(record.text[:20_000] for record in records if isinstance(record, Document))]:
         assert_same(text)
 

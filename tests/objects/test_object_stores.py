@@ -23,7 +23,7 @@ from pipeline.objects.remote_object import RemoteObject, describe, read_range
 from pipeline.objects.stores import signed
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
-from pipeline.text.readers.reader import Reader, split_file
+from pipeline.text.readers.document_reader import DocumentReader, split_file
 from pipeline.text.storage.input_file import Credentials, InputFile, StoredObject
 from pipeline.text.storage.opening import open_object
 from tests.faulty_server import running_server
@@ -96,7 +96,7 @@ def store_of(token: str = "secret") -> tuple[Held, Access]:
 
 
 def texts_of(file: InputFile, *span: Any) -> list[str]:
-    return [record.text for record in Reader(file, *span) if isinstance(record, Document)]
+    return [record.text for record in DocumentReader(file, *span) if isinstance(record, Document)]
 
 
 def test_files_globs_and_folders_are_listed_pinned_and_read() -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
-from pipeline.text.storage.live import LiveSource
+from pipeline.stream.data.live_source import LiveSource
 from tests.loaders import assert_raises
 from tests.stream.ranks import run_ranks
 from tests.text_samples import write_texts

@@ -21,7 +21,7 @@ import zstandard
 
 import pipeline
 from pipeline.errors import InputError
-from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, find_inputs
 from tests.builds import run
 from tests.cost import is_linear
 
@@ -215,7 +215,7 @@ def read(path: Path) -> tuple[list[Document], list[BadRecord], str]:
     bad: list[BadRecord] = []
     try:
         for file in find_inputs(path):
-            for record in Reader(file):
+            for record in DocumentReader(file):
                 documents.append(record) if isinstance(record, Document) else bad.append(record)  # type: ignore[arg-type]
     except InputError as error:
         return documents, bad, str(error)

@@ -24,7 +24,7 @@ from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError, DamagedInputError, StateError
 from pipeline.text.document import BadRecord, Document, Unselected
 from pipeline.text.fields import parse_fields
-from pipeline.text.readers.reader import Reader
+from pipeline.text.readers.document_reader import DocumentReader
 from pipeline.text.where import Range, Where
 from tests.builds import digests, run_plain, table
 from tests.input_server import running_inputs
@@ -63,7 +63,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path, fields: Sequence[str] = (), where: str | None = None) -> list[Any]:
-    return list(Reader(path, keep=parse_fields(fields), where=None if where is None else Where.parse(where)))
+    return list(DocumentReader(path, keep=parse_fields(fields), where=None if where is None else Where.parse(where)))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])

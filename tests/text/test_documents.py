@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pipeline.text import formats, readers
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, find_inputs, made_id
 from pipeline.text.readers.format_reader import FormatReader, load_reader
-from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id
 from tests.documentation import PAGES
 from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
 
@@ -24,7 +24,7 @@ ONE_DOCUMENT = "plain"  # the format whose files are one document each, which ha
 
 
 def documents(path: Path, **settings: Any) -> list[Document]:
-    records = list(Reader(path, **settings))
+    records = list(DocumentReader(path, **settings))
     assert [record for record in records if isinstance(record, BadRecord)] == []
     return records  # type: ignore[return-value]
 
@@ -73,7 +73,7 @@ def test_a_text_file_is_one_document_to_the_byte(tmp_path: Path, packed: str) ->
 def test_documents_know_file_line_and_source(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"id": 1, "text": "x"}\n\n{"text": "y"}\n')
     (file,) = find_inputs(f"wiki={tmp_path}")
-    assert list(Reader(file)) == [
+    assert list(DocumentReader(file)) == [
         Document("x", "1", "a.jsonl", 1, "wiki", byte=0),
         Document("y", "a.jsonl:3", "a.jsonl", 3, "wiki", byte=24),
     ]
@@ -138,7 +138,7 @@ def test_only_line_feeds_end_lines_and_every_line_is_counted(tmp_path: Path) -> 
 def test_a_bad_line_is_named_with_its_place_and_costs_only_itself(tmp_path: Path) -> None:
     lines = [b'{"text": "a"}', b"", b'{"text": ', b'{"text": "\xff"}', b'{"text": "b"}', b"[]"]
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
-    records = list(Reader(tmp_path / "a.jsonl"))
+    records = list(DocumentReader(tmp_path / "a.jsonl"))
     assert [r.text if isinstance(r, Document) else (r.line, r.byte, r.reason) for r in records] == [
         "a",
         (3, 3 + 15 + 2, "invalid JSON"),
@@ -150,7 +150,7 @@ def test_a_bad_line_is_named_with_its_place_and_costs_only_itself(tmp_path: Path
 
 def test_csv_lines_are_those_of_the_file_where_a_row_begins(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'id,text\r\n1,"two\nlines"\r\n\r\n2,b\r\n3\r\n4,"c"x\n5,"\xff"\n6,d')
-    records = list(Reader(tmp_path / "a.csv"))
+    records = list(DocumentReader(tmp_path / "a.csv"))
     assert [(r.line, r.text if isinstance(r, Document) else r.reason) for r in records] == [
         (2, "two\nlines"),
         (5, "b"),
@@ -163,7 +163,7 @@ def test_csv_lines_are_those_of_the_file_where_a_row_begins(tmp_path: Path) -> N
 
 def test_an_open_quote_in_csv_does_not_pass_for_a_long_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'id,text\n1,a\n2,"never closed\n3,c\n4,d\n')
-    first, second = Reader(tmp_path / "a.csv")
+    first, second = DocumentReader(tmp_path / "a.csv")
     assert isinstance(first, Document)
     assert isinstance(second, BadRecord)
     assert (second.line, second.reason) == (3, "invalid CSV")
@@ -172,7 +172,7 @@ def test_an_open_quote_in_csv_does_not_pass_for_a_long_text(tmp_path: Path) -> N
 
 def test_importing_the_readers_is_light() -> None:
     heavy = ("isal", "pyarrow", "torch", "transformers", "zstandard")
-    code = f"import sys, pipeline.text.readers.reader; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, pipeline.text.readers.document_reader; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -11,7 +11,7 @@ import pipeline
 from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError, ShardwrightError, StorageError
 from pipeline.text.discovery import find_inputs
-from pipeline.text.readers.reader import split_file
+from pipeline.text.readers.document_reader import split_file
 from pipeline.text.storage.hub import HubFile
 from pipeline.text.storage.hub_files import splits_by_name
 from tests.input_server import COMMIT, InputServer

@@ -16,7 +16,7 @@ from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, InputError, PlanChangedError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
-from pipeline.text.readers.reader import Reader
+from pipeline.text.readers.document_reader import DocumentReader
 from tests.builds import run_plain
 from tests.interruptions import interrupt_after
 from tests.text_samples import make_texts, spelled, write_texts
@@ -60,12 +60,12 @@ HOLDERS = [pandas_frame, polars_frame, arrow_table, datasets_dataset, lambda: RE
 
 
 @pytest.mark.parametrize("make", HOLDERS)
-def test_every_holder_streams_the_documents_of_a_file_in_their_order(make: Any) -> None:
+def test_every_input_in_memory_streams_the_documents_of_a_file_in_their_order(make: Any) -> None:
     assert streamed(make()) == TEXTS
 
 
 @pytest.mark.parametrize("make", [streaming_dataset, generator])
-def test_a_build_of_a_holder_gives_the_tokens_of_a_file(make: Any, tmp_path: Path) -> None:
+def test_a_build_of_an_input_in_memory_gives_the_tokens_of_a_file(make: Any, tmp_path: Path) -> None:
     write_texts(tmp_path / "r.jsonl", TEXTS)
     file = build(str(tmp_path / "r.jsonl"), tmp_path / "file")
     held = build({"web": make()}, tmp_path / "held")
@@ -106,7 +106,7 @@ def test_a_generator_is_read_once_and_a_continued_build_says_so(
     assert build(RECORDS, tmp_path / "list").splits == done.splits
 
 
-def test_holders_and_files_are_mixed_and_named(tmp_path: Path) -> None:
+def test_inputs_in_memory_and_files_are_mixed_and_named(tmp_path: Path) -> None:
     path = write_texts(tmp_path / "a.jsonl", TEXTS[:5])
     manifest = build([arrow_table(), f"wiki={path}"], tmp_path / "out")
     assert [(item["source"], item["name"]) for item in manifest.inputs] == [
@@ -116,7 +116,7 @@ def test_holders_and_files_are_mixed_and_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("holder", "said"),
+    ("value", "said"),
     [
         ([{"text": "a"}, "b"], "record 2 of an iterable is of type str; give dicts"),
         (
@@ -126,11 +126,11 @@ def test_holders_and_files_are_mixed_and_named(tmp_path: Path) -> None:
         (7, "an input of type int; give paths or urls, an iterable of dicts"),
     ],
 )
-def test_what_holds_no_records_is_refused_with_number_and_cure(holder: Any, said: str, tmp_path: Path) -> None:
+def test_what_holds_no_records_is_refused_with_number_and_cure(value: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
-        pipeline.TextDataset(holder, "bytes")
+        pipeline.TextDataset(value, "bytes")
     with pytest.raises(InputError, match=said):
-        build(holder, tmp_path / "out")
+        build(value, tmp_path / "out")
 
 
 def test_records_with_lone_surrogates_are_counted_as_bad_ones(tmp_path: Path) -> None:
@@ -150,19 +150,19 @@ def test_a_dataset_dict_is_asked_for_its_split(tmp_path: Path) -> None:
     ):
         find_inputs(str(tmp_path / "saved"))
     (file,) = find_inputs(str(tmp_path / "saved" / "train"))
-    assert [record.text for record in Reader(file) if isinstance(record, Document)] == TEXTS
+    assert [record.text for record in DocumentReader(file) if isinstance(record, Document)] == TEXTS
 
 
 def test_a_cut_arrow_file_is_damaged_and_the_file_format_is_read_too(tmp_path: Path) -> None:
     table = arrow_table()
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
         writer.write_table(table, 10)
-    assert [record.line for record in Reader(tmp_path / "a.arrow")] == list(range(1, 51))
+    assert [record.line for record in DocumentReader(tmp_path / "a.arrow")] == list(range(1, 51))
     with pa.ipc.new_stream(tmp_path / "b.arrow", table.schema) as writer:
         writer.write_table(table, 10)
     data = (tmp_path / "b.arrow").read_bytes()
     (tmp_path / "cut.arrow").write_bytes(data[: len(data) // 2])
-    records = iter(Reader(tmp_path / "cut.arrow"))
+    records = iter(DocumentReader(tmp_path / "cut.arrow"))
     with pytest.raises(InputError, match=r"cut\.arrow: not a whole Arrow file"):
         list(records)
 

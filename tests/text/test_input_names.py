@@ -12,7 +12,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import InputError
-from pipeline.text.readers.reader import find_inputs
+from pipeline.text.readers.document_reader import find_inputs
 
 
 def names(specs: Any) -> list[str]:

@@ -20,9 +20,9 @@ import pipeline
 from pipeline.errors import InputError, MissingObjectError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import RecordKeys, Tally
-from pipeline.text.readers.byte_stream import Source
+from pipeline.text.readers.byte_stream import ByteStream
+from pipeline.text.readers.document_reader import DocumentReader, split_file
 from pipeline.text.readers.parquet import read_parquet
-from pipeline.text.readers.reader import Reader, split_file
 from pipeline.text.storage.opening import open_input
 from pipeline.text.storage.remote_file import RemoteFile
 from tests.input_server import InputServer
@@ -41,7 +41,7 @@ def test_every_format_gives_the_documents_of_a_local_file(tmp_path: Path, server
         write_texts(tmp_path / f"a.{kind}", TEXTS)
     server.files[f"a.{kind}"] = (tmp_path / f"a.{kind}").read_bytes()
     here, there = only(str(tmp_path / f"a.{kind}")), only(server.url(f"a.{kind}"))
-    assert list(Reader(there)) == list(Reader(here))
+    assert list(DocumentReader(there)) == list(DocumentReader(here))
     assert there.stored is not None
     assert there.stored.size == len(server.files[f"a.{kind}"])
 
@@ -96,7 +96,7 @@ def test_memory_holds_two_ranges_of_a_file_and_pieces_of_the_columns_of_a_row_gr
     server.asked.clear()
     with open_input(only(server.url("a.parquet")), in_order=False) as opened:
         assert isinstance(opened, RemoteFile)
-        for batch in read_parquet(Source(opened), RecordKeys("text", "id", "a.parquet"), Tally()):
+        for batch in read_parquet(ByteStream(opened), RecordKeys("text", "id", "a.parquet"), Tally()):
             held, rows = max(held, opened.bytes_in_memory), rows + len(batch)
     assert rows == 30_000
     assert held < 48_000_000 < 0.9 * len(data)

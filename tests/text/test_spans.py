@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.text.readers.reader import Document, FileSpan, InputFile, Reader, fingerprint, made_id, split_file
+from pipeline.text.readers.document_reader import (
+    Document,
+    DocumentReader,
+    FileSpan,
+    InputFile,
+    fingerprint,
+    made_id,
+    split_file,
+)
 from tests.format_samples import FORMATS, PAIRS, as_jsonl, write_parquet
 
 # Hashes and progress.
@@ -23,7 +31,7 @@ from tests.format_samples import FORMATS, PAIRS, as_jsonl, write_parquet
 def test_a_whole_file_is_counted_and_hashed_as_it_is_read(tmp_path: Path, name: str) -> None:
     data = FORMATS[name](PAIRS)
     (tmp_path / name).write_bytes(data)
-    reader = Reader(tmp_path / name)
+    reader = DocumentReader(tmp_path / name)
     seen = [reader.bytes_read for _ in reader]
     assert seen == sorted(seen)
     assert (reader.bytes_read, reader.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -58,7 +66,7 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Fi
     lines = covered = 0
     raw = path.read_bytes()
     for span in spans:
-        reader = Reader(InputFile(path, "F"), span)
+        reader = DocumentReader(InputFile(path, "F"), span)
         for record in reader:
             line = record.line + lines
             if isinstance(record, Document):
@@ -74,7 +82,7 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Fi
 
 
 def check_spans(path: Path, unit: int) -> list[FileSpan]:
-    whole = Reader(InputFile(path, "F"))
+    whole = DocumentReader(InputFile(path, "F"))
     expected = [
         (r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole
     ]  # fmt: skip
@@ -121,7 +129,7 @@ def test_a_row_group_is_read_page_by_page(tmp_path: Path) -> None:
     texts = [os.urandom(700).hex() for _ in range(20_000)]
     path = write_parquet(tmp_path / "a.parquet", {"text": texts}, rows_per_group=len(texts))
     before, allocated = pa.total_allocated_bytes(), 0
-    for record in Reader(path):
+    for record in DocumentReader(path):
         allocated = max(allocated, pa.total_allocated_bytes() - before)
         assert isinstance(record, Document)
         assert record.text == texts[record.line - 1]

@@ -12,7 +12,7 @@ import pipeline
 from pipeline.builder.counts.progress import Progress
 from pipeline.objects.access import Access
 from pipeline.text.discovery import find_inputs
-from pipeline.text.readers.reader import split_file
+from pipeline.text.readers.document_reader import split_file
 from tests import interpreters
 from tests.remote_inputs import texts_of
 from tests.text_samples import make_texts, write_texts

@@ -23,7 +23,7 @@ from pipeline.stream.sequential.text.windows import TextWindows
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.formats import FORMATS
-from pipeline.text.readers.reader import Reader
+from pipeline.text.readers.document_reader import DocumentReader
 from tests.text_samples import make_texts, spelled, write_texts
 from tests.text_streams import TEXTS, ids, joined, make, packed
 
@@ -74,7 +74,7 @@ def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, ki
     found = {spelled(item["input_ids"]) for item in skipping}
     before: list[str] = []
     with suppress(InputError):
-        for record in Reader(find_inputs(whole)[0]):
+        for record in DocumentReader(find_inputs(whole)[0]):
             assert isinstance(record, Document)
             before.append(record.text)
     assert 0 < len(before) < len(texts)

@@ -21,7 +21,7 @@ import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError, DamagedInputError
 from pipeline.text.extract import MOST_BYTES, MOST_DEPTH, MOST_TAGS, Extract
-from pipeline.text.readers.reader import BadRecord, Document, FileSpan, Reader, split_file
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, FileSpan, split_file
 from pipeline.text.where import Where
 from tests import interpreters
 from tests.builds import run_plain, table
@@ -49,7 +49,7 @@ def read(path: Path, records: bytes, **options: Any) -> list[Any]:
     path.write_bytes(records)
     return [
         record.text if isinstance(record, Document) else record.reason
-        for record in Reader(path, **options)
+        for record in DocumentReader(path, **options)
     ]  # fmt: skip
 
 
@@ -199,7 +199,9 @@ def test_url_date_id_and_headers_are_fields_and_where_reads_them_before_a_page_i
         return body.decode()
 
     where = Where.parse('url == "http://b.example/"')
-    found = [each for each in Reader(tmp_path / "a.warc", where=where, extract=text_of) if isinstance(each, Document)]
+    found = [
+        each for each in DocumentReader(tmp_path / "a.warc", where=where, extract=text_of) if isinstance(each, Document)
+    ]
     assert (seen, [each.id for each in found]) == (["http://b.example/"], ["<urn:uuid:1>"])
     run_plain(tmp_path / "a.warc", tmp_path / "out", keep_fields="url:str,date:str,WARC-Type", dedup=False)
     columns = table(tmp_path / "out")
@@ -240,7 +242,7 @@ def test_a_member_that_is_broken_where_a_span_begins_is_not_lost(tmp_path: Path)
         path = tmp_path / "a.warc.gz"
         path.write_bytes(data[:place] + b"\x00\x00" + data[place + 2 :])
         with pytest.raises(DamagedInputError, match=r"corrupt gzip data|not a whole WARC"):
-            [list(Reader(path, span)) for span in (FileSpan(0, at), FileSpan(at, None))]
+            [list(DocumentReader(path, span)) for span in (FileSpan(0, at), FileSpan(at, None))]
 
 
 @pytest.mark.parametrize("cut", [1, 30, 200, 5000])
@@ -248,15 +250,15 @@ def test_a_record_that_is_cut_is_damage(tmp_path: Path, cut: int) -> None:
     data = as_wet([("a", "x" * 2000), ("b", "y" * 9000)])
     (tmp_path / "a.warc").write_bytes(data[: len(data) - 4 - cut])
     with pytest.raises(DamagedInputError, match=r"a\.warc: a record of 9000 bytes is cut after \d+; 1 document"):
-        list(Reader(tmp_path / "a.warc"))
+        list(DocumentReader(tmp_path / "a.warc"))
     (tmp_path / "b.warc").write_bytes(data.replace(b"Content-Length: 9000", b"Content-Length: 8000"))
     with pytest.raises(DamagedInputError, match=r"b\.warc: not a whole WARC file \(Invalid WARC header\)"):
-        list(Reader(tmp_path / "b.warc"))
+        list(DocumentReader(tmp_path / "b.warc"))
     packed = as_members([as_wet([("a", "x")]), data])
     (tmp_path / "c.warc.gz").write_bytes(packed[: -min(cut, 90)])
     seen: list[Any] = []
     with pytest.raises(DamagedInputError, match=r"cut off at byte \d+, before its end"):
-        seen.extend(Reader(tmp_path / "c.warc.gz"))
+        seen.extend(DocumentReader(tmp_path / "c.warc.gz"))
     assert [each.text for each in seen[:1]] == ["x"]
 
 
@@ -345,11 +347,11 @@ def test_a_function_that_raises_makes_a_bad_record_and_one_that_returns_no_text_
 
     wrong: Extract = lambda body, url: body  # type: ignore[assignment, return-value]  # noqa: E731
     (tmp_path / "a.warc").write_bytes(page(html(SENTENCE).encode()))
-    (bad,) = Reader(tmp_path / "a.warc", extract=fails)
+    (bad,) = DocumentReader(tmp_path / "a.warc", extract=fails)
     assert isinstance(bad, BadRecord)
     assert (bad.reason, bad.detail) == ("page that raised ValueError", "https://example.org/: no such tag")
     with pytest.raises(ConfigError, match=r"must return text or None, got b'<!DOCTYPE.* of type bytes"):
-        list(Reader(tmp_path / "a.warc", extract=wrong))
+        list(DocumentReader(tmp_path / "a.warc", extract=wrong))
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def read_evaluation_sets(
     ``key`` names the field of the texts, which are ``normalized`` where the documents are. Raises ``ConfigError`` for a set
     that yields no n-gram, naming the fields that it has, and warns where some texts are too short or records yield none.
     """
-    from ...text.readers.reader import find_inputs
+    from ...text.readers.document_reader import find_inputs
 
     texts, hashes, short = {}, {}, {}
     for file in name_apart(find_inputs(specs)):
@@ -183,9 +183,9 @@ def too_short_said(short: Mapping[str, Sequence[int]]) -> str:
 
 def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:
     """Return the texts of an evaluation set, and the sha256 of its file."""
-    from ...text.readers.reader import Reader
+    from ...text.readers.document_reader import DocumentReader
 
-    reader = Reader(file, text_key=key)
+    reader = DocumentReader(file, text_key=key)
     try:
         records = list(reader)
     except DamagedInputError as error:

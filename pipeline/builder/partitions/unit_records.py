@@ -10,9 +10,9 @@ from typing import Any
 from ...errors import DamagedInputError
 from ...text.extract import Extract
 from ...text.fields import Field
-from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
-from ...text.readers.record_blocks import FIRST_BYTES
+from ...text.readers.document_reader import BadRecord, Document, DocumentReader, Record, Unselected
 from ...text.storage.input_file import Credentials
+from ...text.storage.remote_file import FIRST_BYTES
 from ..engine.base import report_progress
 from ..inputs import check_same
 from ..limits import Limits
@@ -75,7 +75,7 @@ class UnitRecords:
         keys |= {"keep": self._fields, "where": recipe.condition, "until": self._until, "warns": False}
         sample = self._plan.limits.file_records
         keys |= {"first_bytes": FIRST_BYTES, "until": FIRST_BYTES} if sample else {}
-        reader = Reader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
+        reader = DocumentReader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
         digest, damage = None, None
         try:
             yield from itertools.islice(self._with_progress(reader, span.lanes), sample)
@@ -91,7 +91,7 @@ class UnitRecords:
         summary = {"lines": reader.lines, "sha256": digest, "damage": damage, "left_out": reader.left_out}
         self.spans.append(summary)
 
-    def _with_progress(self, reader: Reader, lanes: int) -> Iterator[Record]:
+    def _with_progress(self, reader: DocumentReader, lanes: int) -> Iterator[Record]:
         """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
         before, reported = self.bytes_read, 0
         for records in reader.batches():

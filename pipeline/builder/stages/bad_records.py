@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import orjson
 
 from ...errors import BuildError, InputError
-from ...text.document import place_of
+from ...text.document import location_of
 from ..partitions.partition import unit_folder
 from ..plan import Plan
 from ..recipe import Recipe
@@ -61,7 +61,7 @@ class BadRecords:
                     for line in map(orjson.loads, file):
                         if "text" not in line:  # which documents that are dropped have
                             start = self._spans[unit][line["span"]].start
-                            return f", such as {place_of(line['file'], line['line'], start)}: {line['reason']}"
+                            return f", such as {location_of(line['file'], line['line'], start)}: {line['reason']}"
         return ""
 
     def check_not_all(self) -> None:

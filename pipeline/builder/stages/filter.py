@@ -14,8 +14,8 @@ from filters.language.language import UNDETERMINED
 
 from ...atomic import read_json, write_json
 from ...errors import InputError
-from ...text.document import place_of
-from ...text.readers.reader import BadRecord, Document, Unselected
+from ...text.document import location_of
+from ...text.readers.document_reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
 from ..counts.counts import Counts, descending
 from ..counts.histograms import Bins
@@ -273,7 +273,7 @@ def _reject_bad(
     """Count a record that gave no document, and return what is written of it; ``InputError`` where it is one too many."""
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
     byte = "" if record.byte is None else f", byte {record.byte}"
-    said = f"{place_of(record.file, record.line, start)}{byte}: {reason}"
+    said = f"{location_of(record.file, record.line, start)}{byte}: {reason}"
     if recipe.on_error == "stop":
         raise InputError(f"{said}; mend it, or count and skip such records with --on-error records")
     counts.add("bad", record.reason)

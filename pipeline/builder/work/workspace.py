@@ -25,7 +25,7 @@ from .atomic_directory import discard, explain_disk_full_errors, sweep
 from .lock import LOCK_NAME, locked
 
 REFERENCES_NAME = "references"
-SPOOL_NAME = "spool"  # of inputs that hold their records
+MATERIALIZED_NAME = "spool"  # of inputs in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Workspace:
 
     def stray(self) -> Path | None:
         """Return something in the work directory that no build leaves there before it has a plan, if there is any."""
-        early = (LOCK_NAME, REFERENCES_NAME, SPOOL_NAME)
+        early = (LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME)
         return next(
             (path for path in sorted(self.root.iterdir()) if path.name not in early and not is_temporary(path)), None
         )

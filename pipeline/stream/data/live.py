@@ -9,9 +9,9 @@ from ..lanes import Lanes, TextWindowSize, best_fit_tokens
 from .text import TextData
 
 if TYPE_CHECKING:
-    from ...text.storage.live import LiveSource
     from ...text.tokenizer.tokenizer import Tokenizer
     from ..config import StreamConfig
+    from .live_source import LiveSource
 
 _BLOCK_BYTES = 32 << 10  # of ``.shuffle(window=)``
 _SHUFFLED_BYTES = 16 << 20

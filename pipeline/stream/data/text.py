@@ -106,15 +106,15 @@ class TextData:
     def _count(self, most: int) -> int:
         from ...text.document import Document
         from ...text.formats import text_times
-        from ...text.readers.reader import Reader
-        from ...text.readers.record_blocks import FIRST_BYTES
+        from ...text.readers.document_reader import DocumentReader
+        from ...text.storage.remote_file import FIRST_BYTES
 
         keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "extract": self.extract}
         count = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
             times = text_times(file)
-            reader = Reader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
+            reader = DocumentReader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
             try:
                 for record in reader:
                     if isinstance(record, Document):

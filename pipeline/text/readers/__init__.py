@@ -1,9 +1,8 @@
 """Readers of input files, one format a file; each file may be read whole or by spans.
 
-reader.py          a file or a span of it -> records, whatever its format
+document_reader.py  a file or a span of it -> records, whatever its format
 format_reader.py   what the module of a format defines: `FormatReader`
 byte_stream.py     bytes in blocks and lines: decompressed by content, hashed, checked to the end
 jsonl.py json_array.py csv.py parquet.py arrow.py tar.py warc.py plain.py    the formats, each one line in formats.py
 delimited.py        text files of many documents: lines, paragraphs, what stands between separators
-record_blocks.py   a file as fixed blocks of records, for streaming
 """

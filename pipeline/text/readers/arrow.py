@@ -7,42 +7,42 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..document import Record, RecordKeys, Tally
-from .byte_stream import Source, UnreadableFileError
+from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 from .parquet import find_columns, rows_of
 
 _MAGIC = b"ARROW1"
 
 
-def read_arrow(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_arrow(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row, batch by batch. ``UnreadableFileError`` for a file that is cut or no Arrow file."""
     import pyarrow as pa
 
     try:
-        batches, schema = _open(source)
+        batches, schema = _open(stream)
         ended = 0  # where the batch before ends; a mapped file is not read by its handle, which stays at its beginning
         for records in rows_of(batches, find_columns(schema, keys), keys, tally):
-            source.bytes_read, ended = ended, source.file.tell()
+            stream.bytes_read, ended = ended, stream.file.tell()
             yield records
-        source.bytes_read = source.file.seek(0, io.SEEK_END)
+        stream.bytes_read = stream.file.seek(0, io.SEEK_END)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
 
 
-def _open(source: Source) -> tuple[Iterator[Any], Any]:
+def _open(stream: ByteStream) -> tuple[Iterator[Any], Any]:
     import pyarrow as pa
 
-    source.file.seek(0)
-    is_file = source.file.read(len(_MAGIC)) == _MAGIC
-    source.file.seek(0)
-    opened = pa.memory_map(source.path) if source.is_local else source.file
+    stream.file.seek(0)
+    is_file = stream.file.read(len(_MAGIC)) == _MAGIC
+    stream.file.seek(0)
+    opened = pa.memory_map(stream.path) if stream.is_local else stream.file
     if is_file:
         file = pa.ipc.open_file(opened)
         return (file.get_batch(number) for number in range(file.num_record_batches)), file.schema
-    stream = pa.ipc.open_stream(opened)
-    return iter(stream), stream.schema
+    opened_stream = pa.ipc.open_stream(opened)
+    return iter(opened_stream), opened_stream.schema
 
 
 READER = FormatReader(read_arrow)

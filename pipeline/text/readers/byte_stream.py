@@ -33,7 +33,7 @@ class UnreadableFileError(Exception):
     """Bytes that cannot be what their file claims; the message has no file name yet."""
 
 
-class Source:
+class ByteStream:
     """Reads one file, or its bytes ``[start, stop)`` and the rest of the line that crosses ``stop``.
 
     ``bytes_read`` counts the raw bytes inside the range as they come, ``sha256`` is their hash: of the whole file
@@ -71,7 +71,7 @@ class Source:
         return self._digest.hexdigest()
 
     def raw(self, size: int = 0) -> Iterator[bytes]:
-        """Yield the bytes of the range as they are in the file, ``size`` at a time or as the source was made for."""
+        """Yield the bytes of the range as they are in the file, ``size`` at a time or as the stream was made for."""
         size = size or self._block
         self.is_hashed = True
         self.file.seek(self.start)
@@ -146,8 +146,8 @@ class Source:
             raise UnreadableFileError("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
 
     def starts_with(self, mark: bytes) -> bool:
-        """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""
-        peek = Source(self.file, self.start, self.stop, block=self._block)
+        """Tell whether the first thing in the text, spaces aside, is ``mark``. For a stream not yet read."""
+        peek = ByteStream(self.file, self.start, self.stop, block=self._block)
         for block in peek.text():
             if start := block.lstrip():
                 return start.startswith(mark)

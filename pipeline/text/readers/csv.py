@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally
 from ..fields import MISFIT, shown, surrogate_in
-from .byte_stream import Source, UnreadableFileError
+from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 
 
-def read_csv(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_csv(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row below the header line."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     records: list[Record] = []
-    lines = _Lines(source)
+    lines = _Lines(stream)
     # strict: an open quote at the end is an error, not a very long field
-    rows = csv.reader(lines, strict=True, delimiter=delimiter_of(source.path))
+    rows = csv.reader(lines, strict=True, delimiter=delimiter_of(stream.path))
     columns: _Columns | None = None
     row: list[str] | None = []
     while row is not None:
@@ -64,17 +64,17 @@ def delimiter_of(name: str) -> str:
 
 
 class _Lines:
-    """The lines of a source as csv.reader wants them, text with its line feeds; ``block`` is the number of the current block.
+    """The lines of a stream as csv.reader wants them, text with its line feeds; ``block`` is the number of the current block.
 
     Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
         self.block = 0
 
     def __iter__(self) -> Iterator[str]:
-        for lines in self._source.lines():
+        for lines in self._stream.lines():
             self.block += 1
             yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
 

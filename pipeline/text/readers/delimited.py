@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..document import INVALID_UTF8, BadRecord, Record, RecordKeys, Tally
 from ..formats import BLANK_LINE, LINE_END, Format
-from .byte_stream import BLOCK, Source, UnreadableFileError
+from .byte_stream import BLOCK, ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts, never_cut
 
 _BLANKS = b" \t\r\v\f"
@@ -43,13 +43,13 @@ def reader_of(form: Format) -> FormatReader:
     return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts)
 
 
-def _read(delimiter: _Delimiter, source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def _read(delimiter: _Delimiter, stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a document for each text between delimiters that is not blank; ``line`` is the line in which it begins.
 
     Blank lines before and after a document are no part of it, nor is the line end at its end. A span holds the documents
     that follow the delimiters which start in it or in the byte before it.
     """
-    for byte, pieces in _pieces(source, delimiter):
+    for byte, pieces in _pieces(stream, delimiter):
         records: list[Record] = []
         for piece in pieces:
             begin, text = _text_of(piece.removesuffix(delimiter.separator))
@@ -83,16 +83,16 @@ def _text_of(piece: bytes) -> tuple[int, bytes]:
     return begin, piece[begin:] if end < 0 else piece[begin:end].removesuffix(b"\r")
 
 
-def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[bytes]]]:
+def _pieces(stream: ByteStream, delimiter: _Delimiter) -> Iterator[tuple[int, list[bytes]]]:
     """Yield neighbouring pieces of the data, each up to the end of a delimiter, with the byte at which the first begins."""
-    stop = source.stop
-    skips = source.start > 0  # what precedes the first delimiter belongs to the span before
+    stop = stream.stop
+    skips = stream.start > 0  # what precedes the first delimiter belongs to the span before
     position = -1  # of the buffer
     parts: list[bytes] = []  # of the piece whose end is yet to come
     size, buffer = 0, b""
-    for block in _blocks(source):
+    for block in _blocks(stream):
         if position < 0:
-            position = source.start - 1 if skips else source.text_start
+            position = stream.start - 1 if skips else stream.text_start
         buffer += block
         pieces: list[bytes] = []
         at, begin = 0, position - size
@@ -125,14 +125,14 @@ def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[b
         yield position - size, [piece]
 
 
-def _blocks(source: Source) -> Iterator[bytes]:
+def _blocks(stream: ByteStream) -> Iterator[bytes]:
     """Yield the blocks of the span, after the byte before it, and then of what follows it."""
-    if source.start:
-        source.file.seek(source.start - 1)
-        yield source.file.read(1)
-    yield from source.raw() if source.start else source.text()
+    if stream.start:
+        stream.file.seek(stream.start - 1)
+        yield stream.file.read(1)
+    yield from stream.raw() if stream.start else stream.text()
     step = _FIRST_STEP
-    while source.stop is not None and (block := source.file.read(step)):
+    while stream.stop is not None and (block := stream.file.read(step)):
         yield block
         step = min(BLOCK, 2 * step)
 

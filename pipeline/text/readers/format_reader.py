@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..document import Record, RecordKeys, Tally
 from ..formats import Format
 from ..storage.input_file import InputFile
-from .byte_stream import Source
+from .byte_stream import ByteStream
 
 
 class FileSpan(NamedTuple):
@@ -40,7 +40,7 @@ def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
 class FormatReader:
     """How the files of one format are read. Each module of a format has one, named ``READER``.
 
-    ``read`` yields the records from ``source.start`` to ``source.stop`` in lists, each of what one block of the file
+    ``read`` yields the records from ``stream.start`` to ``stream.stop`` in lists, each of what one block of the file
     holds, before it reads the next one. It counts lines and documents in the tally, and
     raises ``UnreadableFileError`` for a file that cannot be read further. A record that cannot be used is a ``BadRecord``.
 
@@ -50,7 +50,7 @@ class FormatReader:
     ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups: streams read these apart.
     """
 
-    read: Callable[[Source, RecordKeys, Tally], Iterator[list[Record]]]
+    read: Callable[[ByteStream, RecordKeys, Tally], Iterator[list[Record]]]
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     in_order: bool = True
     cuts_compressed: bool = False

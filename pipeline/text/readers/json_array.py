@@ -12,22 +12,22 @@ import orjson
 from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
-from .byte_stream import Source, UnreadableFileError
+from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts
 from .jsonl import read_jsonl
 
 _BEGINNING = 4096  # bytes that tell an array from lines
 
 
-def read_json(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
 
     An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.
     """
-    if not source.starts_with(b"["):
-        yield from read_jsonl(source, keys, tally)
+    if not stream.starts_with(b"["):
+        yield from read_jsonl(stream, keys, tally)
         return
-    data = b"".join(source.text())
+    data = b"".join(stream.text())
     try:
         values = orjson.loads(data)
     except ValueError:
@@ -56,7 +56,7 @@ def read_json(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[R
 def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     """Return the places to cut a file of lines at; an array is not cut."""
     with open_input(file, in_order=False) as opened:
-        return [] if Source(opened, block=_BEGINNING).starts_with(b"[") else line_cuts(file, unit_bytes)
+        return [] if ByteStream(opened, block=_BEGINNING).starts_with(b"[") else line_cuts(file, unit_bytes)
 
 
 READER = FormatReader(read_json, cuts=json_cuts)

@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
-from .byte_stream import Source
+from .byte_stream import ByteStream
 from .format_reader import FormatReader, line_cuts
 
 
-def read_jsonl(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each line that is not blank; a line that cannot be used costs only itself."""
     loads, text_key, id_key, file, name = orjson.loads, keys.text_key, keys.id_key, keys.file, keys.source
     start, keeps, counts = keys.start, bool(keys.kept), not keys.by_byte
     flat = "." not in id_key  # else a missing id may be found inside another field
     number, following = tally.lines, -1
-    for lines in source.lines():
+    for lines in stream.lines():
         if following < 0:
-            following = source.text_start
+            following = stream.text_start
         records: list[Record] = []
         lost = 0
         for line in lines:

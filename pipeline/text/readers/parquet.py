@@ -13,7 +13,7 @@ from ..storage.opening import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range
-from .byte_stream import Source, UnreadableFileError
+from .byte_stream import ByteStream, UnreadableFileError
 from .csv import FIELD_CURE, no_column, two_columns
 from .format_reader import FormatReader
 
@@ -21,15 +21,15 @@ _ROWS = 64  # at a time: few, so that the first ones of a file are there when it
 _BUFFER_BYTES = 64 << 10
 
 
-def read_parquet(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each row of the row groups from ``source.start`` to ``source.stop``, page by page.
+def read_parquet(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+    """Yield a record for each row of the row groups from ``stream.start`` to ``stream.stop``, page by page.
 
-    ``source.bytes_read`` is the share of the rows that are done in the bytes of the file.
+    ``stream.bytes_read`` is the share of the rows that are done in the bytes of the file.
     """
     import pyarrow as pa
 
     try:
-        yield from _read_groups(source, keys, tally)
+        yield from _read_groups(stream, keys, tally)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
@@ -76,16 +76,16 @@ def _metadata(file: InputFile) -> Any:
             return read_footer(opened)
 
 
-def _read_groups(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    table = _open(source)
+def _read_groups(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+    table = _open(stream)
     columns = find_columns(table.schema_arrow, keys)
     names = [".".join(path) for path in columns.values()]
-    stop = table.num_row_groups if source.stop is None else source.stop
-    skipped = {group: _rows_to_skip(table, group, keys, columns) for group in range(source.start, stop)}
-    if isinstance(source.file, RemoteFile):
-        expect_columns(source.file, table.metadata, names, [group for group in skipped if not skipped[group]])
-    size, all_rows = source.file.seek(0, os.SEEK_END), max(1, table.metadata.num_rows)
-    before = sum(table.metadata.row_group(group).num_rows for group in range(source.start))
+    stop = table.num_row_groups if stream.stop is None else stream.stop
+    skipped = {group: _rows_to_skip(table, group, keys, columns) for group in range(stream.start, stop)}
+    if isinstance(stream.file, RemoteFile):
+        expect_columns(stream.file, table.metadata, names, [group for group in skipped if not skipped[group]])
+    size, all_rows = stream.file.seek(0, os.SEEK_END), max(1, table.metadata.num_rows)
+    before = sum(table.metadata.row_group(group).num_rows for group in range(stream.start))
     lines = tally.lines
     for group, rows in skipped.items():
         if rows:
@@ -94,10 +94,10 @@ def _read_groups(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[lis
             continue
         batches = table.iter_batches(_ROWS, row_groups=[group], columns=names, use_threads=False)
         for records in rows_of(batches, columns, keys, tally):
-            source.bytes_read = size * (before + tally.lines - lines) // all_rows - size * before // all_rows
+            stream.bytes_read = size * (before + tally.lines - lines) // all_rows - size * before // all_rows
             yield records
     if stop == table.num_row_groups:
-        source.bytes_read = size - size * before // all_rows
+        stream.bytes_read = size - size * before // all_rows
 
 
 def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
@@ -146,11 +146,11 @@ def rows_of(
         yield records
 
 
-def _open(source: Source) -> Any:
+def _open(stream: ByteStream) -> Any:
     import pyarrow.parquet as pq
 
-    footer = read_footer(source.file) if isinstance(source.file, RemoteFile) else None
-    file = source.path if source.is_local else source.file
+    footer = read_footer(stream.file) if isinstance(stream.file, RemoteFile) else None
+    file = stream.path if stream.is_local else stream.file
     # Buffered, it reads a chunk page by page: of a row group of 426 MB it holds 44 MB, else 341 MB.
     options = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
     return pq.ParquetFile(file, metadata=footer, page_checksum_verification=True, **options)

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..document import INVALID_UTF8, Record, RecordKeys, Tally
-from .byte_stream import UTF16, Source, is_utf16
+from .byte_stream import UTF16, ByteStream, is_utf16
 from .format_reader import FormatReader
 
 SUFFIX = ".txt"
 
 
-def read_plain(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the one document that a text file is, to the byte; its id is the file's name without endings.
 
     The id of a tar's member has the folders of its name, too.
     """
     member = keys.file.removeprefix(f"{keys.tar}/") if keys.tar else ""
-    name = member or PurePath(source.path).name
-    data = b"".join(source.blocks())
+    name = member or PurePath(stream.path).name
+    data = b"".join(stream.blocks())
     tally.lines = 1
     try:
         text = data.decode()

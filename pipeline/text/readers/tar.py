@@ -14,14 +14,14 @@ from ...paths import is_hidden
 from ...shards.tar import Member, walk_or_raise
 from ..document import Document, Record, RecordKeys, Tally
 from ..formats import Format, find_format
-from .byte_stream import Source, UnreadableFileError
+from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader, load_reader
 
 UNREADABLE_MEMBER = "member that cannot be read further"
 _DIRECTORY = b"5"
 
 
-def read_tar(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the records of each member whose name ends as a format's files do, in file order.
 
     A record's ``file`` is that of the tar, ``/`` and the member's name; its ``line`` is that in the member. Hidden
@@ -31,7 +31,7 @@ def read_tar(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Re
     """
     read = 0
     try:
-        for member in walk_or_raise(_Slices(source.file), source.path):
+        for member in walk_or_raise(_Slices(stream.file), stream.path):
             name = _name(member)
             if is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/"):
                 continue
@@ -40,18 +40,18 @@ def read_tar(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Re
                 tally.leave_out(name)
                 continue
             read += 1
-            own = Source(cast(BinaryIO, _MemberFile(source.file, member, f"{source.path}/{name}")))
-            for records in _records(own, name, form, keys, tally):
-                source.bytes_read = member.data + own.bytes_read
+            contents = ByteStream(cast(BinaryIO, _MemberFile(stream.file, member, f"{stream.path}/{name}")))
+            for records in _records(contents, name, form, keys, tally):
+                stream.bytes_read = member.data + contents.bytes_read
                 yield records
     except ShardError as error:
-        raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
+        raise UnreadableFileError(str(error).removeprefix(f"{stream.path}: ")) from None
     if not read:
-        contents = f"only {tally.left_out_text}" if tally.left_out else "no file"
+        found = f"only {tally.left_out_text}" if tally.left_out else "no file"
         raise UnreadableFileError(
-            f"no member can be read, {contents}; members are read by their endings, as files are; shards of tokens are streamed"
+            f"no member can be read, {found}; members are read by their endings, as files are; shards of tokens are streamed"
         )
-    source.bytes_read = source.file.seek(0, io.SEEK_END)
+    stream.bytes_read = stream.file.seek(0, io.SEEK_END)
 
 
 def _name(member: Member) -> str:
@@ -59,27 +59,27 @@ def _name(member: Member) -> str:
     return member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").removeprefix("./")
 
 
-def _records(source: Source, name: str, form: Format, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def _records(stream: ByteStream, name: str, form: Format, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the records of one member, and count them in the tally of the tar."""
     keys = replace(keys, file=f"{keys.file}/{name}", record=form.record, tar=keys.file)
-    lines, documents, own = tally.lines, tally.documents, Tally()
+    lines, documents, of_member = tally.lines, tally.documents, Tally()
     try:
         if form.compressible:
-            source.check_compression()
-        for records in _one_object(source, form, keys, own) or load_reader(form).read(source, keys, own):
-            tally.lines, tally.documents = lines + own.lines, documents + own.documents
+            stream.check_compression()
+        for records in _one_object(stream, form, keys, of_member) or load_reader(form).read(stream, keys, of_member):
+            tally.lines, tally.documents = lines + of_member.lines, documents + of_member.documents
             yield records
     except UnreadableFileError as error:
         tally.lines += 1
-        yield [keys.bad(own.lines + 1, None, UNREADABLE_MEMBER, str(error))]
+        yield [keys.bad(of_member.lines + 1, None, UNREADABLE_MEMBER, str(error))]
 
 
-def _one_object(source: Source, form: Format, keys: RecordKeys, tally: Tally) -> list[list[Record]] | None:
+def _one_object(stream: ByteStream, form: Format, keys: RecordKeys, tally: Tally) -> list[list[Record]] | None:
     """Return the record of a ``.json`` member that holds one object, perhaps over several lines; None for any other."""
-    if form.module != "json_array" or not source.starts_with(b"{"):
+    if form.module != "json_array" or not stream.starts_with(b"{"):
         return None
     try:
-        value = orjson.loads(b"".join(source.text()))
+        value = orjson.loads(b"".join(stream.text()))
     except ValueError:
         return None
     record = keys.judge(value, 1, None)

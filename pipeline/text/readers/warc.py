@@ -14,7 +14,7 @@ from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unsele
 from ..extract import MOST_BYTES, OVER_A_LIMIT, RESILIPARSE, Extractor, SkippedPageError
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
-from .byte_stream import Source, UnreadableFileError, compression
+from .byte_stream import ByteStream, UnreadableFileError, compression
 from .format_reader import FormatReader, line_cuts
 
 _BEGINNING = b"WARC/"  # of each record
@@ -35,7 +35,7 @@ class _Page(NamedTuple):
     status: int | None
 
 
-def read_warc(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a document for each page of HTML (``response``) and each text (``conversion``); ``line`` counts all records.
 
     Fields are ``id``, ``url``, ``date`` and the headers of the record by their names. Other pages are ``Unselected``, with the
@@ -44,7 +44,7 @@ def read_warc(source: Source, keys: RecordKeys, tally: Tally) -> Iterator[list[R
     extractor = Extractor(keys.extract or RESILIPARSE)
     records: list[Record] = []
     try:
-        for headers, block in _records(source):
+        for headers, block in _records(stream):
             tally.lines += 1
             if block is not None:
                 record = _judge(headers, block, keys, tally.lines, extractor)
@@ -65,15 +65,15 @@ def member_cuts(file: InputFile, unit_bytes: int) -> list[int]:
         return line_cuts(file, unit_bytes) if compression(opened) == "gzip" else []
 
 
-def _records(source: Source) -> Iterator[tuple[dict[str, str], bytes | None]]:
+def _records(stream: ByteStream) -> Iterator[tuple[dict[str, str], bytes | None]]:
     """Yield the headers of each record, and the block of those that may hold text; b"" for one that is too long."""
     try:
         from fastwarc.warc import ArchiveIterator
     except ImportError:
         raise not_installed("WARC files", "fastwarc resiliparse") from None
     try:
-        stream = _Stream(source.members(_BEGINNING))
-        for record in ArchiveIterator(cast(BinaryIO, stream), parse_http=False, stream_detect=False):
+        members = _Stream(stream.members(_BEGINNING))
+        for record in ArchiveIterator(cast(BinaryIO, members), parse_http=False, stream_detect=False):
             headers = dict(record.headers.items())
             length = headers.get("Content-Length", "")
             block = None
@@ -86,7 +86,7 @@ def _records(source: Source) -> Iterator[tuple[dict[str, str], bytes | None]]:
     except OSError as error:
         if error.errno is not None:
             raise  # the disk's fault, not the file's
-        raise UnreadableFileError(f"not a whole WARC file ({error}) near byte {source.bytes_read}") from None
+        raise UnreadableFileError(f"not a whole WARC file ({error}) near byte {stream.bytes_read}") from None
 
 
 def _judge(headers: dict[str, str], block: bytes, keys: RecordKeys, line: int, extractor: Extractor) -> Record:

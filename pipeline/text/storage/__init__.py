@@ -8,7 +8,6 @@ hub.py          the Hugging Face hub: commits, listings, where a file's bytes ar
 hub_files.py    a dataset's configuration and split, or path -> files of the hub
 folders.py      which of the files that a folder or a pattern holds are read
 remote_file.py  a remote object as a file, read ahead in large ranges
-live.py         datasets that stream, and functions, read again from any place
-holders.py      tables and iterables in memory -> files
+in_memory.py    tables and iterables in memory -> files
 parquet_ranges.py  the bytes of a remote Parquet file that some of its columns take
 """

@@ -21,6 +21,7 @@ from ...objects.retries import retrying
 from ...objects.urls import is_http
 from .input_file import StoredObject
 
+FIRST_BYTES = 256 << 10  # where little of many files is read first, as by streams
 RANGE_BYTES = 8 << 20  # of one request, where what is wanted is contiguous
 _TAIL_SHARE, _TAIL_BYTES = 16, 64 << 10  # of a span, at most: beyond it, for the end of its last line
 _MOST_DOWNLOADS = 256  # temporary files that a process keeps

@@ -11,12 +11,12 @@ import numpy as np
 
 from ....errors import InputError
 from ....text.document import BadRecord, Document
-from ....text.judging import RuleFilter
 from ....text.normalize import normalize
-from ....text.readers.record_blocks import Block
 from ...order import permutation
 from ...windows.window import Window
 from ..lane import REJECTED_BY
+from .block_scan import Block
+from .rule_filter import RuleFilter
 
 if TYPE_CHECKING:
     from ...data.text import TextData

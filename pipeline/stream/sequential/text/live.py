@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....text.document import Document, Record, RecordKeys, selected
 from ....text.fields import merge_fields
-from ....text.readers.record_blocks import Block
-from ....text.storage.live import LiveReading
+from ...data.live_source import LiveReading
 from ...lanes import TextWindowSize
 from ...order import derive_key
 from ..cursor import Place
 from ..lane import LaneWindow
+from .block_scan import Block
 from .documents import DocumentEncoder, Filters
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....errors import DamagedInputError, InputError
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.format_reader import load_reader
-from ....text.readers.record_blocks import Block, BlockScan, begin_together
 from ..cursor import Place
+from .block_scan import Block, BlockScan, begin_together
 from .deal import Deal, Piece
 from .documents import DocumentEncoder, FilteredBlock
 

@@ -26,7 +26,7 @@ _ROWS = 4096  # of a row group
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-def is_holder(value: Any) -> bool:
+def is_in_memory(value: Any) -> bool:
     """Whether a value holds records itself, and does not name files; a list of paths names them."""
     if isinstance(value, str | os.PathLike):
         return False
@@ -35,26 +35,26 @@ def is_holder(value: Any) -> bool:
     return True
 
 
-def split_holders(inputs: Any) -> list[tuple[str, Any]]:
+def split_inputs(inputs: Any) -> list[tuple[str, Any]]:
     """Return the inputs of a call one by one, each with the name of its source or '', whether they name files or hold records.
 
     ``inputs`` is one of them, a list of them, or a dict of them by the names of their sources.
     """
     if isinstance(inputs, Mapping) and not _is_dataset_dict(inputs):
-        pairs = [(str(name), item) for name, value in inputs.items() for _, item in split_holders(value)]
-        return [(name, item if is_holder(item) else f"{name}={os.fspath(item)}") for name, item in pairs]
-    if isinstance(inputs, list | tuple) and not is_holder(inputs):
-        return [pair for item in inputs for pair in split_holders(item)]
-    return [("", inputs if is_holder(inputs) else os.fspath(inputs))]
+        pairs = [(str(name), item) for name, value in inputs.items() for _, item in split_inputs(value)]
+        return [(name, item if is_in_memory(item) else f"{name}={os.fspath(item)}") for name, item in pairs]
+    if isinstance(inputs, list | tuple) and not is_in_memory(inputs):
+        return [pair for item in inputs for pair in split_inputs(item)]
+    return [("", inputs if is_in_memory(inputs) else os.fspath(inputs))]
 
 
 def can_be_read_again(value: Any) -> bool:
-    """Whether a holder gives the same records each time, as a generator or a dataset that streams does not."""
+    """Whether an input in memory gives the same records each time, as a generator or a dataset that streams does not."""
     return not isinstance(value, Iterator) and type(value).__name__ not in ("IterableDataset", "RecordBatchReader")
 
 
-def write_holder(value: Any, folder: Path) -> Path:
-    """Write the records that a holder has to a file in ``folder``, and return its path.
+def materialize(value: Any, folder: Path) -> Path:
+    """Write the records of an input in memory to a file in ``folder``, and return its path.
 
     The file appears when it is complete, with a fixed time, for only its content counts. Raises ``InputError`` for a
     table that Parquet cannot hold, for a record that is no dict, and for one that JSON cannot hold, naming what is at fault.
@@ -85,16 +85,16 @@ def _write(path: Path, write: Callable[[Path], None]) -> Path:
     return path
 
 
-def written_holder(folder: Path) -> Path | None:
-    """Return the file that `write_holder` completed in a folder, if there is one."""
+def materialized(folder: Path) -> Path | None:
+    """Return the file that `materialize` completed in a folder, if there is one."""
     return next((path for name in ("records.jsonl", "table.parquet") if (path := folder / name).exists()), None)
 
 
-def keep_while_running(value: Any) -> Path:
-    """Write a holder to a temporary file, which lasts as long as this process."""
+def materialize_while_running(value: Any) -> Path:
+    """Write an input in memory to a temporary file, which lasts as long as this process."""
     folder = tempfile.mkdtemp(prefix="shardwright-records-")
     atexit.register(_remove, folder, os.getpid())
-    return write_holder(value, Path(folder))
+    return materialize(value, Path(folder))
 
 
 def _remove(folder: str, process: int) -> None:
@@ -107,7 +107,7 @@ def _is_dataset_dict(value: Any) -> bool:
 
 
 def _arrow_batches(value: Any) -> Any:
-    """Return a holder as an Arrow reader of batches; None for an iterable of records.
+    """Return an input in memory as an Arrow reader of batches; None for an iterable of records.
 
     Its library is not imported here: whoever holds a DataFrame has imported it.
     """

@@ -26,16 +26,16 @@ from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
 from ..storage.remote_file import RANGE_BYTES
 from ..where import Where
-from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
+from .byte_stream import BLOCK, ByteStream, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
 
 __all__ = [
     "ENDINGS",
     "BadRecord",
     "Document",
+    "DocumentReader",
     "FileSpan",
     "InputFile",
-    "Reader",
     "Record",
     "Unselected",
     "find_inputs",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class Reader:
+class DocumentReader:
     """Iterates over the records of one file, or of a span of it, once.
 
     ``path`` is a path or an ``InputFile``, whose name and source the documents then have. ``text_key`` and ``id_key`` name
@@ -112,7 +112,7 @@ class Reader:
         )
         self._tally = Tally(rows_before or 0)
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
-        self._source: Source | None = None
+        self._stream: ByteStream | None = None
         self.fault = ""  # why the file could not be read further, if so
 
     @property
@@ -138,7 +138,7 @@ class Reader:
 
     @property
     def bytes_read(self) -> int:
-        return self._source.bytes_read if self._source else 0
+        return self._stream.bytes_read if self._stream else 0
 
     @property
     def sha256(self) -> str | None:
@@ -146,10 +146,10 @@ class Reader:
 
         None for a remote file of which only parts were fetched, and for row groups.
         """
-        if self._source is None:
+        if self._stream is None:
             raise ValueError("the hash is known when the records have been read")
-        if self._source.is_hashed:
-            return self._source.sha256
+        if self._stream.is_hashed:
+            return self._stream.sha256
         if self._file.stored is not None or self.span != WHOLE:
             return None
         with open(self._file, "rb") as file:
@@ -170,9 +170,9 @@ class Reader:
                 "whole": self._whole,
             }
             with open_input(self._file, start, ahead, **options) as file:
-                self._source = Source(file, start, stop, block=self._block, on_stream=weakly(self._confirm))
-                yield from self._batches(self._source, reader)
-            _check_sha256(self._file, self._source)
+                self._stream = ByteStream(file, start, stop, block=self._block, on_stream=weakly(self._confirm))
+                yield from self._batches(self._stream, reader)
+            _check_sha256(self._file, self._stream)
             if self._warns and self.left_out:
                 warn(self.left_out)
         except UnreadableFileError as damage:
@@ -191,22 +191,22 @@ class Reader:
     def _confirm(self) -> None:
         self._confirmed = replace(self._tally)
 
-    def _batches(self, source: Source, reader: FormatReader) -> Iterator[list[Record]]:
+    def _batches(self, stream: ByteStream, reader: FormatReader) -> Iterator[list[Record]]:
         if self.format.compressible and not (reader.cuts_compressed and self.span != WHOLE):
-            source.check_compression()
-        batches, where = reader.read(source, self._keys, self._tally), self._keys.where
+            stream.check_compression()
+        batches, where = reader.read(stream, self._keys, self._tally), self._keys.where
         return batches if where is None else (list(selected(records, where)) for records in batches)
 
 
-def _check_sha256(file: InputFile, source: Source) -> None:
+def _check_sha256(file: InputFile, stream: ByteStream) -> None:
     """Raise ``InputError`` where all bytes of a remote file were read, and have another hash than its store told."""
     stored = file.stored
-    if stored is None or not stored.sha256 or not source.is_hashed or source.bytes_read != stored.size:
+    if stored is None or not stored.sha256 or not stream.is_hashed or stream.bytes_read != stored.size:
         return
-    if source.sha256 == stored.sha256:
+    if stream.sha256 == stored.sha256:
         return
     raise InputError(
-        f"{stored.url}: its bytes have sha256 {source.sha256}, but the listing says {stored.sha256}: the store or something "
+        f"{stored.url}: its bytes have sha256 {stream.sha256}, but the listing says {stored.sha256}: the store or something "
         "between changes them; fetch it again, or report it where the file is published"
     )
 

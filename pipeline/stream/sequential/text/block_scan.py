@@ -14,16 +14,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from ...daemon_threads import DaemonThreads
-from ...errors import DamagedInputError, InputError
-from ..discovery import InputFile
-from ..document import Document, Record, Unselected
-from ..formats import format_of
-from .byte_stream import is_compressed
-from .format_reader import WHOLE, FileSpan, load_reader
-from .reader import Reader
+from ....daemon_threads import DaemonThreads
+from ....errors import DamagedInputError, InputError
+from ....text.discovery import InputFile
+from ....text.document import Document, Record, Unselected
+from ....text.formats import format_of
+from ....text.readers.byte_stream import is_compressed
+from ....text.readers.document_reader import DocumentReader
+from ....text.readers.format_reader import WHOLE, FileSpan, load_reader
+from ....text.storage.remote_file import FIRST_BYTES
 
-FIRST_BYTES = 256 << 10  # of a remote file, that the first block waits for: streams begin with blocks of many files
 _AT_ONCE = 32  # files that are waited for together
 
 
@@ -47,7 +47,7 @@ class BlockScan:
 
     ``span``: bytes of a plain file of lines, whose documents then have a byte offset and no line; or row groups of Parquet,
     with ``rows_before`` rows before them. A compressed file has no seek, so its first span holds all of it. Records that are
-    not selected are in no block. ``options`` are those of a `Reader`.
+    not selected are in no block. ``options`` are those of a `DocumentReader`.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read further, after the blocks before the fault.
@@ -69,7 +69,7 @@ class BlockScan:
         self._span = span
         self._wanted = wanted
         self._options = options | {"first_bytes": FIRST_BYTES, "rows_before": rows_before}
-        self._reader: Reader | None = None
+        self._reader: DocumentReader | None = None
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None
 
@@ -141,7 +141,7 @@ class BlockScan:
                 span = WHOLE
         if self._file.stored is not None and span == WHOLE:
             options |= {"block": FIRST_BYTES // 4}
-        self._reader = Reader(self._file, span, **options)
+        self._reader = DocumentReader(self._file, span, **options)
         for record in self._reader:
             if not isinstance(record, Unselected):
                 length = 1 + (len(record.text) if isinstance(record, Document) else 0)
