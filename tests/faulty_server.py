@@ -44,7 +44,8 @@ class FaultyServer(LocalServer):
     the body, then nothing for 3 s), "slow" (a byte now and then), "dripping" (the same, of a body whose size is not stated) or
     "ok". Those of ``passing`` are used up too, but none of them meets a request a second time.
 
-    Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range headers, and without ``etags`` no answer
+    Requests for paths in ``busy`` get 503 each time, in ``forbidden`` 403.
+    ``ranges=False`` ignores Range headers, and without ``etags`` no answer
     has a version; ``pause`` (seconds) lies between pieces of 64 KiB. ``moved`` redirects paths to other urls.
     """
 
@@ -55,6 +56,7 @@ class FaultyServer(LocalServer):
         self.passing: list[str] = []
         self.failed: set[tuple[str, str | None]] = set()
         self.busy: set[str] = set()
+        self.forbidden: set[str] = set()
         self.moved: dict[str, str] = {}
         self.ranges = True
         self.etags = True
@@ -89,6 +91,8 @@ class FaultyServer(LocalServer):
         if self.passing and (path, wanted) not in self.failed:
             self.failed.add((path, wanted))
             return self.passing.pop(0)
+        if path in self.forbidden:
+            return "403"
         return "503" if path in self.busy else "ok"
 
 

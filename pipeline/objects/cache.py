@@ -137,7 +137,7 @@ class Cache:
         if path not in self._sound:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             with suppress(OSError):
-                if (known := Path(f"{path}{_HASH}").read_text()) == sha256:
+                if (known := Path(f"{path}{_HASH}").read_text(errors="backslashreplace")) == sha256:
                     self._sound.add(path)
                 else:
                     warn(f"{path}: damaged in the cache: sha256 {sha256}, but it had {known}; it is fetched again")
@@ -187,7 +187,7 @@ class Cache:
         The bound is the limit. Without one, it is what the cache has when the disk gets full, until others free some of it.
         """
         with self._counter() as counter:
-            used, bound = map(int, (os.pread(counter, 64, 0) or f"0 {_UNBOUNDED}").split())
+            used, bound = self._counted(os.pread(counter, 64, 0))
             if self.limit is not None:
                 bound = self.limit
             elif (spare := self._spare()) >= size:
@@ -202,6 +202,18 @@ class Cache:
             part.seek(0)
             os.pwrite(counter, f"{used} {bound}".ljust(64).encode(), 0)
         return used <= bound
+
+    def _counted(self, raw: bytes) -> tuple[int, int]:
+        """Return the bytes in use and their bound; counted again where the counter holds no numbers, as after a power cut."""
+        if not raw:
+            return 0, _UNBOUNDED
+        try:
+            used, bound = map(int, raw.split())
+        except ValueError:
+            used = bound = -1
+        if min(used, bound) >= 0 and used <= _UNBOUNDED:
+            return used, bound
+        return sum(bytes for _, bytes, _ in self._files()), _UNBOUNDED
 
     @contextmanager
     def _counter(self) -> Iterator[int]:

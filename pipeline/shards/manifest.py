@@ -185,6 +185,11 @@ class Manifest:
         try:
             text = path.read_bytes()
         except FileNotFoundError:
+            if path.is_symlink():
+                raise ManifestError(
+                    f"{path}: a link to {os.readlink(path)}, which is not there; fetch what it leads to, or copy the dataset "
+                    "with its files in place of links"
+                ) from None
             raise ManifestError(
                 f"{path}: not there, so no complete dataset is in this directory. Give the --output of a build that "
                 "has finished; running the same build command again completes an interrupted one"
@@ -228,6 +233,8 @@ class Manifest:
             raise ManifestError(f"{name}: incomplete or malformed: {type(error).__name__} {error}") from error
         if manifest.dtype not in TOKEN_DTYPES:
             raise ManifestError(f"{name}: dtype {manifest.dtype!r} is none of {', '.join(TOKEN_DTYPES)}")
+        if problem := _wrong_tokenizer(manifest):
+            raise ManifestError(f"{name}: tokenizer: {problem}; it was edited or damaged after the build")
         for split, sums in stated.items():
             counted = (manifest.splits[split].documents, manifest.splits[split].tokens)
             if sums != counted:
@@ -240,6 +247,19 @@ class Manifest:
                 f"({fingerprint}): it was edited or damaged after the build"
             )
         return manifest
+
+
+def _wrong_tokenizer(manifest: Manifest) -> str | None:
+    """Say which id of the tokenizer's entry cannot be one, or return None."""
+    if not isinstance(manifest.tokenizer, dict):
+        return f"no fields by name, but {manifest.tokenizer!r}"
+    size, most = manifest.tokenizer.get("vocab_size"), int(np.iinfo(manifest.dtype).max)
+    if size is not None and (type(size) is not int or not 0 < size <= most + 1):
+        return f"vocab_size {size!r} is no number from 1 to {most + 1}, as many ids as {manifest.token_dtype} can hold"
+    eos_id = manifest.tokenizer.get("eos_id")
+    if type(eos_id) is not int or not 0 <= eos_id <= most:
+        return f"eos_id {eos_id!r} is no id from 0 to {most}, the greatest of {manifest.token_dtype}"
+    return None
 
 
 def _read_file(entry: dict[str, Any], name: str, key: str) -> FileInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -14,9 +15,13 @@ from ..objects.access import Access
 from ..objects.requests import side_by_side
 from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
+from .folder import size_of
 from .manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
 from .store import Store
-from .urls import ENDING, Named, Spec, expand_in_order, join_all, refuse_twice
+from .urls import ENDING, Named, Spec, expand_in_order, join, join_all, refuse_twice
+
+EXTENTS_NAME = "extents.npz"
+_SPLIT = re.compile(r"(train|val|dev|test|eval)(?:ing|id|idation|uation)?(?![a-z])", re.IGNORECASE)
 
 ManifestOf = Callable[[str], Manifest | None]
 
@@ -55,7 +60,9 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     afar = [folder for folder in named if folder and is_remote(folder)]
     manifests = {folder: None if folder in afar else manifest_of(folder) for folder in named}
     manifests |= zip(afar, side_by_side(partial(manifest_of, folder) for folder in afar), strict=True)
-    bare = [item.path for folder in named if manifests[folder] is None for item in named[folder]]
+    unnamed = [item for folder in named if manifests[folder] is None for item in named[folder]]
+    _refuse_several_splits(unnamed, split)
+    bare = [item.path for item in unnamed]
     parts = [
         _of_manifest(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None
     ]
@@ -164,13 +171,32 @@ def _is_dataset(directory: str, manifest_of: ManifestOf) -> bool:
 
 
 def _manifest_of(folder: str, access: Access) -> Manifest | None:
-    """Read the manifest of a folder; None where there is none. That of an unfinished build raises ``ManifestError``."""
+    """Read the manifest of a folder; None where there is none, and nothing shows that one belongs there.
+
+    A dangling link, a table of extents without a manifest, and the plan of an unfinished build raise ``ManifestError``: as
+    tars without a manifest, train and val would be streamed as one.
+    """
     if not folder:
         return None
     if not is_remote(folder):
-        signs = (MANIFEST_NAME, os.path.join(WORK_NAME, PLAN_NAME))
-        return Manifest.read(folder) if any(os.path.isfile(os.path.join(folder, sign)) for sign in signs) else None
+        signs = (MANIFEST_NAME, EXTENTS_NAME, os.path.join(WORK_NAME, PLAN_NAME))
+        return Manifest.read(folder) if any(os.path.lexists(os.path.join(folder, sign)) for sign in signs) else None
     try:
         return Manifest.read(folder, access)
-    except MissingObjectError:
-        return None
+    except MissingObjectError as error:
+        if size_of(join(folder, EXTENTS_NAME), access) is None:
+            return None
+        raise ManifestError(
+            f"{error}: {EXTENTS_NAME} lies there, so these shards belong to a dataset; upload its {MANIFEST_NAME}, too"
+        ) from None
+
+
+def _refuse_several_splits(shards: Sequence[Named], split: str | None) -> None:
+    """Raise ``ManifestError`` for tars without a manifest whose names show several splits, unless all are asked for."""
+    found = {match[1].lower(): item.path for item in shards if (match := _SPLIT.match(item.path.rpartition("/")[2]))}
+    if split is not None and len(found) > 1:
+        raise ManifestError(
+            f"{', '.join(shown(path) for path in found.values())}: shards of several splits by their names, and no "
+            f"{MANIFEST_NAME} beside them says which belong to {split!r}; copy it there, name the shards of one split "
+            "(train-*.tar), or write split=None to read all on purpose"
+        )

@@ -63,12 +63,16 @@ class TarDamage(Exception):
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, int]]:
-    """Open a file for reading; give its descriptor and size. ``ShardError`` where there is none, or an empty one."""
+    """Open a file for reading; give its descriptor and size. ``ShardError`` where it cannot be opened, or is empty."""
     # A third of the time that a buffered file takes; streams open thousands. A FIFO opens at once without a writer.
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         raise ShardError(f"{path}: the shard is not there; {CURE}") from None
+    except OSError as error:
+        raise ShardError(
+            f"{path}: the shard cannot be opened: {error.strerror}; let this user read it, or copy it again"
+        ) from error
     try:
         status = os.fstat(handle)
         size = status.st_size

@@ -186,12 +186,25 @@ def _matches(pattern: str) -> list[str]:
 
 def _tars(directory: str) -> list[str]:
     """Return the tars of a local directory, none of those below it."""
-    files = sorted(entry.path for entry in os.scandir(directory) if entry.is_file())
+    files = sorted(entry.path for entry in _entries(directory) if entry.is_file())
     below = glob.glob(f"{glob.escape(directory)}/*/*{ENDING}")  # none in hidden folders
     names = _chosen(directory, directory, files, below, folder=True)
     if not names:
-        raise ConfigError(f"no {ENDING} files in {directory}, which{_listing(os.listdir(directory))}")
+        raise ConfigError(
+            f"no {ENDING} files in {directory}, which{_listing(entry.name for entry in _entries(directory))}"
+        )
     return names
+
+
+def _entries(directory: str | Path) -> list[os.DirEntry[str]]:
+    """Return what a directory holds; ``ConfigError`` where this user may not list it."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError as error:
+        raise ConfigError(
+            f"{directory}: the directory cannot be listed: {error.strerror}; let this user read it, or name the shards"
+        ) from error
 
 
 def _chosen(
@@ -254,7 +267,7 @@ def _nearby(path: str) -> str:
     parent = Path(path).parent
     while not parent.is_dir() and parent != parent.parent:
         parent = parent.parent
-    names = sorted((entry.name for entry in os.scandir(parent)), key=natural_key)
+    names = sorted((entry.name for entry in _entries(parent)), key=natural_key)
     if parent != Path(path).parent:
         return f": the directory {Path(path).parent} is not there; {parent}{_listing(names)}"
     hint = did_you_mean(Path(path).name, names) if names else ""

@@ -265,3 +265,28 @@ def test_the_default_directory_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.delenv("SHARDWRIGHT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_directory() == tmp_path / "shardwright"
+
+
+@pytest.mark.parametrize("junk", [b"", bytes(64), b"\xff\xfe junk", b"12", b"-5 -5", b"1 2 3", b"9" * 30 + b" 1"])
+def test_a_counter_that_a_power_cut_left_is_counted_again(tmp_path: Path, junk: bytes) -> None:
+    cache = Cache(tmp_path, limit=4 * SIZE)
+    for number in range(3):
+        block(cache, number)
+    (tmp_path / "objects" / "used").write_bytes(junk)
+    for number in range(3, 30):
+        block(cache, number)
+    assert block(cache, 29, never) == contents(29)
+    kept = list((tmp_path / "objects").rglob("*.block"))
+    assert 0 < sum(path.stat().st_size for path in kept) <= 4 * SIZE
+
+
+@pytest.mark.parametrize("junk", [b"", bytes(64), b"\xff\xfe\x80", b"0" * 64])
+def test_a_hash_that_a_power_cut_left_has_its_object_fetched_again(
+    tmp_path: Path, junk: bytes, recwarn: pytest.WarningsRecorder
+) -> None:
+    whole(Cache(tmp_path), 1)
+    [path] = (tmp_path / "objects").rglob("*.sha256")
+    path.write_bytes(junk)
+    assert whole(Cache(tmp_path), 1) == contents(1)
+    assert len(path.read_text()) == 64
+    assert whole(Cache(tmp_path), 1, never) == contents(1)

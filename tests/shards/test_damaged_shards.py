@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
 from pipeline.shards.format import STARTS_NAME
 from tests.loaders import assert_raises
-from tests.shard_samples import make_documents, write_dataset
+from tests.shard_samples import index_extents, make_documents, read_index, write_dataset
 
 BLOCK = 512
 
@@ -91,6 +92,17 @@ def test_a_flipped_byte_is_found_before_the_first_use_when_asked_to_verify(datas
         list(pipeline.ShardDataset(dataset, epochs=1, verify=True).shuffle().pack(8))
 
 
+def test_a_flipped_byte_of_any_extent_of_a_block_is_found_when_asked_to_verify(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [make_documents(40)])
+    index_extents(tmp_path / "data", 2048)
+    path = tmp_path / "data" / "train-000000.tar"
+    raw, index = path.read_bytes(), read_index(path)
+    for start in index.starts.tolist():
+        path.write_bytes(raw[:start] + bytes([raw[start] ^ 1]) + raw[start + 1 :])
+        with pytest.raises(CorruptShardError, match=r"train-000000\.tar: bytes \d+ to \d+ have checksum"):
+            list(pipeline.ShardDataset(tmp_path / "data", epochs=1, verify=True).shuffle(seed=0).pack(8))
+
+
 def test_a_flipped_byte_anywhere_in_footer_or_index_is_found(tmp_path: Path) -> None:
     write_dataset(tmp_path, [make_documents(5)])
     path = tmp_path / "train-000000.tar"
@@ -144,3 +156,19 @@ def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: 
             seen += batch["input_ids"].flatten().tolist()
     assert len(set(counts)) == 1
     assert sorted(t for t in seen if t) == [t for t in tokens if t]
+
+
+def test_a_shard_that_cannot_be_opened_is_named_with_the_cure(dataset: Path) -> None:
+    path = dataset / "train-000002.tar"
+    path.unlink()
+    path.symlink_to(path)  # as one without read permission, which root could read
+    with pytest.raises(ShardError, match=r"train-000002\.tar: the shard cannot be opened: .*; let this user read it"):
+        list(pipeline.ShardDataset(dataset, epochs=1).pack(8))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
+def test_a_directory_that_cannot_be_listed_is_named_with_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir(mode=0)
+    for source in (tmp_path / "hidden", f"{tmp_path}/hidden/*.tar"):
+        with pytest.raises(pipeline.ConfigError, match="hidden: the directory cannot be listed"):
+            pipeline.ShardDataset(source)

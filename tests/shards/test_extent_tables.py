@@ -69,6 +69,7 @@ def test_shards_by_list_glob_and_braces_have_the_rows_that_they_have_in_the_tabl
 def test_the_table_of_shards_without_a_manifest_is_that_of_their_indexes(dataset: Path, tmp_path: Path) -> None:
     wanted = columns(load(dataset, tmp_path / "cache"), "crc32")
     (dataset / MANIFEST_NAME).unlink()
+    (dataset / EXTENTS_NAME).unlink()
     assert columns(load(f"{dataset}/train-*.tar", tmp_path / "cache"), "crc32") == wanted
 
 
@@ -215,7 +216,7 @@ def test_remote_shards_without_a_manifest_have_the_table_of_their_indexes_alone(
     dataset: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
     wanted = columns(load(dataset, tmp_path / "local"), "crc32")
-    del server.files["data/manifest.json"]
+    del server.files["data/manifest.json"], server.files["data/extents.npz"]
     spec = server.url("data/train-{000000..000002}.tar")
     assert columns(load(spec, tmp_path / "cache"), "crc32") == wanted
     assert server.sent < sum(map(len, server.files.values())) // 4

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,15 @@ def test_the_fingerprint_covers_contents_but_not_the_recipe(dataset: Path, tmp_p
     other = write_dataset(tmp_path / "other", [make_documents(5, seed=9)])
     assert same.fingerprint == manifest.fingerprint
     assert same.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("eos_id", [None, -1, 1 << 16, 2**63, "0", True, 1.0])
+def test_an_end_of_text_id_that_cannot_be_one_is_refused(tmp_path: Path, eos_id: object) -> None:
+    manifest = write_dataset(tmp_path, [make_documents(3)])
+    replace(manifest, tokenizer={**manifest.tokenizer, "eos_id": eos_id}).write(tmp_path)
+    with pytest.raises(ManifestError, match=r"manifest\.json: tokenizer: eos_id .* is no id from 0 to 65535"):
+        Manifest.read(tmp_path)
+    tokenizer = {name: value for name, value in manifest.tokenizer.items() if name != "eos_id"}
+    replace(manifest, tokenizer=tokenizer).write(tmp_path)
+    with pytest.raises(ManifestError, match="eos_id None"):
+        Manifest.read(tmp_path)

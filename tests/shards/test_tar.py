@@ -46,6 +46,16 @@ def test_long_names_of_every_dialect_are_read_as_tarfile_reads_them(tmp_path: Pa
     assert [name for name, _, _ in wanted] == names
 
 
+def test_pax_records_for_all_members_are_read_as_tarfile_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers={"path": "of-all.txt"}) as tar:
+        for name in ("a.txt", "ü" * 60 + ".txt"):  # the second has a record of its own
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with tarfile.open(path) as tar:
+        names = tar.getnames()
+    assert [member.name for member in scan_tar(path)] == names == ["of-all.txt", "ü" * 60 + ".txt"]
+
+
 def test_base_256_sizes_are_read(tmp_path: Path) -> None:
     path = plain_tar(tmp_path / "a.tar")
     raw = bytearray(path.read_bytes())

@@ -314,8 +314,8 @@ def test_manifest_numbers_that_cannot_be_or_do_not_add_up_are_named(dataset: Pat
     ):
         replace(manifest, counts={**counts, **changed}).write(dataset)
         assert messages(dataset, quick=True) == said
-    tokenizer = {**manifest.tokenizer, "eos_id": 70_000}
+    tokenizer = {**manifest.tokenizer, "eos_id": 65_000}
     write_manifest(dataset, {"train": train.shards, "val": train.shards[:1]}, tokenizer=tokenizer)
     found = " ".join(messages(dataset, quick=True))
-    assert "eos_id 70000" in found
+    assert "eos_id 65000" in found
     assert "train-000000.tar is in split 'val' and in 'train'" in found

@@ -12,6 +12,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
+from pipeline.shards.extents.file import EXTENTS_NAME
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest, ShardInfo
 from tests.faulty_server import running_server
 from tests.shard_samples import EOS, write_documents, write_manifest
@@ -124,11 +125,69 @@ def test_an_unknown_split_lists_those_there_are(dataset: Path, make: Any) -> Non
 
 def test_tars_without_a_manifest_have_no_splits(dataset: Path) -> None:
     (dataset / MANIFEST_NAME).unlink()
-    assert documents(dataset) == documents(f"{dataset}/*.tar") == documents(dataset, None) == TRAIN + VAL
+    (dataset / EXTENTS_NAME).unlink()
+    assert documents(dataset, None) == documents(f"{dataset}/*.tar", None) == TRAIN + VAL
+    assert documents(f"{dataset}/train-*.tar") == TRAIN
     with pytest.raises(
         pipeline.ConfigError, match=r"no manifest\.json lies beside it, so it belongs to no split 'val'"
     ):
-        pipeline.ShardDataset(f"{dataset}/*.tar", split="val")
+        pipeline.ShardDataset(f"{dataset}/val-*.tar", split="val")
+
+
+@pytest.mark.parametrize(
+    "names", [NAMES, ["a/train_0.tar", "a/validation_0.tar"], ["Train0.tar", "eval0.tar", "test0.tar"]]
+)
+def test_tars_whose_names_show_several_splits_are_not_streamed_as_one(
+    dataset: Path, tmp_path: Path, names: list[str]
+) -> None:
+    folder = tmp_path / "tars"
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((dataset / NAMES[number]).read_bytes())
+    source = f"{folder}/**/*.tar"
+    with pytest.raises(pipeline.ManifestError, match="shards of several splits by their names"):
+        pipeline.ShardDataset(source)
+    assert sorted(documents(source, None)) == [*range(100, 100 + DOCUMENTS * len(names))]
+
+
+def lost_manifest(dataset: Path, how: str) -> None:
+    """Take a dataset its manifest, as hub snapshots, git-annex and copies of links do."""
+    path = dataset / MANIFEST_NAME
+    path.unlink()
+    if how == "a dangling link":
+        path.symlink_to("../blobs/0123")
+    elif how == "a folder":
+        path.mkdir()
+    elif how == "another manifest":
+        path.write_text("{}")
+
+
+@pytest.mark.parametrize("how", ["a dangling link", "a folder", "another manifest", "nothing"])
+def test_where_a_manifest_belongs_its_absence_is_an_error_and_no_leak(dataset: Path, how: str) -> None:
+    lost_manifest(dataset, how)
+    for source in (
+        dataset,
+        [dataset],
+        [dataset / name for name in NAMES],
+        f"{dataset}/train-*.tar",
+        f"{dataset}/*.tar",
+    ):
+        for split in ("train", None):
+            with pytest.raises(pipeline.ManifestError, match=r"manifest\.json"):
+                pipeline.ShardDataset(source, split=split)
+
+
+@pytest.mark.parametrize("status", ["403", "404"])
+def test_a_manifest_afar_that_is_refused_or_missing_is_an_error_and_no_leak(dataset: Path, status: str) -> None:
+    with running_server() as server:
+        url = server.serve(dataset)
+        if status == "404":
+            del server.files[f"data/{MANIFEST_NAME}"]
+        else:
+            server.forbidden.add(f"data/{MANIFEST_NAME}")
+        for source in (url, [f"{url}/{name}" for name in NAMES]):
+            with pytest.raises(pipeline.ShardwrightError, match=rf"manifest\.json.*{'403' if status == '403' else ''}"):
+                pipeline.ShardDataset(source, cache_dir=None, tries=2)
 
 
 def test_shards_of_a_build_that_has_not_finished_are_no_tars_without_a_manifest(dataset: Path) -> None:

@@ -6,13 +6,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from tests.shard_samples import EOS, write_dataset
+from tests.shard_samples import EOS
 from tests.stream.order_samples import numbered, written
 
 SIZES = [[5, 0, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 0, 0, 41, 3]]
@@ -137,15 +136,3 @@ def test_what_only_reading_tells_is_refused(stream: Any, message: str) -> None:
     data = pipeline.ShardDataset.from_tokens(range(64), lengths=[32, 32])
     with pytest.raises(pipeline.ConfigError, match=message):
         stream(data).trace(0)
-
-
-def test_a_step_in_the_middle_of_many_shards_opens_those_of_its_windows_alone(tmp_path: Path) -> None:
-    documents = [np.arange(1, 300, dtype="<u2") for _ in range(4)]
-    write_dataset(tmp_path / "data", [documents] * 200)
-    stream = pipeline.ShardDataset(tmp_path / "data").shuffle(seed=0, window=2).pack(64).batch(4)
-    rows = stream.trace(1_000_000)
-    named = {span["origin"]["shard"] for row in rows for span in row["documents"]}
-    for path in (tmp_path / "data").glob("*.tar"):
-        if path.name not in named:
-            path.chmod(0)  # what is not named need not be read for its provenance
-    assert stream.trace(1_000_000) == rows
