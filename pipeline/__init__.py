@@ -17,6 +17,7 @@ The rooms, and what each may import:
     objects/          what urls name: http, object stores, a cache. No other room
     shards/           the format: writer, reader, manifest. NumPy, the standard library and objects/
     text/             documents, normalising, tokenizers. Loaded only when text is read
+    exchange/         ids of others -> shards, shards -> formats of others. Never torch, never stream/
     builder/          raw text -> shards. Never torch, never stream/
     stream/           shards -> batches. Never builder/
     cli/              the commands of `shardwright`. Never torch, never stream/
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from filters.rules.ruleset import load_rules
 
     from .builder.build import build
+    from .exchange.token_sources import import_tokens
+    from .exchange.token_writer import write_shards
     from .shards.manifest import Manifest
     from .stream.batch.types import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
@@ -71,6 +74,8 @@ _HOME = {
     "DocumentBatch": "pipeline.stream.batch.types",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
+    "import_tokens": "pipeline.exchange.token_sources",
+    "write_shards": "pipeline.exchange.token_writer",
     "load_rules": "filters.rules.ruleset",
     "Document": "pipeline.text.document",
     "Drop": "pipeline.text.judging",
@@ -104,11 +109,13 @@ __all__ = [
     "assert_resumes",
     "build",
     "errors",
+    "import_tokens",
     "load_rules",
     "merge_states",
     "mix",
     "open_dataset",
     "transform",
+    "write_shards",
 ]
 __version__ = "0.1.0"
 

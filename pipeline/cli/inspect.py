@@ -73,10 +73,12 @@ def glance(directory: str, manifest: Manifest) -> None:
     page.print(Text(directory, "bold", overflow="fold"))
     size = sum(item["bytes"] for item in inputs) / 1e6
     page.print(f"dataset {manifest.fingerprint[:16]}; {len(inputs):,} input files, {size:,.1f} MB")
-    ids = f"{tokenizer['vocab_size']:,} ids, end of text {tokenizer['eos_id']}, stored as {manifest.token_dtype}"
-    page.print(f"tokenizer {tokenizer['name']}, {ids}\n", markup=False)
+    vocabulary = (
+        f"tokenizer {tokenizer['name']}, {tokenizer['vocab_size']:,} ids" if tokenizer["name"] else "no tokenizer"
+    )
+    page.print(f"{vocabulary}, end of text {tokenizer['eos_id']}, stored as {manifest.token_dtype}\n", markup=False)
     stats = BuildStats.from_json(manifest.counts)
-    print_counts(page, manifest, waterfall(stats, changes(stats)) if stats.read else [])
+    print_counts(page, manifest, waterfall(stats, changes(stats)) if stats.characters else [])
     for kind, groups in (("source", stats.by_source), ("language", stats.by_language)):
         table = make_table(kind, "read", "kept", "tokens")
         for row in group_rows(groups, _MOST_GROUPS):
@@ -97,6 +99,9 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     console.print(f"{info.name}, document {number} of {info.documents}, {len(tokens):,} tokens", style="bold")
     for name, column in store.table(path, info).items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
+    if not manifest.tokenizer.get("sha256"):  # ids that were imported without their tokenizer
+        console.print(str(tokens.tolist()))
+        return
     tokenizer = dataset_tokenizer(folder, manifest)
     if options.tokens:
         for token in tokens.tolist():

@@ -25,6 +25,7 @@ INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
 WHERE = "where"  # why records are passed over that the condition does not select
+TOKENS_KEY = "tokens_key (--tokens-key)"
 _MISSING = object()
 _NAMES = 10  # of members left out, that are shown
 _KINDS = (
@@ -43,7 +44,8 @@ class Document:
     ``line`` is where the record begins: 1-based line, element or row of ``file``, counted from ``start``, where the span
     begins that was read. ``byte`` is its offset in the data, where the format has lines; in a file that is read from any
     byte, lines are not counted, and ``line`` is 0. ``part`` tells the documents apart that a transform made of one ("#1",
-    "#2"). ``language`` is known once it was identified, ``origin`` the text that a transform made parts of.
+    "#2"). ``language`` is known once it was identified, ``origin`` the text that a transform made parts of. Where ids were
+    read in place of text, ``tokens`` holds them as the record does, a list or an array, not checked.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
     'https://example.org'
@@ -60,6 +62,7 @@ class Document:
     part: str = ""
     language: Language | None = None
     origin: str | None = None
+    tokens: Any = None
 
     def where(self) -> str:
         """Name the document for an error, by file, line (or byte) and id.
@@ -149,14 +152,27 @@ class RecordKeys:
     record: str = "JSON object"  # what the format calls one
     tar: str = ""  # the file that holds the one that is read as its member
     extract: Extract | None = None  # what makes text of HTML; None for the default
+    tokens: bool = False  # `text_key` names lists of token ids
 
     def document(
-        self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None, byte: int | None = None
+        self, text: Any, id: str, line: int, metadata: dict[str, Any] | None = None, byte: int | None = None
     ) -> Document:
         if metadata is None:
             metadata = {kept.name: None for kept in self.kept}
         id = id or self.missing_id(line, byte)
-        return Document(text, id, self.file, line, self.source, self.start, byte, metadata)
+        document = Document("" if self.tokens else text, id, self.file, line, self.source, self.start, byte, metadata)
+        document.tokens = text if self.tokens else None
+        return document
+
+    @property
+    def wanted(self) -> str:
+        """What ``text_key`` has to name, in words."""
+        return "a list of token ids" if self.tokens else "text"
+
+    @property
+    def key_name(self) -> str:
+        """What errors call ``text_key``."""
+        return TOKENS_KEY if self.tokens else TEXT_KEY
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the fields to keep of a record; None where one does not fit its type."""
@@ -187,12 +203,12 @@ class RecordKeys:
         if not isinstance(value, Mapping):
             return self.bad(line, byte, f"not a {self.record}", f"it is {kind_of(value)}")
         text = look_up(value, self.text_key)
-        if not isinstance(text, str):
+        if not isinstance(text, list if self.tokens else str):
             if text is _MISSING:
                 there = ", ".join(map(repr, value))[:200] or "none"
-                detail = f"there are {there}; {TEXT_KEY} names the one to read"
+                detail = f"there are {there}; {self.key_name} names the one to read"
                 return self.bad(line, byte, f"no field {self.text_key!r}", detail)
-            return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not text")
+            return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not {self.wanted}")
         id = look_up(value, self.id_key)
         if isinstance(id, float) and respell is not None:
             try:
@@ -202,7 +218,7 @@ class RecordKeys:
         if isinstance(id, list | dict):
             return self.bad(line, byte, f"{self.id_key!r} is {kind_of(id)}, not a name or number")
         name = "" if id is _MISSING or id is None else scalar_name(id)
-        for part in (text, name):
+        for part in (name, *((text,) if isinstance(text, str) else ())):
             if (index := surrogate_in(part)) is not None:
                 return self.bad(line, byte, LONE_SURROGATE, f"character {index} cannot be written as UTF-8")
         metadata = self.metadata(value)

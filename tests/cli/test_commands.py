@@ -54,7 +54,7 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
 def test_every_command_asks_a_server_as_often_as_it_is_told(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = {"build": ["--output", f"{tmp_path}/out"], "texts": ["--output", f"{tmp_path}/out"]}.get(command, [])
+    flags = ["--output", f"{tmp_path}/out"] if command in ("build", "import", "texts") else []
     url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect') else 'a.jsonl'}"
     assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err

@@ -25,8 +25,8 @@ ERRORS = (
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
 NAMES = (
-    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build load_rules"
-    " merge_states mix open_dataset transform"
+    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build import_tokens"
+    " load_rules merge_states mix open_dataset transform write_shards"
 )
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
@@ -44,7 +44,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build inspect texts trace try-rules verify"
+COMMAND_NAMES = "build import inspect texts trace try-rules verify"
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [

@@ -58,7 +58,8 @@ class DocumentReader:
     ``first_bytes`` is how many of a remote file are asked for first; of one that is read ``whole``, by several readers, a
     process downloads all bytes once. ``block`` bytes are read at a time. ``extract`` makes text of HTML. At the
     end of a tar of which members were left out, a warning says so, unless ``warns`` is False: then the caller says it
-    (``left_out``).
+    (``left_out``). ``tokens``: ``text_key`` names lists of token ids, of JSON, Parquet or Arrow; documents have them
+    as ``tokens``, and the text ''.
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -87,6 +88,7 @@ class DocumentReader:
         whole: bool = False,
         block: int = BLOCK,
         extract: Extract | None = None,
+        tokens: bool = False,
     ) -> None:
         self._whole = whole
         self._block = block
@@ -97,6 +99,10 @@ class DocumentReader:
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
+        if tokens and self.format.record != "JSON object" and self.format.module not in ("parquet", "arrow"):
+            raise InputError(
+                f"{self.path}: holds text, where lists of token ids are read; write it as Parquet or JSON Lines"
+            )
         self._keys = RecordKeys(
             text_key,
             id_key,
@@ -109,6 +115,7 @@ class DocumentReader:
             where=where,
             record=self.format.record,
             extract=extract,
+            tokens=tokens,
         )
         self._tally = Tally(rows_before or 0)
         self._confirmed: Tally | None = None  # what lies before the current compressed stream

@@ -19,6 +19,7 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
     loads, text_key, id_key, file, name = orjson.loads, keys.text_key, keys.id_key, keys.file, keys.source
     start, keeps, counts = keys.start, bool(keys.kept), not keys.by_byte
     flat = "." not in id_key  # else a missing id may be found inside another field
+    kind = None if keys.tokens else str  # what is no text is judged below
     number, following = tally.lines, -1
     for lines in stream.lines():
         if following < 0:
@@ -33,7 +34,7 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
                 value = loads(line)
                 if type(value) is dict:
                     text, id = value.get(text_key), value.get(id_key)
-                    if type(text) is str:
+                    if type(text) is kind:
                         if type(id) is int:
                             id = str(id)
                         elif id is None and flat:

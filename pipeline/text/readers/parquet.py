@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
-from ..document import INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
+from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
 from ..fields import MISFIT, shown
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
@@ -114,14 +115,17 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
         if column is not None:
             columns[name], kind = column
             plain = kind.value_type if types.is_dictionary(kind) else kind
-            if name == keys.text_key and not any(check(plain) for check in _textual()):
-                raise UnreadableFileError(f"column {name!r} is {plain}, not text; {TEXT_KEY} names the one to read")
+            checks = _lists() if keys.tokens else _textual()
+            if name == keys.text_key and not any(check(plain) for check in checks):
+                raise UnreadableFileError(
+                    f"column {name!r} is {plain}, not {keys.wanted}; {keys.key_name} names the one to read"
+                )
             if name == keys.id_key and types.is_nested(kind):
                 raise UnreadableFileError(
                     f"column {name!r} is {kind}, not a name or number; --id-key names the one to read"
                 )
         elif name == keys.text_key:
-            raise UnreadableFileError(no_column(name, schema.names))
+            raise UnreadableFileError(no_column(name, schema.names, f"{keys.key_name} names the one to read"))
         elif name in kept:
             raise UnreadableFileError(no_column(name, schema.names, FIELD_CURE))
     return columns
@@ -132,7 +136,10 @@ def rows_of(
 ) -> Iterator[list[Record]]:
     """Yield, for each of some record batches, a record for each row."""
     for batch in batches:
-        values = {name: _values(_column(batch, path)) for name, path in columns.items()}
+        values = {
+            name: (_ids if keys.tokens and name == keys.text_key else _values)(_column(batch, path))
+            for name, path in columns.items()
+        }
         texts = values[keys.text_key]
         ids = values.get(keys.id_key, [None] * len(texts))
         records: list[Record] = []
@@ -160,7 +167,7 @@ def _record(text: Any, id: Any, line: int, keys: RecordKeys) -> Record:
     if isinstance(text, bytes) or isinstance(id, bytes):
         return keys.bad(line, None, INVALID_UTF8)
     if text is None:
-        return keys.bad(line, None, f"{keys.text_key!r} is {kind_of(text)}, not text")
+        return keys.bad(line, None, f"{keys.text_key!r} is {kind_of(text)}, not {keys.wanted}")
     return keys.document(text, "" if id is None else scalar_name(id), line)
 
 
@@ -208,6 +215,13 @@ def _textual() -> tuple[Callable[[Any], bool], ...]:
     return *texts, types.is_binary, types.is_large_binary, types.is_binary_view
 
 
+def _lists() -> tuple[Callable[[Any], bool], ...]:
+    import pyarrow.types as types
+
+    kinds = types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view
+    return tuple(lambda kind, check=check: check(kind) and types.is_integer(kind.value_type) for check in kinds)
+
+
 def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
     """Return path and type of the column named ``key``, or of the one inside structs that its dots spell."""
     import pyarrow.types as types
@@ -248,6 +262,16 @@ def _values(column: Any) -> list[Any]:
     except UnicodeDecodeError:
         values = column.cast(pa.large_binary()).to_pylist()
     return [_decoded(value) for value in values] if any(type(value) is bytes for value in values) else values
+
+
+def _ids(column: Any) -> list[Any]:
+    """Return a column of lists of ids as an array for each row, None where there is none."""
+    import pyarrow as pa
+
+    lists = column.cast(pa.large_list(column.type.value_type))
+    values, ends = lists.values.to_numpy(zero_copy_only=False), lists.offsets.to_pylist()
+    rows = zip(pairwise(ends), lists.is_valid().to_pylist(), strict=True)
+    return [values[begin:end] if valid else None for (begin, end), valid in rows]
 
 
 def _decoded(value: Any) -> Any:

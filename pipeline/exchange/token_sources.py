@@ -1,0 +1,197 @@
+"""Ids that others made -> documents: columns of Parquet, Arrow and JSON, Megatron's pairs of files, flat arrays."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..builder.counts.progress import Progress
+from ..builder.recipe import Recipe
+from ..errors import ConfigError, DamagedInputError, InputError
+from ..objects.access import Access
+from ..objects.urls import is_remote
+from ..paths import natural_key
+from ..shards.manifest import FileInfo, Manifest
+from ..text.document import BadRecord, Document, made_id
+from ..text.fields import parse_fields
+from ..text.readers.document_reader import DocumentReader, InputFile, find_inputs
+from ..text.tokenizer.tokenizer import load_tokenizer
+from .megatron import read_documents
+from .token_writer import write_shards
+
+FLAT_DTYPES = ("uint16", "uint32")
+_STEP = 1 << 22  # ids that are searched for the ends of documents at once
+_ENDINGS = (".bin", ".npy")
+
+
+def import_tokens(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    tokens_key: str = "input_ids",
+    id_key: str = "id",
+    keep_fields: Sequence[str] = (),
+    where: str | None = None,
+    dtype: str = "uint16",
+    eos_id: int | None = None,
+    access: Access | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Manifest:
+    """Make a dataset of ids that are in files already; return its manifest.
+
+    ``sources`` are files, folders, patterns or urls of Parquet, Arrow or JSON (Lines), whose column or field
+    ``tokens_key`` holds lists of ids; ``keep_fields`` are kept of their records, those are read of which ``where`` holds.
+    ``NAME.bin`` beside ``NAME.idx`` is Megatron's; any other ``.bin`` is an array of ``dtype`` ("uint16" or "uint32")
+    without a header, and that and ``.npy`` are cut into documents behind each ``eos_id`` (default: the tokenizer's).
+    These are files of this machine, or folders of them.
+
+    ``tokenizer``, ``eos_id`` and ``settings`` are those of `write_shards`, which says what else is raised.
+    ``on_error="skip"`` also skips the rest of files that are damaged. Raises ``InputError`` for what cannot be read.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "ids.jsonl").write_text('{"input_ids": [104, 105]}')
+    >>> quiet = Progress(quiet=True)
+    >>> import_tokens(folder / "ids.jsonl", folder / "out", tokenizer="bytes", progress=quiet).counts["tokens"]
+    3
+    """
+    if dtype not in FLAT_DTYPES:
+        raise ConfigError(f"dtype must be one of {', '.join(FLAT_DTYPES)}, got {dtype!r}")
+    recipe = Recipe(id_key=id_key, keep_fields=tuple(keep_fields), where=where)
+    names = [os.fspath(spec) for spec in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
+    arrays_of = {name: _arrays(name) for name in names}
+    arrays = [path for paths in arrays_of.values() for path in paths]
+    tables = [name for name, paths in arrays_of.items() if not paths]
+    files = find_inputs(tables, output=output, access=access) if tables else []
+    if not arrays and not files:
+        raise InputError("no sources were given; name at least one file or directory")
+    tokenizer = None if tokenizer is None else load_tokenizer(tokenizer)
+    ends = tokenizer.eos_id if eos_id is None and tokenizer is not None else eos_id
+    inputs: list[dict[str, Any]] = []
+    reading = _Reading(tokens_key, recipe, ends, np.dtype(dtype), settings.get("on_error") == "skip", inputs)
+    progress = progress or Progress()
+    documents = reading.documents(files, arrays, progress)
+    return write_shards(documents, output, tokenizer, eos_id=eos_id, progress=progress, inputs=inputs, **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How files are read; ``inputs`` tells the manifest of those that were."""
+
+    tokens_key: str
+    recipe: Recipe
+    eos_id: int | None
+    dtype: np.dtype[Any]
+    skips_damage: bool
+    inputs: list[dict[str, Any]]
+
+    def documents(self, files: Sequence[InputFile], arrays: Sequence[Path], progress: Progress) -> Iterator[Any]:
+        """Yield what `write_shards` takes, and a `BadRecord` for each record and file that gives nothing."""
+        total = sum(file.size for file in files) + sum(path.stat().st_size for path in arrays)
+        with progress.bar("read", total, bytes=True) as advance:
+            reads = [
+                *(self._of_file(file, advance) for file in files),
+                *(self._of_array(path, advance) for path in arrays),
+            ]
+            for read, source in zip(reads, (*files, *arrays), strict=True):
+                try:
+                    yield from read
+                except DamagedInputError as error:
+                    if not self.skips_damage:
+                        raise
+                    yield BadRecord(str(source), 0, None, "the rest of a damaged file", str(error))
+
+    def _of_file(self, file: InputFile, advance: Callable[[int], None]) -> Iterator[Any]:
+        recipe = self.recipe
+        options: dict[str, Any] = {"text_key": self.tokens_key, "id_key": recipe.id_key, "where": recipe.condition}
+        reader = DocumentReader(file, keep=parse_fields(recipe.keep_fields), tokens=True, **options)
+        done = 0
+        for records in reader.batches():
+            for record in records:
+                if isinstance(record, Document):
+                    origin = {"id": record.id, "file": record.file, "line": record.line}
+                    yield record.tokens, {**record.metadata, **origin}
+                elif isinstance(record, BadRecord):
+                    yield record
+            advance(reader.bytes_read - done)
+            done = reader.bytes_read
+        self._note(file.name, file.size, reader.sha256)
+
+    def _of_array(self, path: Path, advance: Callable[[int], None]) -> Iterator[Any]:
+        documents = read_documents(path) if path.with_suffix(".idx").exists() else self._cut(path)
+        for number, ids in enumerate(documents):
+            yield ids, {"id": made_id(path.name, number), "file": path.name}
+            advance(ids.nbytes)
+        info = FileInfo.of(path, path.name)
+        self._note(info.name, info.bytes, info.sha256)
+
+    def _cut(self, path: Path) -> Iterator[NDArray[Any]]:
+        """Yield the documents of a flat array: each ends with the end-of-text id, or with the array."""
+        if self.eos_id is None:
+            raise ConfigError(
+                f"{path}: nothing says where its documents end; name the id behind each: --eos-id N (eos_id=)"
+            )
+        tokens, begin = _mapped(path, self.dtype), 0
+        for at in range(0, len(tokens), _STEP):
+            for end in (np.flatnonzero(tokens[at : at + _STEP] == self.eos_id) + at + 1).tolist():
+                yield tokens[begin:end]
+                begin = end
+        if begin == 0 and len(tokens):
+            raise DamagedInputError(
+                f"{path}: none of its {len(tokens):,} ids is {self.eos_id}, so nothing ends documents; name another --eos-id, "
+                f"or another --dtype ({self.dtype} was read)"
+            )
+        if begin < len(tokens):
+            yield tokens[begin:]
+
+    def _note(self, name: str, size: int, sha256: str | None) -> None:
+        self.inputs.append({"name": name, "source": "", "bytes": size, "sha256": sha256})
+
+
+def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the ids of a ``.npy``, or of a ``.bin`` of a dtype."""
+    if path.suffix == ".npy":
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise DamagedInputError(f"{path}: not a whole npy file ({error}); copy it again") from None
+        if array.ndim != 1 or array.dtype.kind not in "ui":
+            raise DamagedInputError(f"{path}: {array.dtype} of shape {array.shape}, where a 1-D array of ids is read")
+        return array
+    size = path.stat().st_size
+    if size % dtype.itemsize:
+        raise DamagedInputError(
+            f"{path}: {size} bytes are no whole number of {dtype} ids; name another --dtype, or copy it again"
+        )
+    return np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
+
+
+def _arrays(name: str) -> list[Path]:
+    """Return the arrays that a name or pattern of this machine means; none where it means files of records."""
+    if is_remote(name):
+        if name.endswith(_ENDINGS):
+            raise ConfigError(f"{name}: arrays of ids are read from this machine; copy it here first")
+        return []
+    if os.path.isdir(name):
+        return [path for ending in _ENDINGS for path in sorted(Path(name).glob(f"[!.]*{ending}"), key=_order)]
+    if not os.path.exists(name) and os.path.exists(f"{name}.idx"):  # as Megatron names them
+        name += ".bin"
+    found = [name] if os.path.exists(name) else sorted(glob.glob(name), key=natural_key)
+    paths = [Path(path).with_suffix(".bin") if path.endswith(".idx") else Path(path) for path in found]
+    arrays = [path for path in dict.fromkeys(paths) if path.suffix in _ENDINGS]
+    if missing := [str(path) for path in arrays if not path.exists()]:
+        raise InputError(f"{missing[0]}: not there, but its .idx is; copy both files")
+    return arrays
+
+
+def _order(path: Path) -> tuple[Any, ...]:
+    return natural_key(path.name)

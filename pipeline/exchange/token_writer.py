@@ -1,0 +1,393 @@
+"""Documents of token ids -> a dataset: checked, split by content, laid out, written and verified.
+
+The documents are read once, into files on disk. When all are known, they are laid out as a build lays out its own, and
+written as shards. All of it happens in a hidden directory beside the output, which gets its name when it is complete: a
+process that is killed leaves nothing under that name. The next one removes what it left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import hashlib
+import itertools
+import os
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ..builder.counts.progress import Progress
+from ..builder.counts.stats import BuildStats
+from ..builder.draws import draws
+from ..builder.outcome import DUPLICATES
+from ..builder.output_directory import local_directory
+from ..builder.recipe import Recipe
+from ..builder.stages.split import SPLITS, TRAIN, VAL, in_validation
+from ..builder.stages.write import lay_out
+from ..builder.work.atomic_directory import discard, explain_disk_full_errors, result_directory
+from ..errors import BuildError, ConfigError, InputError, value_said
+from ..shards.extents.file import write_table
+from ..shards.extents.table import ExtentTable
+from ..shards.format import token_dtype
+from ..shards.manifest import MANIFEST_NAME, FileInfo, Manifest, ShardInfo, Split
+from ..shards.verify.dataset import verify_dataset
+from ..shards.writer import TokenBlocks, write_shard
+from ..text.document import BadRecord, OnError, location_of
+from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
+from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+_DOCUMENTS = 512  # read back and written together
+_MOST_IDS = 1 << 32  # ids of a dataset whose tokenizer is not known
+_HASHES_AT_ONCE = 1 << 22
+_FILES = ("tokens", "hashes", "fields")
+_PLACE = ("id", "file", "line")  # fields that say where a document came from; the others are kept as the user's
+
+
+def write_shards(
+    documents: Iterable[Any],
+    output: str | os.PathLike[str],
+    tokenizer: Any = None,
+    *,
+    eos_id: int | None = None,
+    val_fraction: float = 0.005,
+    seed: int = 0,
+    tokens_per_shard: int | None = None,
+    tokens_per_sample: int = 0,
+    on_error: OnError = "stop",
+    progress: Progress | None = None,
+    inputs: Iterable[Mapping[str, Any]] = (),
+) -> Manifest:
+    """Write documents of token ids as a dataset that is verified and streams as a built one does; return its manifest.
+
+    ``documents`` are lists or 1-D arrays of whole numbers, or pairs of one and a dict of fields, which are kept in the
+    tables of the shards: ``id``, ``file`` and ``line`` say where a document came from, others are named by the caller and
+    hold plain JSON. They are read once, and may be endless but for the disk: memory grows by about 30 bytes a document.
+
+    ``tokenizer`` (a name, a path, or a loaded one) says which ids there are, and which ends documents; without one,
+    ``eos_id`` does. The id is put at the end of each document that lacks it. ``val_fraction`` of the documents are held out
+    by a hash of their ids and ``seed``, so equal documents stay together; exact copies are counted, and kept. The other
+    settings are those of a build. Equal documents and settings give equal bytes.
+
+    ``output`` appears when it is complete; it is a directory that is empty or not there. Raises ``ConfigError`` for
+    settings that cannot work, ``InputError`` for the first document that is no list of ids of the tokenizer; with
+    ``on_error="records"`` such are skipped and counted. ``inputs`` are what the manifest says of files that were read.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> documents = [[104, 105], ([111, 107], {"url": "https://example.org"})]
+    >>> quiet = Progress(quiet=True)
+    >>> manifest = write_shards(documents, f"{folder}/shards", tokenizer="bytes", val_fraction=0, progress=quiet)
+    >>> manifest.split("train").documents, manifest.split("train").tokens
+    (2, 6)
+    """
+    recipe = Recipe(
+        val_fraction=val_fraction,
+        seed=seed,
+        tokens_per_shard=tokens_per_shard,
+        tokens_per_sample=tokens_per_sample,
+        on_error=on_error,
+    )
+    loaded, end = _tokenizer_and_end(tokenizer, eos_id)
+    progress = progress or Progress()
+    with new_directory(output) as directory:
+        spool = _Spool(directory / ".spool", loaded, end, recipe.on_error)
+        spool.read(documents)
+        infos, tables = _write(spool, directory, recipe, progress)
+        counts = spool.stats().to_json()
+        discard(spool.folder)
+        if loaded is not None:
+            loaded.save(directory)
+        beside = [name for name in (TOKENIZER_NAME, CONFIG_NAME) if (directory / name).exists()]
+        manifest = Manifest(
+            dtype=spool.dtype.str,
+            tokenizer=_described(loaded, end),
+            splits={name: Split(tuple(infos[name])) for name in SPLITS if infos[name] or name == SPLITS[TRAIN]},
+            extents=write_table(
+                directory, (tables[info] for name in sorted(SPLITS) for info in infos[name]), spool.dtype.str
+            ),
+            recipe={"tokens": {"val_fraction": recipe.val_fraction, "seed": recipe.seed, "eos_id": end}},
+            inputs=[dict(item) for item in inputs],
+            counts=counts,
+            files=tuple(FileInfo.of(directory / name, name) for name in beside),
+        )
+        manifest.write(directory)
+        _verify(directory, progress)
+    return manifest
+
+
+@contextmanager
+def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a hidden directory beside ``output`` to fill, which gets that name when the block ends.
+
+    Removes what a killed process left for the same output. Raises ``ConfigError`` where something is there already.
+    """
+    path = local_directory(Path(output))
+    if path.exists() and any(path.iterdir()):
+        there = "a dataset" if (path / MANIFEST_NAME).exists() else "files"
+        raise ConfigError(f"{path}: holds {there} already; choose another output, or remove it first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError), _locked(left):  # its process is gone
+            discard(left)
+    with explain_disk_full_errors(path.parent), ExitStack() as stack, result_directory(path) as directory:
+        with suppress(OSError):  # a file system without locks: then no process takes this one for left
+            stack.enter_context(_locked(directory))
+        yield directory
+        if path.exists() and any(path.iterdir()):
+            raise BuildError(f"{path}: another process wrote there meanwhile; choose another output")
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock a directory until the block ends; ``OSError`` where another process has it, or there are no locks."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _WrongIdsError(Exception):
+    """What is wrong with a document: a constant reason, to be counted, and the particulars."""
+
+
+@dataclass(slots=True)
+class _Spool:
+    """All documents as they were read, in files of ``folder``: their ids joined, the hash and the fields of each."""
+
+    folder: Path
+    tokenizer: Tokenizer | None
+    eos_id: int
+    on_error: OnError
+    lengths: array[int] = field(default_factory=lambda: array("I"))
+    bad: Counter[str] = field(default_factory=Counter)
+    names: dict[str, None] = field(default_factory=dict)  # of all fields, in the order in which they first came
+    closed: int = 0  # documents that lacked the end-of-text id
+    greatest: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype in which the tokens are stored in the end."""
+        return token_dtype(self.greatest + 1) if self.tokenizer is None else self.tokenizer.dtype
+
+    @property
+    def _kept_dtype(self) -> np.dtype[Any]:
+        return np.dtype("<u4") if self.tokenizer is None else self.tokenizer.dtype
+
+    def read(self, documents: Iterable[Any]) -> None:
+        """Keep every document that holds ids."""
+        self.folder.mkdir()
+        self.greatest = self.eos_id
+        end = np.array([self.eos_id], self._kept_dtype)
+        with ExitStack() as stack:
+            tokens_file, hashes, fields = (stack.enter_context(open(self._path(name), "wb")) for name in _FILES)
+            for number, document in enumerate(documents):
+                try:
+                    ids, values = self._parts(document)
+                    tokens = self._checked(ids)
+                    line = orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)
+                except (_WrongIdsError, TypeError) as error:
+                    self._refuse(document, number, error)
+                    continue
+                if len(tokens) and tokens[-1] != self.eos_id:
+                    tokens = np.append(tokens, end)
+                    self.closed += 1
+                tokens_file.write(tokens.data)
+                hashes.write(hashlib.blake2b(tokens.astype("<u4", copy=False).data, digest_size=16).digest())
+                fields.write(line)
+                self.names.update(dict.fromkeys(values))
+                self.lengths.append(len(tokens))
+
+    def _parts(self, document: Any) -> tuple[Any, dict[str, Any]]:
+        if isinstance(document, BadRecord):
+            raise _WrongIdsError(document.reason, document.detail)
+        if not (isinstance(document, tuple) and len(document) == 2 and isinstance(document[1], Mapping)):
+            return document, {}
+        values = dict(document[1])
+        if "id" in values:
+            values["id"] = str(values["id"])
+        return document[0], values
+
+    def _checked(self, ids: Any) -> NDArray[np.unsignedinteger[Any]]:
+        """Return ids in the dtype in which they are kept."""
+        try:
+            tokens = np.asarray(ids)
+        except ValueError:  # lists of other lengths inside
+            tokens = np.empty((0, 0))
+        if tokens.ndim != 1 or (len(tokens) and tokens.dtype.kind not in "ui"):
+            raise _WrongIdsError("not a list of token ids", f"it is {value_said(ids)}")
+        if not len(tokens):
+            return np.empty(0, self._kept_dtype)
+        least, most = int(tokens.min()), int(tokens.max())
+        limit = _MOST_IDS if self.tokenizer is None else self.tokenizer.vocab_size
+        if least < 0 or most >= limit:
+            wrong = least if least < 0 else most
+            whose = "any vocabulary" if self.tokenizer is None else f"the vocabulary of {self.tokenizer.name}"
+            place = int(np.flatnonzero(tokens == wrong)[0])
+            detail = (
+                f"id {wrong} at position {place}, but {whose} ends at {limit - 1}; name the tokenizer that made the ids"
+            )
+            raise _WrongIdsError("an id outside the vocabulary", detail)
+        self.greatest = max(self.greatest, most)
+        return np.ascontiguousarray(tokens, self._kept_dtype)
+
+    def _refuse(self, document: Any, number: int, error: Exception) -> None:
+        """Count a document that cannot be used, or raise ``InputError`` where it ends the writing."""
+        reason, *details = (
+            error.args if isinstance(error, _WrongIdsError) else ("fields that JSON cannot hold", str(error))
+        )
+        if self.on_error != "stop":
+            self.bad[reason] += 1
+            return
+        if isinstance(document, BadRecord):
+            where = location_of(document.file, document.line)
+        else:
+            values = self._parts(document)[1]
+            named = values.get("file") and values.get("line")
+            where = location_of(values["file"], values["line"]) if named else f"document {values.get('id', number)}"
+        detail = "".join(f": {text}" for text in details if text)
+        raise InputError(
+            f"{where}: {reason}{detail}. Mend it, or skip and count such documents: on_error='records' (--on-error records)"
+        )
+
+    def stats(self) -> BuildStats:
+        """Return the counts for the manifest."""
+        number, copies = len(self.lengths), self._copies()
+        notes = [f"{copies:,} documents are exact copies of others, and are kept"] if copies else []
+        if self.closed:
+            notes.append(
+                f"{self.closed:,} documents lacked the end-of-text id {self.eos_id} at their end: it was added"
+            )
+        nothing = dict.fromkeys(DUPLICATES, 0)
+        return BuildStats(
+            read=number,
+            passed_filters=number,
+            kept=number,
+            tokens=sum(self.lengths),
+            bad=dict(self.bad),
+            notes=notes,
+            duplicates=nothing,
+            duplicate_characters=nothing,
+        )
+
+    def _copies(self) -> int:
+        """Count the documents that others equal, but for one of each, some hashes at a time."""
+        hashes, copies = self.hashes().view("<u8"), 0
+        parts = -(-len(hashes) // _HASHES_AT_ONCE)
+        for part in range(parts):
+            some = hashes[hashes[:, 0] % np.uint64(parts) == part]
+            ordered = some[np.lexsort((some[:, 1], some[:, 0]))]
+            copies += int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
+        return copies
+
+    def hashes(self) -> NDArray[np.uint8]:
+        """Return the hash of each document, uint8 ``[n, 16]``, mapped from its file."""
+        return _mapped(self._path(_FILES[1]), np.dtype(np.uint8)).reshape(-1, 16)
+
+    def blocks(self, bounds: NDArray[np.int64]) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
+        """Yield the tokens of some documents, of which ``bounds`` ``[n, 2]`` are the first and the end."""
+        tokens = _mapped(self._path(_FILES[0]), self._kept_dtype)
+        for first in range(0, len(bounds), _DOCUMENTS):
+            pieces = [tokens[begin:end] for begin, end in bounds[first : first + _DOCUMENTS].tolist()]
+            yield np.concatenate(pieces).astype(self.dtype, copy=False)
+
+    def fields(self, wanted: NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
+        """Yield the fields of the wanted documents."""
+        with open(self._path(_FILES[2]), "rb") as file:
+            yield from map(orjson.loads, itertools.compress(file, wanted))
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name
+
+
+def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return what a file holds, mapped; an empty file cannot be."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+
+
+def _write(
+    spool: _Spool, directory: Path, recipe: Recipe, progress: Progress
+) -> tuple[dict[str, list[ShardInfo]], dict[ShardInfo, ExtentTable]]:
+    """Write the shards of each split; return their entries, and the extents of each."""
+    lengths = np.frombuffer(spool.lengths, np.uint32).astype(np.int64) if spool.lengths else np.empty(0, np.int64)
+    ends = np.cumsum(lengths)
+    hashes = spool.hashes()
+    in_val = in_validation(draws(hashes, recipe.seed, "val"), recipe.val_fraction)
+    infos: dict[str, list[ShardInfo]] = {}
+    tables: dict[ShardInfo, ExtentTable] = {}
+    with progress.bar("write", int(lengths.sum())) as advance:
+        for number, split in ((TRAIN, SPLITS[TRAIN]), (VAL, SPLITS[VAL])):
+            chosen = in_val == (number == VAL)
+            rows, fields = np.flatnonzero(chosen), spool.fields(chosen)
+            infos[split] = []
+            for plan in lay_out(lengths[rows], split, recipe.tokens_per_shard):
+                mine = rows[plan.first : plan.last]
+                bounds = np.stack([ends[mine] - lengths[mine], ends[mine]], axis=1)
+                info, table = write_shard(
+                    directory / plan.name,
+                    tokens=TokenBlocks(spool.dtype, spool.blocks(bounds)),
+                    lengths=lengths[mine],
+                    keys=[f"{row:012d}" for row in mine.tolist()],
+                    table=_table(spool.names, list(itertools.islice(fields, len(mine))), hashes[mine]),
+                    tokens_per_sample=recipe.tokens_per_sample,
+                )
+                infos[split].append(info)
+                tables[info] = table
+                advance(info.tokens)
+    return infos, tables
+
+
+def _table(names: Iterable[str], fields: list[dict[str, Any]], hashes: NDArray[np.uint8]) -> dict[str, list[Any]]:
+    """Return the columns of a shard's table, named as a build names them."""
+    ordered = sorted(names, key=lambda name: name not in _PLACE)
+    columns = {name if name in _PLACE else f"column:{name}": [row.get(name) for row in fields] for name in ordered}
+    return columns | {"hash": [digest.tobytes().hex() for digest in hashes]}
+
+
+def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None, int]:
+    """Load the tokenizer, None where none is named; return it and the id that ends documents."""
+    if eos_id is not None and (not isinstance(eos_id, int) or isinstance(eos_id, bool) or not 0 <= eos_id < _MOST_IDS):
+        raise ConfigError(f"eos_id must be a token id, got {eos_id!r}")
+    if spec is None:
+        if eos_id is None:
+            raise ConfigError(
+                "nothing says which id ends documents; name the tokenizer (--tokenizer), or eos_id (--eos-id)"
+            )
+        return None, eos_id
+    tokenizer = load_tokenizer(spec)
+    if eos_id is not None and eos_id >= tokenizer.vocab_size:
+        raise ConfigError(
+            f"eos_id {eos_id} lies outside the vocabulary of {tokenizer.name}: {tokenizer.vocab_size} ids"
+        )
+    return tokenizer, tokenizer.eos_id if eos_id is None else eos_id
+
+
+def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
+    """Return what the manifest says of the tokenizer, as a build does; without one, the end-of-text id alone."""
+    if tokenizer is None:
+        return {"name": None, "sha256": None, "vocab_size": None, "eos_id": end, "bos_id": None, "special_ids": {}}
+    names = "name", "sha256", "vocab_size", "bos_id", "special_ids"
+    return {**{name: getattr(tokenizer, name) for name in names}, "eos_id": end}
+
+
+def _verify(directory: Path, progress: Progress) -> None:
+    """Raise ``BuildError`` unless the dataset is sound: read from the disk again."""
+    with progress.bar("verify", sum(path.stat().st_size for path in directory.glob("*.tar")), bytes=True) as advance:
+        done = 0
+
+        def show(bytes: int, total: int) -> None:
+            nonlocal done
+            advance(bytes - done)
+            done = bytes
+
+        if problem := next(verify_dataset(directory, progress=show), None):
+            raise BuildError(f"{problem}: what was written is not what was read; the disk may be failing")

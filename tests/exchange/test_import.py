@@ -1,0 +1,217 @@
+"""`shardwright import`: ids of Parquet, Arrow, JSON, Megatron and flat arrays become the same dataset, damage is named."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.builder.counts.progress import Progress
+from pipeline.cli.main import main
+from pipeline.errors import ConfigError, DamagedInputError, InputError
+from pipeline.shards.manifest import Manifest
+from tests.exchange.test_write_shards import stored
+from tests.format_samples import as_zst
+from tests.shard_samples import Shard
+
+EOS = 9
+DOCUMENTS = [[5, 6, EOS], [7, EOS], [EOS], [300, 65_000, 8, EOS]]
+FLAT = [id for ids in DOCUMENTS for id in ids]
+
+
+def read(sources: Any, output: Path, **options: Any) -> Manifest:
+    settings = {"eos_id": EOS, "val_fraction": 0.0, "progress": Progress(quiet=True)} | options
+    return pipeline.import_tokens(sources, output, **settings)
+
+
+def table(kind: str = "int32") -> Any:
+    import pyarrow as pa
+
+    lists = pa.array(DOCUMENTS, pa.list_(getattr(pa, kind)()))
+    return pa.table({"input_ids": lists, "id": list("abcd"), "score": [1, 2, 3, 4]})
+
+
+def write_parquet(path: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table("uint16"), path / "x.parquet", row_group_size=3)
+    return path / "x.parquet"
+
+
+def write_arrow(path: Path) -> Path:
+    import pyarrow as pa
+
+    with pa.ipc.new_stream(str(path / "x.arrow"), table("int64").schema) as writer:
+        writer.write_table(table("int64"), max_chunksize=3)
+    return path / "x.arrow"
+
+
+def write_jsonl(path: Path) -> Path:
+    rows = [json.dumps({"input_ids": ids, "id": name}) for ids, name in zip(DOCUMENTS, "abcd", strict=True)]
+    (path / "x.jsonl.zst").write_bytes(as_zst("\n".join(rows).encode()))
+    return path / "x.jsonl.zst"
+
+
+def write_megatron(path: Path, dtype: str = "<i4", code: int = 4) -> Path:
+    """Write a pair as Megatron's builder does, of which the last document is two sequences."""
+    sequences = [*DOCUMENTS[:-1], DOCUMENTS[-1][:1], DOCUMENTS[-1][1:]]
+    lengths = [len(ids) for ids in sequences]
+    starts = np.cumsum([0, *lengths])[:-1] * np.dtype(dtype).itemsize
+    index = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, code, len(sequences), len(DOCUMENTS) + 1)
+    index += np.array(lengths, "<i4").tobytes() + starts.astype("<i8").tobytes()
+    (path / "x.idx").write_bytes(index + np.array([0, 1, 2, 3, 5], "<i8").tobytes())
+    np.array(FLAT, dtype).tofile(path / "x.bin")
+    return path / "x.bin"
+
+
+def write_bin(path: Path) -> Path:
+    np.array(FLAT, "<u2").tofile(path / "flat.bin")
+    return path / "flat.bin"
+
+
+def write_npy(path: Path) -> Path:
+    np.save(path / "flat.npy", np.array(FLAT, np.int64))
+    return path / "flat.npy"
+
+
+WRITERS: list[Callable[[Path], Path]] = [write_parquet, write_arrow, write_jsonl, write_megatron, write_bin, write_npy]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_each_format_gives_the_same_documents_by_file_folder_and_pattern(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    file = write(tmp_path / "in")
+    for number, source in enumerate((file, tmp_path / "in", tmp_path / "in" / "*[ntwy]")):
+        manifest = read(source, tmp_path / f"out{number}")
+        assert stored(tmp_path / f"out{number}") == DOCUMENTS
+        assert [item["name"] for item in manifest.inputs] == [file.name]
+        assert manifest.inputs[0]["bytes"] == file.stat().st_size
+
+
+def test_megatron_files_are_found_by_the_name_without_ending_and_by_their_index(tmp_path: Path) -> None:
+    write_megatron(tmp_path)
+    for number, name in enumerate(("x", "x.idx")):
+        read(tmp_path / name, tmp_path / f"out{number}")
+        assert stored(tmp_path / f"out{number}") == DOCUMENTS
+
+
+def test_an_array_of_uint32_is_read_as_such(tmp_path: Path) -> None:
+    np.array([70_000, EOS], "<u4").tofile(tmp_path / "wide.bin")
+    read(tmp_path / "wide.bin", tmp_path / "out", dtype="uint32")
+    assert stored(tmp_path / "out") == [[70_000, EOS]]
+
+
+def test_fields_are_kept_and_records_selected_where_asked(tmp_path: Path) -> None:
+    read(write_parquet(tmp_path), tmp_path / "out", keep_fields=["score:int"], where="score > 2")
+    columns = Shard(tmp_path / "out" / "train-000000.tar").table()
+    assert (columns["id"], columns["column:score"], columns["line"]) == (["c", "d"], [3, 4], [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"input_ids": [1, 384]}', "x.jsonl: line 2: an id outside the vocabulary: id 384 at position 1"),
+        ('{"input_ids": "text"}', "x.jsonl: line 2: 'input_ids' is text, not a list of token ids"),
+        ('{"text": [1]}', "x.jsonl: line 2: no field 'input_ids': there are 'text'; tokens_key (--tokens-key) names"),
+        ('{"input_ids": [1', "x.jsonl: line 2: invalid JSON"),
+        ('{"input_ids": [1, null]}', "x.jsonl: line 2: not a list of token ids"),
+    ],
+)
+def test_a_bad_record_is_named_by_file_and_line_or_skipped_and_counted(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(f'{{"input_ids": [5]}}\n{line}\n{{"input_ids": [6]}}\n')
+    with pytest.raises(InputError) as raised:
+        read(tmp_path / "x.jsonl", tmp_path / "out", tokenizer="bytes", eos_id=None)
+    assert said in str(raised.value)
+    manifest = read(tmp_path / "x.jsonl", tmp_path / "out", tokenizer="bytes", eos_id=None, on_error="records")
+    assert stored(tmp_path / "out") == [[5, 1], [6, 1]]
+    assert sum(manifest.counts["bad"].values()) == 1
+
+
+def damage_index(at: int, value: bytes) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        raw = bytearray((path / "x.idx").read_bytes())
+        raw[at : at + len(value)] = value
+        (path / "x.idx").write_bytes(raw)
+
+    return damage
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:size]) and None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (cut("x.bin", 30), "x.bin: 30 bytes, but its index points outside them"),
+        (cut("x.idx", 20), "x.idx: byte 0: not an index of Megatron"),
+        (cut("x.idx", 60), "x.idx: 60 bytes, but 134 for its 5 sequences"),
+        (damage_index(0, b"X"), "not an index of Megatron, version 1"),
+        (damage_index(17, b"\x07"), "not an index of Megatron, version 1, of whole numbers"),
+        (damage_index(34, b"\xff\xff\xff\xff"), "points outside them"),
+        (damage_index(126, b"\x04"), "its documents do not cover its 5 sequences"),
+    ],
+)
+def test_damage_of_megatrons_files_is_named(damage: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    write_megatron(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(DamagedInputError, match=said):
+        read(tmp_path / "x.bin", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_file_is_skipped_where_asked_and_the_documents_before_the_damage_are_kept(tmp_path: Path) -> None:
+    good, bad = write_parquet(tmp_path), tmp_path / "a.parquet"
+    bad.write_bytes(good.read_bytes()[:-7])
+    with pytest.raises(DamagedInputError, match=r"a\.parquet: not a whole parquet file"):
+        read([bad, good], tmp_path / "out", on_error="records")
+    manifest = read([bad, good], tmp_path / "out", on_error="skip")
+    assert stored(tmp_path / "out") == DOCUMENTS
+    assert manifest.counts["bad"] == {"the rest of a damaged file": 1}
+
+
+def test_a_flat_array_whose_documents_nothing_ends_is_refused_with_the_cure(tmp_path: Path) -> None:
+    file = write_bin(tmp_path)
+    with pytest.raises(ConfigError, match=r"name the tokenizer \(--tokenizer\), or eos_id"):
+        read(file, tmp_path / "out", eos_id=None)
+    with pytest.raises(DamagedInputError, match="none of its 10 ids is 4, so nothing ends documents"):
+        read(file, tmp_path / "out", eos_id=4)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DamagedInputError, match="19 bytes are no whole number of uint16 ids"):
+        read(file, tmp_path / "out")
+
+
+def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"input_ids": ["text"]}), tmp_path / "x.parquet")
+    with pytest.raises(DamagedInputError, match="column 'input_ids' is string, not a list of token ids"):
+        read(tmp_path / "x.parquet", tmp_path / "out")
+    (tmp_path / "x.csv").write_text("input_ids\n1\n")
+    with pytest.raises(InputError, match="holds text, where lists of token ids are read"):
+        read(tmp_path / "x.csv", tmp_path / "out")
+
+
+def test_the_command_imports_says_what_it_did_and_the_result_is_sound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, output = write_parquet(tmp_path), tmp_path / "out"
+    flags = ["--output", str(output), "--eos-id", str(EOS), "--val-fraction", "0", "--keep-fields", "score:int"]
+    assert main(["import", str(file), *flags]) == 0
+    assert f"{output}: 4 documents, 10 tokens, verified" in capsys.readouterr().out
+    assert main(["verify", str(output)]) == 0
+    assert main(["inspect", str(output), "--id", "b"]) == 0
+    assert "[7, 9]" in capsys.readouterr().out  # without a tokenizer, ids have no text
+    assert main(["inspect", str(output)]) == 0
+    assert "no tokenizer, end of text 9, stored as uint16" in capsys.readouterr().out
+    assert main(["import", str(file), *flags]) == 2
+    assert "holds a dataset already" in capsys.readouterr().err
