@@ -16,10 +16,12 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,6 +34,7 @@ _KEPT_SHARE = 7 / 8  # of the limit, when something must go: so that not every f
 _PART, _HASH = ".part", ".sha256"
 _POLL_SECONDS = 0.01
 _UNBOUNDED = 1 << 62
+_COUNTER = re.compile(rb"(\d+) (\d+) *")  # bytes in use, and the bound on them
 
 log = logging.getLogger("pipeline")
 
@@ -74,30 +77,56 @@ class Cache:
 
         However many processes ask at once, one fetches. Where the disk takes nothing, a warning says so once.
         """
-        path = self._objects / id / name
-        if (kept := _read_sound(path, is_sound)) is not None:
-            return kept
-        try:
-            part = self._claim(path)
-        except OSError as error:
-            self._warn(error)
-            return fetch()
-        with part:
-            try:
-                if (kept := _read_sound(path, is_sound)) is not None:  # completed while this one waited
-                    return kept
-                data = fetch()
+        (data,) = self.read_all(id, [name], lambda _: [fetch()], lambda _, raw: is_sound(raw))
+        return data
+
+    def read_all(
+        self,
+        id: str,
+        names: Sequence[str],
+        fetch: Callable[[list[int]], Sequence[bytes | memoryview]],
+        is_sound: Callable[[int, bytes], bool],
+    ) -> list[bytes | memoryview]:
+        """Return what `read` does for several files; ``fetch`` is called once, with the numbers of those that are missing.
+
+        Names come in the same order wherever they are read together, so no two processes wait for each other.
+        """
+        paths = [self._objects / id / name for name in names]
+        found: dict[int, bytes | memoryview] = {}
+
+        def look(number: int) -> bool:
+            if (kept := _read_sound(paths[number], partial(is_sound, number))) is not None:
+                found[number] = kept
+            return number in found
+
+        with ExitStack() as claims:
+            parts: dict[int, BinaryIO] = {}
+            for number in [number for number in range(len(paths)) if not look(number)]:
                 try:
-                    if not self._make_room(len(data), part):
-                        raise OSError(errno.ENOSPC, "no room within the limit")
-                    part.write(data)
-                    part.flush()
-                    _complete(part, path)
+                    part = self._claim(paths[number])
                 except OSError as error:
                     self._warn(error)
-                return data
-            finally:
-                _discard(part, path)
+                    continue
+                claims.enter_context(part)
+                claims.callback(_discard, part, paths[number])
+                if not look(number):  # else it was completed while this one waited
+                    parts[number] = part
+            missing = [number for number in range(len(paths)) if number not in found]
+            for number, data in zip(missing, fetch(missing) if missing else (), strict=True):
+                found[number] = data
+                if number in parts:
+                    self._keep(parts[number], paths[number], data)
+        return [found[number] for number in range(len(paths))]
+
+    def _keep(self, part: BinaryIO, path: Path, data: bytes | memoryview) -> None:
+        try:
+            if not self._make_room(len(data), part):
+                raise OSError(errno.ENOSPC, "no room within the limit")
+            part.write(data)
+            part.flush()
+            _complete(part, path)
+        except OSError as error:
+            self._warn(error)
 
     def open(self, id: str, name: str, size: int, fetch: Callable[[Path], str]) -> BinaryIO:
         """Open a whole object, calling ``fetch(path)`` to write it, and return its sha256, where it is not there.
@@ -110,8 +139,8 @@ class Cache:
                 f"{name}: {size:,} bytes, more than the whole cache_limit of {self.limit:,}; raise the limit"
             )
         path = self._objects / id / name
-        while (file := self._open_sound(path)) is None:
-            try:
+        try:
+            while (file := self._open_sound(path)) is None:
                 with self._claim(path) as part:
                     try:
                         if not path.exists():
@@ -121,11 +150,11 @@ class Cache:
                             _complete(part, path)
                     finally:
                         _discard(part, path)
-            except OSError as error:
-                raise StorageError(
-                    f"{self.directory}: cannot keep {name} ({size:,} bytes): {error}; free the disk, lower cache_limit, or "
-                    "give another cache_dir"
-                ) from error
+        except OSError as error:
+            raise StorageError(
+                f"{self.directory}: cannot keep {name} ({size:,} bytes): {error}; free the disk, lower cache_limit, or "
+                "give another cache_dir"
+            ) from error
         return file
 
     def _open_sound(self, path: Path) -> BinaryIO | None:
@@ -193,7 +222,7 @@ class Cache:
             elif (spare := self._spare()) >= size:
                 bound = _UNBOUNDED
             elif bound == _UNBOUNDED:
-                bound = max(0, spare) + sum(bytes for _, bytes, _ in self._files())
+                bound = max(0, spare) + self._used()
             if used + size > bound:
                 used = self._evict(bound, size)
             used += size
@@ -213,7 +242,7 @@ class Cache:
             used = bound = -1
         if min(used, bound) >= 0 and used <= _UNBOUNDED:
             return used, bound
-        return sum(bytes for _, bytes, _ in self._files()), _UNBOUNDED
+        return self._used(), _UNBOUNDED
 
     @contextmanager
     def _counter(self) -> Iterator[int]:
@@ -229,6 +258,9 @@ class Cache:
     def _spare(self) -> int:
         total, free = self._disk_space(self._objects)
         return free - int(FREE_SHARE * total)
+
+    def _used(self) -> int:
+        return sum(bytes for _, bytes, _ in self._files())
 
     def _files(self) -> list[tuple[float, int, str]]:
         """Return time of use, bytes and path of each file, those of fetches under way too."""

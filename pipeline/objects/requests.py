@@ -20,15 +20,20 @@ def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
     Their threads end with them: a build starts its workers by fork only where a process has no other thread.
     """
     threads = DaemonThreads(CONNECTIONS, "requests")
+    results = in_threads(jobs, threads)
+    threads.join()
+    return results
+
+
+def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads = REQUESTS) -> list[T]:
+    """Do as `side_by_side` does in threads that stay, which all of a process share; jobs that run go on after an error."""
     futures = [threads.submit(job) for job in jobs]
     try:
-        results = [future.result() for future in futures]
+        return [future.result() for future in futures]
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    threads.join()
-    return results
 
 
 def _after_fork() -> None:

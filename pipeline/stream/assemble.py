@@ -222,13 +222,15 @@ def _windows(
 ) -> list[Windows]:
     """Return what makes the windows of some lanes of each source, before epoch ``epochs`` (None: of all epochs)."""
     data = config.data
+
+    def places_in(source: int) -> dict[int, Place]:
+        return {lane: _place(part_of_source(cursors[str(lane)], source)) for lane in own if str(lane) in cursors}
+
     if isinstance(data, TextData | MixedTexts):
         sources = data.sources if isinstance(data, MixedTexts) else {"": data}
         made = []
         for number, (name, texts) in enumerate(sources.items()):
-            parts = {lane: part_of_source(cursors[str(lane)], number) for lane in own if str(lane) in cursors}
-            places = {lane: _place(part) for lane, part in parts.items()}
-            made.append(_text_windows(config, name, texts, lanes, context, places, epochs, len(sources)))
+            made.append(_text_windows(config, name, texts, lanes, context, places_in(number), epochs, len(sources)))
         return made
     assert isinstance(data, CountedData)
     order = _order(config, data, lanes.count)
@@ -238,9 +240,10 @@ def _windows(
             config.stated_layout().sequence_stride, WINDOW_BYTES // (lanes.count * data.dtype.itemsize)
         )
         documents = max(1, tokens * order.documents // order.tokens)
-    loaded = _loaded_windows(config, data, order, len(own) + _SPARE_WINDOWS)
+    loaded = _loaded_windows(config, data, order)
     filters = tuple(transform.function for transform in config.filters)
-    return [ShardWindows(loaded, order, lanes=lanes.count, size=documents, filters=filters, epochs=epochs)]
+    options: dict[str, Any] = {"places": places_in(0), "filters": filters, "epochs": epochs}
+    return [ShardWindows(loaded, order, lanes=lanes.count, size=documents, **options)]
 
 
 def _text_windows(

@@ -290,3 +290,33 @@ def test_a_hash_that_a_power_cut_left_has_its_object_fetched_again(
     assert whole(Cache(tmp_path), 1) == contents(1)
     assert len(path.read_text()) == 64
     assert whole(Cache(tmp_path), 1, never) == contents(1)
+
+
+def test_a_folder_where_a_file_belongs_is_read_past_or_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "objects" / "blocks" / "1.block").mkdir(parents=True)
+    assert block(Cache(tmp_path), 1) == contents(1)
+    assert "cannot keep blocks: " in caplog.text
+    (tmp_path / "objects" / f"{1:032}" / "object.tar").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"cannot keep object\.tar .*Is a directory"):
+        whole(Cache(tmp_path), 1)
+
+
+def test_files_that_are_read_together_are_fetched_by_one_call_once_by_all_threads(tmp_path: Path) -> None:
+    calls: list[list[int]] = []
+
+    def read(first: int) -> list[bytes]:
+        def fetch(missing: list[int]) -> list[bytes]:
+            calls.append([first + number for number in missing])
+            time.sleep(0.1)
+            return [contents(first + number) for number in missing]
+
+        names = [f"{number}.block" for number in range(first, first + 6)]
+        data = Cache(tmp_path).read_all("blocks", names, fetch, lambda number, raw: raw == contents(first + number))
+        return [bytes(part) for part in data]
+
+    block(Cache(tmp_path), 3)
+    with ThreadPoolExecutor(8) as threads:
+        for first, data in zip([0, 4] * 8, threads.map(read, [0, 4] * 8), strict=True):
+            assert data == [contents(number) for number in range(first, first + 6)]
+    assert sorted(itertools.chain(*calls)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert len(calls) <= 3

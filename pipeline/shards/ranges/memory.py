@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extents.table import ExtentTable
-from .source import Index
+from .source import Index, Runs
 
 
 class MemoryRanges:
@@ -25,10 +25,13 @@ class MemoryRanges:
     def name(self, shard: int) -> str:
         return "the array"
 
-    def index(self, first: int, last: int) -> Index:
-        documents = slice(*self._table.document_sums[[first, last]].tolist())
-        return self._starts[documents], self._lengths[documents]
+    def index(self, runs: Runs) -> list[Index]:
+        documents = [slice(*self._table.document_sums[[first, last]].tolist()) for first, last in runs]
+        return [(self._starts[part], self._lengths[part]) for part in documents]
 
-    def read(self, first: int, last: int, out: memoryview) -> None:
-        begin = int(self._table.offset_of(first))
-        out[:] = self._bytes[begin : begin + len(out)]
+    def read(self, runs: Runs, out: memoryview) -> None:
+        at = 0
+        for first, last in runs:
+            begin, end = self._table.size_sums[[first, last]].tolist()  # of one shard
+            out[at : at + end - begin] = self._bytes[begin:end]
+            at += end - begin

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,12 +13,24 @@ from ...errors import CorruptShardError, ManifestError, ShardwrightError
 from ...objects.access import CONNECTIONS, is_version
 from ...objects.cache import object_id
 from ...objects.remote_object import RemoteObject, describe
+from ...objects.requests import in_threads
 from ...objects.urls import identity, shown
-from ..extents.table import ExtentTable
+from ..extents.table import ExtentTable, IndexPlace
 from ..format import BLOCK, HEADERS, NPY_HEADER
 from ..manifest import ShardInfo
 from ..store import Store
-from .source import Index, as_index
+from .source import Index, Runs, as_index
+
+REQUEST_BYTES = 4 << 20  # of neighbours that are asked for at once
+_INDEX_GAP = 64 << 10  # between the lengths of two blocks: to read over them takes less time than a request
+
+
+class Span(NamedTuple):
+    """Bytes of a shard."""
+
+    shard: int
+    begin: int
+    end: int
 
 
 class RemoteRanges:
@@ -49,50 +63,84 @@ class RemoteRanges:
     def name(self, shard: int) -> str:
         return shown(self._urls[shard])
 
-    def index(self, first: int, last: int) -> Index:
-        place = self.table.index_of(first, last)
-        count = place.documents
+    def index(self, runs: Runs) -> list[Index]:
+        places = [self.table.index_of(*run) for run in runs]
+        spans = [Span(place.shard, place.lengths, place.lengths + 4 * place.documents) for place in places]
+        parts = [(runs[part], places[part]) for part in neighbours(spans, _INDEX_GAP)]
+        return list(chain.from_iterable(in_threads(partial(self._indexes, *part) for part in parts)))
 
-        def wrong(raw: bytes) -> ShardwrightError | None:
-            problem = self.table.wrong_index(first, last, *as_index(raw[: 8 * count], raw[8 * count :]))
-            return self._error(place.shard, problem)
+    def _indexes(self, runs: Runs, places: Sequence[IndexPlace]) -> list[Index]:
+        """Return the indexes of neighbours in one shard, by one request for their lengths."""
+        shard = places[0].shard
 
-        def fetch() -> bytes:
-            remote, error = self._object(place.shard), None
+        def index_of(raw: Any, number: int) -> Index:
+            count = places[number].documents
+            return as_index(raw[: 8 * count], raw[8 * count :])
+
+        def wrong(number: int, raw: bytes) -> str | None:
+            return self.table.wrong_index(*runs[number], *index_of(raw, number))
+
+        def read(numbers: list[int], field: str, item: int) -> list[bytes]:
+            begins = [getattr(places[number], field) for number in numbers]
+            ends = [begin + item * places[number].documents for number, begin in zip(numbers, begins, strict=True)]
+            raw = self._object(shard).read(begins[0], ends[-1] - begins[0])
+            return [raw[begin - begins[0] : end - begins[0]] for begin, end in zip(begins, ends, strict=True)]
+
+        def fetch(numbers: list[int]) -> list[bytes]:
+            problem = None
             for _ in range(2):  # wrong bytes that come twice are wrong at the source
-                lengths = remote.read(place.lengths, 4 * count)
-                raw = _starts_of_members(self.table, first, lengths) + lengths  # mostly right, which saves a request
-                if wrong(raw) is not None:
-                    raw = remote.read(place.starts, 8 * count) + lengths
-                if (error := wrong(raw)) is None:
-                    return raw
-            raise error or AssertionError
+                lengths = dict(zip(numbers, read(numbers, "lengths", 4), strict=True))
+                # Mostly right, which saves a request.
+                raws = {n: _starts_of_members(self.table, runs[n][0], lengths[n]) + lengths[n] for n in numbers}
+                if others := [number for number in numbers if wrong(number, raws[number]) is not None]:
+                    starts = read(others, "starts", 8)
+                    raws |= {n: start + lengths[n] for n, start in zip(others, starts, strict=True)}
+                problem = next(filter(None, (wrong(number, raws[number]) for number in others)), None)
+                if problem is None:
+                    return list(raws.values())
+            raise self._error(shard, problem) or AssertionError
 
-        def is_sound(raw: bytes) -> bool:
-            return len(raw) == 12 * count and wrong(raw) is None
+        def is_sound(number: int, raw: bytes) -> bool:
+            return len(raw) == 12 * places[number].documents and wrong(number, raw) is None
 
-        raw: Any = self._kept(place.shard, f"{place.first}-{count}.index", fetch, is_sound)
-        return as_index(raw[: 8 * count], raw[8 * count :])
+        names = [f"{place.first}-{place.documents}.index" for place in places]
+        return [index_of(raw, number) for number, raw in enumerate(self._kept(shard, names, fetch, is_sound))]
 
-    def read(self, first: int, last: int, out: memoryview) -> None:
-        shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
-        is_here = False
+    def read(self, runs: Runs, out: memoryview) -> None:
+        first, last = np.array(runs, np.int64).reshape(-1, 2).T
+        sizes = self.table.size_sums[last] - self.table.size_sums[first]
+        begins = self.table.offset_of(first)
+        spans = [Span(*span) for span in np.stack([self.table.shard_of(first), begins, begins + sizes], 1).tolist()]
+        ends = np.cumsum(sizes)
+        memory = [slice(*pair) for pair in np.stack([ends - sizes, ends], 1).tolist()]
+        in_threads(
+            partial(self._read, runs[part], spans[part], out[memory[part][0].start : memory[part][-1].stop])
+            for part in neighbours(spans)
+        )
 
-        def wrong(data: memoryview) -> ShardwrightError | None:
+    def _read(self, runs: Runs, spans: Sequence[Span], out: memoryview) -> None:
+        """Fill ``out`` with neighbours in one shard, by one request for what no cache has of them."""
+        shard, offset = spans[0].shard, spans[0].begin
+        blocks = [out[span.begin - offset : span.end - offset] for span in spans]
+
+        def wrong(first: int, last: int, data: memoryview) -> ShardwrightError | None:
             return self._error(shard, self.table.wrong_bytes(first, last, data))
 
-        def fetch() -> memoryview:
-            nonlocal is_here
-            self._object(shard).fill(offset, out, wrong)
-            is_here = True
-            return out
+        def fetch(numbers: list[int]) -> list[memoryview]:
+            for part in neighbours([spans[number] for number in numbers]):
+                first, last = numbers[part][0], numbers[part][-1]
+                begin, end = spans[first].begin, spans[last].end
+                check = partial(wrong, runs[first][0], runs[last][1])
+                self._object(shard).fill(begin, out[begin - offset : end - offset], check)
+            return [blocks[number] for number in numbers]
 
-        def is_sound(raw: bytes) -> bool:
-            return len(raw) == len(out) and wrong(memoryview(raw)) is None
+        def is_sound(number: int, raw: bytes) -> bool:
+            return len(raw) == len(blocks[number]) and wrong(*runs[number], memoryview(raw)) is None
 
-        data = self._kept(shard, f"{offset}-{len(out)}.block", fetch, is_sound)
-        if not is_here:
-            out[:] = data
+        names = [f"{span.begin}-{span.end - span.begin}.block" for span in spans]
+        for block, data in zip(blocks, self._kept(shard, names, fetch, is_sound), strict=True):
+            if data is not block:
+                block[:] = data
 
     def _object(self, shard: int) -> RemoteObject:
         return RemoteObject(self._urls[shard], self._access, lambda size, version: self._other(shard, size, version))
@@ -115,12 +163,14 @@ class RemoteRanges:
     def _kept(
         self,
         shard: int,
-        name: str,
-        fetch: Callable[[], bytes | memoryview],
-        is_sound: Callable[[bytes], bool],
-    ) -> bytes | memoryview:
+        names: list[str],
+        fetch: Callable[[list[int]], Sequence[bytes | memoryview]],
+        is_sound: Callable[[int, bytes], bool],
+    ) -> Sequence[bytes | memoryview]:
         """Return bytes from the cache, which is filled by ``fetch``; what is damaged there is fetched again."""
-        return fetch() if self._cache is None else self._cache.read(self._id(shard), name, fetch, is_sound)
+        if self._cache is None:
+            return fetch(list(range(len(names))))
+        return self._cache.read_all(self._id(shard), names, fetch, is_sound)
 
     def _id(self, shard: int) -> str:
         """Return the folder of a shard in the cache: by its contents, or by its url, size and version."""
@@ -147,3 +197,20 @@ def _starts_of_members(table: ExtentTable, first: int, lengths: bytes) -> bytes:
     steps = sizes + -(NPY_HEADER + sizes) % BLOCK + HEADERS
     starts = (int(table.offset_of(first)) or HEADERS) + np.cumsum(steps) - steps
     return bytes(starts.astype("<i8"))
+
+
+def neighbours(spans: Sequence[Span], gap: int = 0) -> Iterator[slice]:
+    """Yield which spans, ascending, one request reads: those of a shard, ``gap`` bytes apart at most, ``REQUEST_BYTES`` in all.
+
+    >>> list(neighbours([Span(0, 0, 9), Span(0, 9, 12), Span(0, 15, 20), Span(1, 20, 30)], gap=2))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    begin = 0
+    for number, span in enumerate(spans):
+        first, before = spans[begin], spans[max(begin, number - 1)]
+        is_near = span.shard == first.shard and span.begin <= before.end + gap
+        if not is_near or (number > begin and span.end - first.begin > REQUEST_BYTES):
+            yield slice(begin, number)
+            begin = number
+    if spans:
+        yield slice(begin, len(spans))

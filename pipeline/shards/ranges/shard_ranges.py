@@ -19,7 +19,7 @@ from ..index import Index as ShardIndex
 from ..index import footer_of
 from ..manifest import ShardInfo
 from ..store import Store
-from .source import Index, as_index
+from .source import Index, Runs, as_index
 
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
 
@@ -74,7 +74,20 @@ class ShardRanges:
         url = self._urls[shard]
         return shown(url) if is_remote(url) else local_name(url)
 
-    def index(self, first: int, last: int) -> Index:
+    def index(self, runs: Runs) -> list[Index]:
+        return [self._index(*run) for run in runs]
+
+    def read(self, runs: Runs, out: memoryview) -> None:
+        at = 0
+        for first, last in runs:
+            shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
+            part = out[at : (at := at + int(self.table.size_sums[last] - self.table.size_sums[first]))]
+            with self._opened(shard) as handle:
+                _fill(handle, offset, part, self.name(shard))
+            if self._verify:
+                self._refuse(shard, self.table.wrong_bytes(first, last, part))
+
+    def _index(self, first: int, last: int) -> Index:
         place = self.table.index_of(first, last)
         with self._opened(place.shard) as handle:
             if place.starts:
@@ -87,13 +100,6 @@ class ShardRanges:
                 starts, lengths = whole.starts[part].astype("<i8"), whole.lengths[part].astype("<u4")
         self._refuse(place.shard, self.table.wrong_index(first, last, starts, lengths))
         return starts, lengths
-
-    def read(self, first: int, last: int, out: memoryview) -> None:
-        shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
-        with self._opened(shard) as handle:
-            _fill(handle, offset, out, self.name(shard))
-        if self._verify:
-            self._refuse(shard, self.table.wrong_bytes(first, last, out))
 
     def _refuse(self, shard: int, problem: str | None) -> None:
         if problem is not None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their file (bytes), and their tokens
+Runs = Sequence[tuple[int, int]]  # extents of one shard each: rows of a table, the first and the one behind the last
 
 
 class Source(Protocol):
-    """Documents by runs of extents of one shard each: rows of a table, ``first`` to before ``last``.
+    """Documents by runs of extents, in the order of the table.
 
     Threads share a source. ``threads`` is how many calls are worth making side by side. Errors name the shard and the byte.
     """
@@ -21,11 +23,11 @@ class Source(Protocol):
     def name(self, shard: int) -> str:
         """Return what errors call a shard."""
 
-    def index(self, first: int, last: int) -> Index:
-        """Return the index of the documents of a run, compared with its checksum."""
+    def index(self, runs: Runs) -> list[Index]:
+        """Return the index of the documents of each run, compared with its checksums."""
 
-    def read(self, first: int, last: int, out: memoryview) -> None:
-        """Fill ``out`` with the bytes of a run."""
+    def read(self, runs: Runs, out: memoryview) -> None:
+        """Fill ``out`` with the bytes of runs, one behind the other."""
 
 
 def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> Index:

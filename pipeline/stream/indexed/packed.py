@@ -40,9 +40,16 @@ class PackedSequences(IndexedReader):
         indices = step.indices()
         self._buffer.begin(len(indices))
         if self._mixture is None:
-            return self._buffer.rows(self._rows[0].fill(self._buffer, list(range(len(indices))), indices))
+            positions = self._rows[0].lanes.positions(indices)
+            return self._buffer.rows(self._rows[0].fill(self._buffer, list(range(len(indices))), indices, positions))
+        drawn = []
         for source, (rows, owns) in self._served(indices).items():
-            self._rows[source].fill(self._buffer, rows, np.array(owns, np.int64))
+            own_indices = np.array(owns, np.int64)
+            drawn.append((self._rows[source], rows, own_indices, self._rows[source].lanes.positions(own_indices)))
+        for source_rows, _, *own in drawn:  # windows of all sources are read side by side
+            source_rows.lanes.request(*own)
+        for source_rows, rows, *own in drawn:
+            source_rows.fill(self._buffer, rows, *own)
         return self._buffer.rows()
 
     def locate(self, indices: Int) -> list[Location]:

@@ -86,6 +86,12 @@ class LaneWindows:
             for lane, position in rows
         ]
 
+    def request(self, indices: Int, positions: Int) -> None:
+        """Have the windows made soon in which the rows of sequence indices begin, of lanes that are not there yet."""
+        for lane, position in zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True):
+            if not self._spans[lane].begin <= position < self._spans[lane].stop:
+                self.windows.request([self.window_of(position)[:2]])
+
     def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
         """Ask for the windows that rows need: of a lane, from a position. Forget those that no lane needs any more."""
         by_lane: dict[int, list[int]] = {}

@@ -48,12 +48,11 @@ class TokenRows:
         self.width = lanes.width
         self._tokens = tokens
 
-    def fill(self, buffer: RowBuffer, rows: list[int], indices: Int) -> Int | None:
-        """Fill rows of a buffer with the sequences of these indices.
+    def fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> Int | None:
+        """Fill rows of a buffer with the sequences of these indices, which begin at these positions.
 
         Returns how many tokens of each exist (int64), None where all do.
         """
-        positions = self.lanes.positions(indices)
         self._fill(buffer, rows, indices, positions)
         self.lanes.windows.bytes_read += len(rows) * self.width * buffer.tokens.itemsize
         if self._tokens is None:

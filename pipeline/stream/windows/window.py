@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,42 +77,55 @@ class WindowMaker:
 
         Raises ``CorruptShardError`` where an index does not fit what was counted or where its documents lie.
         """
-        runs, indexes = self._indexes(epoch, number)
-        memory, starts = self._read_blocks(runs, indexes)
-        lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in indexes)])
-        order = self._order.document_order(epoch, number, len(lengths))
-        return _in_order(memory, starts, lengths, order, self._contents.table.dtype)
+        runs, indexes, order = self._indexes(epoch, number)
+        sums = self._contents.table.size_sums
+        sizes = [int(sums[last] - sums[first]) for first, last in runs]
+        memory = self._memory(sum(sizes))
+        self.source.read(runs, memory)
+        offsets = [0, *accumulate(sizes)]
+        starts = np.concatenate([begins + at for (begins, _), at in zip(indexes, offsets, strict=False)])
+        lengths = np.concatenate([lengths for _, lengths in indexes])
+        made = _in_order(memory, starts, lengths, order, self._contents.table.dtype)
+        if len(memory) <= _KEPT_BYTES:  # only now: after an error, requests may still write to it
+            self._own.memory = memory.obj
+        return made
 
     def listing(self, epoch: int, number: int) -> WindowListing:
         """List the documents of a window by their indexes alone. Raises as `make` does."""
-        runs, indexes = self._indexes(epoch, number)
+        runs, indexes, order = self._indexes(epoch, number)
         table, nothing = self._contents.table, np.zeros(0, np.int64)
         lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
         counts = [len(lengths) for _, lengths in indexes]
         shards = [np.full(count, table.shard_of(first)) for (first, _), count in zip(runs, counts, strict=True)]
         firsts = [int(table.first_document_of(first)) for first, _ in runs]
         numbers = [np.arange(first, first + count) for first, count in zip(firsts, counts, strict=True)]
-        order = self._order.document_order(epoch, number, len(lengths))
-        chosen = slice(None) if order is None else order
-        ends = running_sums(lengths[chosen])
         return WindowListing(
-            ends, np.concatenate([nothing, *shards])[chosen], np.concatenate([nothing, *numbers])[chosen]
+            running_sums(lengths[order]),
+            np.concatenate([nothing, *shards])[order],
+            np.concatenate([nothing, *numbers])[order],
         )
 
-    def _indexes(self, epoch: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[Int, Int]]]:
-        """Return the blocks of a window as rows of the table, first and behind the last, and the index of each."""
-        blocks = self._order.epoch(epoch).window_blocks(number)
-        bounds = self._order.blocks.bounds
-        first, last = self._contents.table_rows(bounds[blocks], bounds[blocks + 1])
-        runs = list(zip(first.tolist(), last.tolist(), strict=True))
-        return runs, [self._index(block, *run) for block, run in zip(blocks.tolist(), runs, strict=True)]
+    def _indexes(self, epoch: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[Int, Int]], Int]:
+        """Return the blocks of a window in the order of the files, so that neighbours are read together.
 
-    def _index(self, block: int, first: int, last: int) -> tuple[Int, Int]:
+        They are rows of the table, first and behind the last, the index of each, and the order of their documents.
+        """
+        blocks = self._order.epoch(epoch).window_blocks(number)
+        in_files, bounds = np.sort(blocks), self._order.blocks.bounds
+        first, last = self._contents.table_rows(bounds[in_files], bounds[in_files + 1])
+        runs = list(zip(first.tolist(), last.tolist(), strict=True))
+        found = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
+        indexes = [self._checked(block, *run, *index) for block, run, index in found]
+        # The documents are listed in the order of the blocks, and are shuffled as this list.
+        listed = _runs_of(self._order.blocks.documents[in_files], in_files.searchsorted(blocks))
+        order = self._order.document_order(epoch, number, len(listed))
+        return runs, indexes, listed if order is None else listed[order]
+
+    def _checked(self, block: int, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
         """Return the bytes of a block before each document that is streamed, and their tokens."""
         table = self._contents.table
         shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
         size = int(table.size_sums[last] - table.size_sums[first])
-        starts, counts = self.source.index(first, last)
         begins, lengths = starts - offset, counts.astype(np.int64)
         known = self._order.blocks
         if len(lengths) != known.documents[block] or lengths.sum() != known.tokens[block]:
@@ -131,31 +145,27 @@ class WindowMaker:
             )
         return begins, lengths
 
-    def _read_blocks(self, runs: list[tuple[int, int]], indexes: list[tuple[Int, Int]]) -> tuple[memoryview, Int]:
-        """Read blocks one behind the other; return them and the byte at which each document starts in them."""
-        sums = self._contents.table.size_sums
-        at = np.cumsum([0, *(int(sums[last] - sums[first]) for first, last in runs)]).tolist()
-        memory = self._memory(at[-1])
-        for (first, last), begin, end in zip(runs, at[:-1], at[1:], strict=True):
-            self.source.read(first, last, memory[begin:end])
-        starts = [begins + offset for (begins, _), offset in zip(indexes, at[:-1], strict=True)]
-        return memory, np.concatenate([np.zeros(0, np.int64), *starts])
-
     def _memory(self, size: int) -> memoryview:
-        """Return memory of this thread, which its next window uses again."""
-        if size > _KEPT_BYTES:
-            return np.empty(size, np.uint8).data
-        memory: memoryview | None = getattr(self._own, "memory", None)
-        if memory is None or len(memory) < size:
-            memory = self._own.memory = np.empty(min(_KEPT_BYTES, size + size // 4), np.uint8).data
-        return memory[:size]
+        """Return memory that a window of this thread has used, or new."""
+        used: NDArray[np.uint8] | None = self._own.__dict__.pop("memory", None)
+        if size > _KEPT_BYTES or used is None or len(used) < size:
+            used = np.empty(size if size > _KEPT_BYTES else min(_KEPT_BYTES, size + size // 4), np.uint8)
+        return used.data[:size]
 
 
-def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int | None, dtype: np.dtype[Any]) -> Window:
+def _runs_of(counts: Int, order: Int) -> Int:
+    """Return the numbers of the items of groups, which have ``counts``, with the groups in another order.
+
+    >>> _runs_of(np.array([2, 3]), np.array([1, 0])).tolist()
+    [2, 3, 4, 0, 1]
+    """
+    sizes, firsts = counts[order], (np.cumsum(counts) - counts)[order]
+    return np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+
+
+def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: np.dtype[Any]) -> Window:
     """Copy documents, which start at ascending bytes of ``memory``, one behind the other in ``order``."""
     count = len(starts)
-    if order is None:
-        order = np.arange(count)
     ends = np.zeros(count + 1, np.int64)
     np.cumsum(lengths[order], out=ends[1:])
     if not ends[-1]:

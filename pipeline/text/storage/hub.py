@@ -94,7 +94,7 @@ def _parse_listing(raw: bytes) -> list[HubFile] | None:
     """Return a list of files that was kept, None where it is damaged."""
     try:
         return [HubFile(path, int(size), oid, sha256) for path, size, oid, sha256 in json.loads(raw)]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 

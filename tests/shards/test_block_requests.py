@@ -1,0 +1,164 @@
+"""Requests for the blocks of a window: side by side, one for neighbours, and no more of them than that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.errors import CorruptShardError
+from pipeline.shards.ranges.remote_ranges import REQUEST_BYTES, Span, neighbours
+from pipeline.stream.stream import Stream
+from tests.faulty_server import FaultyHandler, FaultyServer
+from tests.local_server import serving
+from tests.shard_samples import index_extents, make_documents, write_dataset
+
+SHARDS = 4
+EXTENT = 4 << 10
+
+
+class SlowServer(FaultyServer):
+    """Answers after ``seconds``, and notes how many requests for shards waited at once, ``most``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(_Handler)
+        self.seconds, self.waiting, self.most = seconds, 0, 0
+
+
+class _Handler(FaultyHandler):
+    server: SlowServer
+
+    def answer(self, path: str) -> None:
+        server = self.server
+        with server.lock:
+            server.waiting += path.endswith(".tar")
+            server.most = max(server.most, server.waiting)
+        time.sleep(server.seconds)
+        with server.lock:
+            server.waiting -= path.endswith(".tar")
+        super().answer(path)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    write_dataset(folder, [make_documents(300, seed=seed, longest=200) for seed in range(SHARDS)])
+    index_extents(folder, EXTENT)
+    return folder
+
+
+def rows(batches: Any) -> list[torch.Tensor]:
+    return [batch["input_ids"].clone() for batch in batches]
+
+
+STREAMS: dict[str, Any] = {
+    "packed": lambda data: data.shuffle(seed=3).pack(64),
+    "documents": lambda data: data.shuffle(seed=3).documents(max_length=64),
+    "best fit": lambda data: data.shuffle(seed=3).pack(64, best_fit=True),
+    "filtered": lambda data: data.shuffle(seed=3).filter(len, name="any").pack(64),
+    "four windows": lambda data: data.shuffle(seed=3, lanes=4, window=16).pack(64),
+    "four windows, best fit": lambda data: data.shuffle(seed=3, lanes=8, window=16).pack(64, best_fit=True),
+}
+
+
+def stream(kind: str, source: Any, **options: Any) -> Stream:
+    made: Stream = STREAMS[kind](pipeline.ShardDataset(source, epochs=1, **options))
+    return made.batch(8)
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize("cached", [False, True])
+def test_blocks_of_a_window_come_side_by_side_and_neighbours_by_one_request(
+    tmp_path: Path, dataset: Path, kind: str, cached: bool
+) -> None:
+    wanted = rows(stream(kind, dataset))
+    with serving(SlowServer(0.02)) as server:
+        url = server.serve(dataset)
+        for _ in range(2):
+            batches = rows(stream(kind, url, cache_dir=tmp_path / "cache" if cached else None))
+            assert len(batches) == len(wanted)
+            assert all(map(torch.equal, batches, wanted))
+        asked = server.count("/data/train")
+    assert server.most >= SHARDS
+    if "windows" not in kind:  # lengths, perhaps starts, tokens of each shard; from a cache nothing
+        assert asked <= 3 * SHARDS * (1 if cached else 2)
+
+
+def test_sources_of_a_mix_are_read_side_by_side(dataset: Path) -> None:
+    names = "abcd"
+    with serving(SlowServer(0.05)) as server:
+        sources = {name: pipeline.ShardDataset(server.serve(dataset, name), cache_dir=None) for name in names}
+        next(iter(pipeline.mix(sources, dict.fromkeys(names, 1.0)).shuffle(seed=1, window=1000).pack(32).batch(64)))
+    assert server.most > 2 * SHARDS  # of one source, two epochs at most
+
+
+def test_lanes_of_a_sequential_stream_begin_side_by_side(dataset: Path) -> None:
+    with serving(SlowServer(0.05)) as server:
+        data = pipeline.ShardDataset(server.serve(dataset), cache_dir=None)
+        windows = data.shuffle(seed=3, lanes=8, window=1)  # of one block each, so that no window has several requests
+        next(iter(windows.pack(64, best_fit=True).batch(1)))
+    assert server.most >= 8
+
+
+def test_a_request_that_pauses_does_not_stop_the_others(dataset: Path) -> None:
+    with serving(SlowServer(0.0)) as server:
+        url = server.serve(dataset)
+        server.busy = {f"data/train-{number:06d}.tar" for number in range(SHARDS)}
+        timer = threading.Timer(1.0, server.busy.clear)
+        timer.start()
+        began = time.monotonic()
+        assert len(rows(stream("packed", url, cache_dir=None))) == len(rows(stream("packed", dataset)))
+        assert time.monotonic() - began < 1.0 + 4.0  # one after the other, each would have waited
+        timer.join()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3 * REQUEST_BYTES // 2), st.integers(0, 40_000)), max_size=30),
+    st.integers(0, 50_000),
+)
+def test_neighbours_cover_each_span_once_in_runs_that_one_request_may_read(
+    drawn: list[tuple[int, int, int]], gap: int
+) -> None:
+    spans, end = [], [0, 0, 0]
+    for shard, size, skipped in sorted(drawn, key=lambda each: each[0]):
+        begin = end[shard] + skipped
+        end[shard] = begin + size
+        spans.append(Span(shard, begin, end[shard]))
+    runs = [spans[part] for part in neighbours(spans, gap)]
+    assert [span for run in runs for span in run] == spans
+    for run in runs:
+        assert len({span.shard for span in run}) == 1
+        assert len(run) == 1 or run[-1].end - run[0].begin <= REQUEST_BYTES
+        assert all(after.begin - before.end <= gap for before, after in pairwise(run))
+    for run, following in pairwise(runs):
+        after = following[0]
+        far = after.shard != run[0].shard or after.begin - run[-1].end > gap
+        assert far or after.end - run[0].begin > REQUEST_BYTES
+
+
+@pytest.mark.parametrize("place", ["local", "remote", "cached"])
+@pytest.mark.parametrize("at", [0.01, 0.5, 0.97])
+def test_a_flipped_byte_in_any_extent_of_a_window_is_found(
+    tmp_path: Path, dataset: Path, place: str, at: float
+) -> None:
+    path = dataset / "train-000002.tar"
+    raw = bytearray(path.read_bytes())
+    extents = path.stat().st_size - 600 * 12 - 8192  # the index lies behind them
+    raw[int(at * extents)] ^= 1
+    path.write_bytes(raw)
+    options: dict[str, Any] = {"verify": True} if place == "local" else {"cache_dir": None}
+    if place == "cached":
+        options = {"cache_dir": tmp_path / "cache"}
+    with (
+        serving(FaultyServer()) as server,
+        pytest.raises(CorruptShardError, match=r"train-000002\.tar: bytes .*checksum"),
+    ):
+        rows(stream("packed", dataset if place == "local" else server.serve(dataset), **options))
