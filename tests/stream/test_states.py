@@ -165,10 +165,10 @@ def test_numbers_that_no_position_has_are_refused_naming_field_and_value(dataset
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"2": [0, 0, 0, 0]}, r"lanes of a state are '0' to '1' .* got '2'"),
-        ({"-1": [0, 0, 0, 0]}, r"lanes of a state are '0' to '1' .* got '-1'"),
+        ({"2": [0, 0, 0, 0]}, r"lanes of a state must be '0' to '1' .* got '2'"),
+        ({"-1": [0, 0, 0, 0]}, r"lanes of a state must be '0' to '1' .* got '-1'"),
         ({"1": [0, 0, 0]}, r"lane 1 of a state must be 4 numbers, got \[0, 0, 0\]"),
-        ({"1": 7}, r"lane 1 of a state must be 4 numbers, got 7"),
+        ({"1": 7}, r"lane 1 of a state must be a list of numbers, got 7"),
     ],
 )
 def test_lanes_that_the_stream_has_not_are_refused(dataset: Path, changed: dict[str, Any], words: str) -> None:

@@ -14,10 +14,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ...errors import StateError
+from ..arguments import MAX_ROWS
 from ..config import StreamConfig
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
@@ -40,6 +45,12 @@ _CURES = {
 # What windows and lanes follow from, and what each is in a shape that does not state it.
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
 _EDIT_CURE = "it is damaged or was edited: load it as it was saved"
+_FIELDS = ("sequence_index", "start_epoch", "given", "step")  # of each state
+_SHARE = re.compile(r"[0-9]{1,4000}(/[0-9]{1,4000})?")  # as Python writes fractions
+_MOST_SHOWN = 400  # characters of a value in an error
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
+_REPR.maxlist = _REPR.maxdict = 40
 
 log = logging.getLogger("pipeline")
 
@@ -74,65 +85,129 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     other stages, or belongs to another rank; and naming the lanes that the rank needs and the
     state lacks, except in a worker, which needs only some of them.
     """
-    if not isinstance(state, dict) or "version" not in state:
-        description = (
-            f"a dict of {', '.join(map(repr, state))}" if isinstance(state, dict) else f"of type {type(state).__name__}"
-        )
+    saved = parse_state(state, context.rank)
+    _refuse_other_shape(saved.shape, config, context)
+    if saved.workers != context.workers:
         raise StateError(
-            f"this is no state of a stream, but {description}; load what stream.state_dict() gave, as checkpoint['data']"
-        )
-    version = state["version"]
-    if type(version) is not int or version != STATE_VERSION:
-        raise StateError(f"state version {version!r}, but this release reads {STATE_VERSION}")
-    _refuse_other_shape(shape_of(state), config, context)
-    rank, part = part_of(state, context.rank)
-    index, bound_to = _number("sequence_index", part.get("sequence_index")), part.get("bound_to")
-    skip = _number("skip", part.get("skip", 0))
-    workers = _number("workers", part.get("workers", 1), least=1)
-    if workers != context.workers:
-        raise StateError(
-            f"a loader of {workers} workers saved this state, and its position lies in all of them, but it is loaded with "
-            f"{context.workers}; load it with num_workers={workers}, or save stream.state_dict(batches=n) instead, which "
+            f"a loader of {saved.workers} workers saved this state, and its position lies in all of them, but it is loaded with "
+            f"{context.workers}; load it with num_workers={saved.workers}, or save stream.state_dict(batches=n) instead, which "
             "any number of workers loads"
         )
-    start_epoch = part.get("start_epoch")
-    if start_epoch is not None:
-        _number("start_epoch", start_epoch, " or None")
-    given = _given(part, config, index)
-    if bound_to is not None and (rank, part.get("world_size")) != (context.rank, context.world_size):
+    if saved.bound_to is not None and (saved.rank, saved.world_size) != (context.rank, context.world_size):
         raise StateError(
-            f"stage {bound_to} drops items, so this state belongs to rank {rank} of "
-            f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
+            f"stage {saved.bound_to} drops items, so this state belongs to rank {saved.rank} of "
+            f"{saved.world_size}, but this is rank {context.rank} of {context.world_size}"
         )
-    lanes = _lanes(part, config, context) if config.sequential else None
-    weights = _weights(part, config) if config.mixed and "weights" in part else None
-    taken = _taken(part, config, context)
-    position = Position(index, skip, taken, start_epoch, given, bound_to, weights, lanes)
-    _warn_of_lost_tokens(shape_of(state).get("epochs"), config, position)
+    takes = [str(number) for number in numbers_of_takes(config)]
+    if sorted(saved.given) != sorted(takes) and (saved.given or saved.sequence_index > 0):
+        raise StateError(
+            f".take() that counts items of a stage was at places {sorted(saved.given)} when the state was saved, but is at "
+            f"{takes} in this stream"
+        )
+    position = Position(
+        saved.sequence_index,
+        saved.skip,
+        _taken(saved.step, config, context),
+        saved.start_epoch,
+        saved.given,
+        saved.bound_to,
+        _weights(saved.weights, config) if config.mixed else None,
+        _lanes(saved.lanes, config, context) if config.sequential else None,
+    )
+    _warn_of_lost_tokens(saved.shape.get("epochs"), config, position)
     return position
 
 
-def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a state says that the order depends on."""
-    shape: dict[str, Any] = _from_leaf("shape", state.get("shape"), dict)
-    return shape
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedState:
+    """A state whose form is sound, whatever stream it is of: each field has its type, and no number is absurd.
+
+    ``rank``: the rank whose part this is, None where the state is of all.
+    """
+
+    shape: dict[str, Any]
+    rank: int | None
+    sequence_index: int
+    start_epoch: int | None
+    given: dict[str, int]
+    step: dict[str, int] | None
+    skip: int
+    workers: int
+    world_size: int | None
+    bound_to: str | None
+    lanes: dict[str, list[Any]] | None
+    weights: list[list[Any]] | None
 
 
-def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
+def parse_state(state: object, rank: int) -> SavedState:
+    """Return the fields of a state, in the part of ``rank`` where ranks have parts; every other reader gets it from here.
+
+    Raises ``StateError`` naming the field and its value.
+    """
+    if not isinstance(state, Mapping) or "version" not in state:
+        names = ", ".join(map(_short, state)) if isinstance(state, Mapping) else ""
+        description = f"a dict of {names}" if isinstance(state, Mapping) else f"of type {type(state).__name__}"
+        raise StateError(
+            f"this is no state of a stream, but {description}; load what stream.state_dict() gave, as checkpoint['data']"
+        )
+    if type(state["version"]) is not int or state["version"] != STATE_VERSION:
+        raise StateError(f"state version {_short(state['version'])}, but this release reads {STATE_VERSION}")
+    shape = _leaf("shape", state.get("shape"), dict)
+    for name, most in (("epochs", MAX_ROWS), ("lanes", MAX_ROWS), ("ranks", MAX_ROWS), ("global_batch", MAX_NUMBER)):
+        if shape.get(name) is not None:
+            _number(f"shape.{name}", shape[name], least=1, most=most)
+    part_rank, part = _part(state, rank)
+    if missing := [name for name in _FIELDS if name not in part]:
+        raise StateError(f"{missing[0]} is missing in the state; {_EDIT_CURE}")
+    for name in ("start_epoch", "world_size"):
+        if part.get(name) is not None:
+            _number(name, part[name], " or None")
+    if not isinstance(part.get("bound_to"), str | None):
+        raise _edited("bound_to", part["bound_to"], "the name of a stage")
+    given = _leaf("given", part["given"], dict)
+    step = None if part["step"] is None else _leaf("step", part["step"], dict)
+    lanes = part.get("lanes")
+    if not isinstance(lanes, dict | None):
+        raise _edited("lanes", lanes, "numbers by lane")
+    for lane, cursor in (lanes or {}).items():
+        if not isinstance(lane, str) or not isinstance(cursor, list):
+            raise _edited(f"lane {lane if isinstance(lane, str) else _short(lane)}", cursor, "a list of numbers")
+        for number in cursor:
+            if not isinstance(number, str):  # of a live source
+                _number(f"lane {lane}", number)
+    return SavedState(
+        shape=shape,
+        rank=part_rank,
+        sequence_index=_number("sequence_index", part["sequence_index"]),
+        start_epoch=part["start_epoch"],
+        given={name: _number(f"given of take {name}", count) for name, count in given.items()},
+        step=None if step is None else {name: _number(f"step.{name}", number) for name, number in step.items()},
+        skip=_number("skip", part.get("skip", 0)),
+        workers=_number("workers", part.get("workers", 1), least=1),
+        world_size=part.get("world_size"),
+        bound_to=part.get("bound_to"),
+        lanes=lanes,
+        weights=_leaf("weights", part["weights"], list) if "weights" in part else None,
+    )
+
+
+def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
     """Return the position's part of a state, and the rank that it belongs to.
 
     A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved holds that
     rank's part.
     """
-    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
-        raise StateError(f"a state must be a dict, as stream.state_dict() returns it, got {state!r}")
     if "sequence_index" in state:
         return rank, state
-    saved = {int(key[5:]): value for key, value in state.items() if key.startswith("rank_") and key[5:].isdecimal()}
+    names = {key: key.removeprefix("rank_") for key in state if isinstance(key, str) and key.startswith("rank_")}
+    saved = {
+        int(name): state[key] for key, name in names.items() if name.isascii() and name.isdigit() and len(name) < 10
+    }
     rank = rank if rank in saved else min(saved, default=rank)
     part = next(iter(saved[rank].values()), None) if isinstance(saved.get(rank), dict) else None
     if not isinstance(part, dict):
-        raise StateError(f"this is no state of a stream: it holds {', '.join(map(repr, state))}, but no position")
+        names_of_keys = ", ".join(map(_short, state))
+        raise StateError(f"this is no state of a stream: it holds {names_of_keys}, but no position")
     return rank, part
 
 
@@ -145,7 +220,7 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
             continue
         if before != now:
             raise StateError(
-                f"{field} was {before!r} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
+                f"{field} was {_short(before)} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
             )
 
 
@@ -170,13 +245,12 @@ def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str,
     }
 
 
-def _taken(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> int:
+def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerContext) -> int:
     """Return how many rows of its step this rank had taken; raises where it takes other rows of the step now."""
-    if part.get("step") is None:
+    if saved is None:
         return 0
-    saved = _from_leaf("step", part["step"], dict)
-    taken = saved.get("taken") if isinstance(saved, dict) else None
-    if type(taken) is not int or not 0 < taken < (config.batch_size or 1):
+    taken = saved.get("taken", 0)
+    if not 0 < taken < (config.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
     current = _step(taken, config, context)
     for field in current:
@@ -196,35 +270,38 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     of any other stream are all the same. Raises ``StateError`` for states of different positions or streams, where a lane
     is missing, and where a stage of ``apply`` binds the state to one rank.
 
-    >>> merge_states([{"version": 2, "sequence_index": 4, "shape": "{}"}] * 2)["sequence_index"]
+    >>> import pipeline
+    >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+    >>> merge_states([stream.shard(rank, 2).state_dict(batches=1) for rank in range(2)])["sequence_index"]
     4
     """
     if not isinstance(states, Sequence) or isinstance(states, str | bytes):
-        raise StateError(f"merge_states needs a list of the states of all ranks, got {states!r}")
+        raise StateError(f"merge_states needs a list of the states of all ranks, got {_short(states)}")
     if not states:
         raise StateError("merge_states needs the states of all ranks, got none")
-    parts = [dict(part_of(state, 0)[1]) for state in states]
-    for number, part in enumerate(parts):
-        if part.get("bound_to") is not None:
-            raise StateError(f"stage {part['bound_to']} makes state {number} its rank's own; it cannot be merged")
-        if not isinstance(part.get("lanes", {}), dict):
-            raise StateError(f"this is no state of a stream: lanes of state {number} are {part['lanes']!r}")
-        part |= {"version": states[number].get("version"), "shape": states[number].get("shape")}
+    saved = [parse_state(state, 0) for state in states]
     lanes: dict[str, Any] = {}
-    for number, part in enumerate(parts):
-        for field in {**parts[0], **part}:
-            if field not in ("lanes", "world_size") and part.get(field) != parts[0].get(field):
+    for number, each in enumerate(saved):
+        if each.bound_to is not None:
+            raise StateError(f"stage {each.bound_to} makes state {number} its rank's own; it cannot be merged")
+        for field in ("shape", "sequence_index", "start_epoch", "given", "step", "skip", "workers", "weights"):
+            first, other = getattr(saved[0], field), getattr(each, field)
+            if first != other:
                 raise StateError(
-                    f"{field} is {parts[0].get(field)!r} in state 0, but {part.get(field)!r} in state {number}: merge "
+                    f"{field} is {_short(first)} in state 0, but {_short(other)} in state {number}: merge "
                     "states that all ranks of one run saved after the same batch"
                 )
-        for lane, cursor in part.get("lanes", {}).items():
+        for lane, cursor in (each.lanes or {}).items():
             if lanes.setdefault(lane, cursor) != cursor:
-                raise StateError(f"lane {lane} stands at {lanes[lane]} in one state, but at {cursor} in state {number}")
-    merged = parts[0]
-    if lanes:
-        count = shape_of(merged)["lanes"]
-        if missing := [lane for lane in range(count) if str(lane) not in lanes]:
+                raise StateError(
+                    f"lane {lane} stands at {_short(lanes[lane])} in one state, but at {_short(cursor)} in state {number}"
+                )
+    merged = dict(_part(states[0], 0)[1]) | {"version": states[0]["version"], "shape": states[0]["shape"]}
+    if any(each.lanes is not None for each in saved):
+        count = saved[0].shape.get("lanes")
+        if count is None:
+            raise StateError(f"shape.lanes is missing in the state; {_EDIT_CURE}")
+        if missing := list(islice((lane for lane in range(count) if str(lane) not in lanes), 9)):
             raise missing_lanes(missing, count)
         merged["lanes"] = lanes
     return merged
@@ -234,64 +311,65 @@ def _to_leaf(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
+def _leaf(field: str, leaf: Any, kind: type) -> Any:
     try:
         value = json.loads(leaf)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         value = None
     if not isinstance(value, kind):
-        raise StateError(f"this is no state of a stream: {field} is {str(leaf)[:100]!r}")
+        raise StateError(f"this is no state of a stream: {field} is {_short(leaf)}")
     return value
 
 
-def _number(field: str, value: object, other: str = "", least: int = 0) -> int:
+def _number(field: str, value: Any, other: str = "", least: int = 0, most: int = MAX_NUMBER) -> int:
     """Return a number of a state; ``StateError`` names ``field`` and value of what is none that a position can hold."""
-    if type(value) is not int or not least <= value <= MAX_NUMBER:
-        raise StateError(
-            f"{field} of a state must be an integer from {least} to {MAX_NUMBER}{other}, got {value!r}; {_EDIT_CURE}"
-        )
+    if type(value) is not int or not least <= value <= most:
+        raise _edited(field, value, f"an integer from {least} to {most}{other}")
     return value
 
 
-def _given(part: Mapping[str, Any], config: StreamConfig, index: int) -> dict[str, int]:
-    """Return how many items each ``take`` after a stage has given; raises where the state is of other stages."""
-    takes = [str(number) for number in numbers_of_takes(config)]
-    given: dict[str, int] = _from_leaf("given", part.get("given"), dict)
-    if sorted(given) != sorted(takes) and (given or index > 0):
-        raise StateError(
-            f".take() that counts items of a stage was at places {sorted(given)} when the state was saved, but is at {takes} "
-            "in this stream"
-        )
-    return {number: _number(f"given of take {number}", count) for number, count in given.items()}
+def _edited(field: str, value: object, expected: str) -> StateError:
+    return StateError(f"{field} of a state must be {expected}, got {_short(value)}; {_EDIT_CURE}")
 
 
-def _weights(part: Mapping[str, Any], config: StreamConfig) -> list[list[Any]]:
+def _short(value: object) -> str:
+    """Return a value of a state as text, which an edit may have made long or deep."""
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        text = "a number beyond all others"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[list[Any]]:
     """Return the weights of a mix that a state holds; raises where they are no schedule of its sources."""
-    schedule: list[list[Any]] = _from_leaf("weights", part["weights"], list)
+    if schedule is None:
+        raise StateError(f"weights are missing in the state of a mix; {_EDIT_CURE}")
     names = list(config.weights[0][1])
     try:
         starts = [_number("weights", start) for start, _ in schedule]
-        exact = tuple((start, exact_weights(shares, names)) for start, shares in weights_from_json(schedule))
-        sound = starts[:1] == [0] and starts == sorted(starts) and weights_to_json(exact) == schedule
+        written = [share for _, shares in schedule for share in shares.values()]
+        sound = all(isinstance(share, str) and _SHARE.fullmatch(share) for share in written)
+        if sound:
+            exact = tuple((start, exact_weights(shares, names)) for start, shares in weights_from_json(schedule))
+            sound = starts[:1] == [0] and starts == sorted(starts) and weights_to_json(exact) == schedule
     except (TypeError, ValueError, AttributeError, ZeroDivisionError):  # ConfigError is a ValueError
         sound = False
     if not sound:
-        raise StateError(f"weights of a state must be shares of {', '.join(names)}, got {schedule!r}; {_EDIT_CURE}")
+        raise _edited("weights", schedule, f"shares of {', '.join(names)}")
     return schedule
 
 
-def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
-    cursors, lanes = part.get("lanes"), config.make_lanes(context.world_size)
-    if not isinstance(cursors, dict):
-        raise StateError(f"this is no state of a sequential stream: lanes is {str(cursors)[:100]}")
+def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
+    lanes = config.make_lanes(context.world_size)
+    if cursors is None:
+        raise StateError(f"lanes are missing in the state of a sequential stream; {_EDIT_CURE}")
     names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.data.live)
     for lane, cursor in cursors.items():
         if lane not in names:
-            raise StateError(
-                f"lanes of a state are '0' to '{lanes.count - 1}' in this stream, got {lane!r}; {_EDIT_CURE}"
-            )
-        if not isinstance(cursor, list) or len(cursor) != size:
-            raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDIT_CURE}")
+            raise _edited("lanes", lane, f"'0' to '{lanes.count - 1}' in this stream")
+        if len(cursor) != size:
+            raise _edited(f"lane {lane}", cursor, f"{size} numbers")
         for index, number in enumerate(cursor):
             source, field = divmod(index, NUMBERS)
             if not (config.data.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
