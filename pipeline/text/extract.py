@@ -49,11 +49,12 @@ class Extractor:
 
     def __call__(self, body: bytes, charset: str | None, url: str | None) -> str:
         """Return the text of a page whose server declared ``charset``. Raises ``SkippedPageError`` for one without text."""
-        if len(body) > MOST_BYTES or body.count(b"<") > MOST_TAGS:
+        tags = body.count(b"<")
+        if len(body) > MOST_BYTES or tags > MOST_TAGS:
             raise SkippedPageError(OVER_A_LIMIT)
         html = self._decode(body, charset)
         tree = self._tree.parse(html)
-        if tree.document is not None and tree.document.query_selector(_DEEP) is not None:
+        if tags > MOST_DEPTH and tree.document is not None and tree.document.query_selector(_DEEP) is not None:
             raise SkippedPageError(OVER_A_LIMIT)
         if self._function is not None:
             text = self._function(body, url)

@@ -20,6 +20,7 @@ from .format_reader import FormatReader, line_cuts
 _BEGINNING = b"WARC/"  # of each record
 _WITHOUT_TEXT = ("warcinfo", "request", "metadata", "revisit")  # records that stand beside those of pages
 _RECORDS = 32  # at a time: few, since each may be a page that takes milliseconds
+_PIECE = 1 << 18
 _HEAD = 4096  # bytes of a page that tell what it is
 _HTML = re.compile(rb"<(?:html|!doctype html)", re.IGNORECASE)
 _TEXTUAL = ("text/", "application/octet-stream", "application/xml", "application/xhtml")  # of Cyrillic: the second
@@ -149,9 +150,11 @@ def _unpack(block: bytes, decode: Literal["all", "none"]) -> _Page:
     record.set_bytes_content(block)
     record.is_http = True
     record.parse_http(auto_decode=decode)
-    body = record.reader.read(MOST_BYTES + 1)
+    parts = []
+    while sum(map(len, parts)) <= MOST_BYTES and (part := record.reader.read(_PIECE)):  # it allocates what is asked for
+        parts.append(part)
     status = record.http_headers.status_code if record.http_headers is not None else None
-    return _Page(body, record.http_content_type or "", record.http_charset, status)
+    return _Page(b"".join(parts), record.http_content_type or "", record.http_charset, status)
 
 
 class _Stream:
