@@ -16,12 +16,12 @@ Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_rati
     text_view.py        a document's words, marks, lines and paragraphs: the definitions
     spacy_tokens.py     a text as spaCy's English tokenizer splits it, to decide as datatrove does (an extra)
     unicode_classes.py  which kind of character is which
-    measures/           the measures: length, words, lines, repetition, sentences, code, profanity
+    measures/           the measures: length, words, lines, repetition, sentences, code, profanity, urls
     cleaners/           cut parts of a document before it is measured
     language/           which language and script a document is in
     compiled/           some measures for many documents at once, in compiled passes: faster, and never needed
     rules/              rule files -> limits on measures, and which of them a document violates; modules of the user
-    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants
+    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants, addresses
 
 Nothing here imports the pipeline, except its errors, its compiler and its integer hashes. Compiled code and models are loaded
 when first used.
@@ -119,7 +119,8 @@ def measure_functions() -> dict[str, Measure]:
 
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
     """Return every cleaner by name: functions from a `text` to the text that is left and counts of what was cut."""
-    functions = _public_functions(import_module("filters.cleaners.cleaners"))
+    modules = ("filters.cleaners.cleaners", "filters.cleaners.pii")
+    functions = {name: each for module in modules for name, each in _public_functions(import_module(module)).items()}
     return {name: function for name, function in functions.items() if _takes(function, "text")}
 
 

@@ -8,5 +8,6 @@ sentences.py   sentences, and phrases that tell pages which are not prose (C4)
 code.py        how much of it is source code or markup
 scores.py      what models say of it: the identifier of languages, classifiers of the user
 columns.py     fields of the record, for rules on columns
+urls.py        whether its url is on lists of domains and words
 profanity.py   how much of it is on a list of words (profanity.txt)
 """

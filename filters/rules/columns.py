@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.errors import ConfigError
 
 PREFIX = "column:"
+URL_BLOCKED = "url_blocked"  # the measure that reads the field of the url
 
 
 def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,6 +21,8 @@ def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """
     measure = str(entry.get("measure", name))
     rest = dict(entry)
+    if measure == URL_BLOCKED:
+        return {"column": "url"} | rest | ({} if {"min", "max"} & rest.keys() else {"max": 0})
     if not measure.startswith(PREFIX):
         return rest
     rest["measure"], rest["column"] = "column_value", measure.removeprefix(PREFIX)
@@ -36,13 +39,14 @@ def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"measure": "column_in", "values": list(values), "min": 1}
 
 
-def column_field(parameters: Mapping[str, Any]) -> str:
+def column_field(measure: str, parameters: Mapping[str, Any]) -> str:
     """Return the field that a rule with these parameters reads, as ``name:type``.
 
-    >>> column_field({"column": "language", "values": ["en"]}), column_field({"column": "score"})
+    >>> column_field("column_in", {"column": "language", "values": ["en"]}), column_field("column_value", {"column": "score"})
     ('language:str', 'score:float')
     """
-    kind = "str" if isinstance(parameters.get("values", [0])[0], str) else "float"
+    is_text = measure == URL_BLOCKED or isinstance(parameters.get("values", [0])[0], str)
+    kind = "str" if is_text else "float"
     return f"{parameters['column']}:{kind}"
 
 

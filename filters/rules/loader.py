@@ -13,7 +13,7 @@ import filters
 from filters.language.fasttext_model import check_label
 from filters.language.language import is_label, language_code
 from filters.language.scripts import script_of_label
-from filters.rules.columns import column_entry
+from filters.rules.columns import URL_BLOCKED, column_entry
 from filters.rules.fineweb2 import profile_rules
 from filters.rules.resolve import named_files
 from filters.rules.rule import Cleaner, Rule
@@ -89,6 +89,8 @@ class _Book:
             rule.bound()
             if rule.measure == "fasttext_score":
                 check_label(rule.files["model"].checked(), rule.parameters["label"])
+            if rule.measure == URL_BLOCKED and not rule.files:
+                raise ConfigError(f"rule {name!r} needs a list: domains = FILE, words = FILE or both")
             if not rule.min <= rule.max:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} keeps nothing: min {rule.min:g} > max {rule.max:g}")
             if rule.min == -math.inf and rule.max == math.inf and not limits:

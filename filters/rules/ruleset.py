@@ -104,7 +104,7 @@ class RuleSet:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of records that rules read, as ``name:type``; measures find them in `context["metadata"]`."""
-        return tuple(column_field(rule.parameters) for rule in self.rules if "column" in rule.parameters)
+        return tuple(column_field(rule.measure, rule.parameters) for rule in self.rules if "column" in rule.parameters)
 
     def prepare(self) -> None:
         """Load compiled code and models now: call it once in the parent before worker processes are forked.

@@ -51,6 +51,7 @@ PRESETS: dict[str, dict[str, tuple[float, float]]] = {  # the limits of the pape
     "code": {"code_line_ratio": (NO, 0.4), "code_symbol_ratio": (NO, 0.15)},
     "profanity": {"profanity_ratio": (NO, 0.0045)},
     "html_remnants": {},
+    "pii": {},
     "repeated_lines": {},
 }  # fmt: skip
 

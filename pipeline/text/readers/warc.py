@@ -150,7 +150,7 @@ def _unpack(block: bytes, decode: Literal["all", "none"]) -> _Page:
     record.set_bytes_content(block)
     record.is_http = True
     record.parse_http(auto_decode=decode)
-    parts = []
+    parts: list[bytes] = []
     while sum(map(len, parts)) <= MOST_BYTES and (part := record.reader.read(_PIECE)):  # it allocates what is asked for
         parts.append(part)
     status = record.http_headers.status_code if record.http_headers is not None else None
