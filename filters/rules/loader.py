@@ -36,6 +36,9 @@ def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:
     return list(book.rules.values()), list(book.cleaners.values())
 
 
+_LARGEST = 2**53
+
+
 class _Book:
     """Rules as they are read, by name: the later replaces the earlier, limit by limit."""
 
@@ -77,7 +80,11 @@ class _Book:
                 self.rules.pop(name, None)
                 continue
             entry = column_entry(key, entry)
-            limits = {kind: _number(entry.pop(kind), name, kind) for kind in ("min", "max") if kind in entry}
+            limits = {
+                kind: _limit(entry.pop(kind), f"{path}: rule {name!r}: {kind}")
+                for kind in ("min", "max")
+                if kind in entry
+            }
             rule = self._make_rule(name, key, rule_set, str(path.parent), entry)
             rule = replace(
                 rule,
@@ -152,10 +159,10 @@ def _tables(table: object, path: Path) -> dict[str, dict[str, Any] | None]:
     return entries
 
 
-def _number(value: object, name: str, key: str) -> float:
-    try:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(number := float(value)):
-            return number
-    except OverflowError:
-        pass
-    raise ConfigError(f"rule {name!r}: {key} must be a number, not {value!r}")
+def _limit(value: object, what: str) -> float:
+    """Return a limit; ``ConfigError`` for what is no number that a float, and the JSON of a manifest, hold exactly."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
+        return float(value)
+    raise ConfigError(
+        f"rule file {what} must be a number from -2**53 to 2**53, got {value!r}; leave out a limit that is none"
+    )

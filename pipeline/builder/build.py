@@ -105,6 +105,9 @@ def build(
         settings["transforms"] = [spec_of(function) for function in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
+    open_workers = functools.partial(
+        open_engine, engine, start_method=start_method, workers=workers, ray_address=ray_address
+    )
     workspace = Workspace(local_directory(output))
     _check_against(recipe, workspace.output)
     progress = progress or Progress()
@@ -114,7 +117,8 @@ def build(
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
         if overwrite:
-            clear(workspace)
+            with open_workers():  # refuses what cannot work before anything is removed
+                clear(workspace, plan)
         manifest = finished(workspace.output, plan)
         if manifest is not None:
             progress.say(f"{workspace.output}: already complete, {manifest.counts['kept']:,} documents")
@@ -122,9 +126,6 @@ def build(
             resumed = workspace.is_planned
             plan = start(workspace, plan, references)
             after_stage("plan")
-            open_workers = functools.partial(
-                open_engine, engine, start_method=start_method, workers=workers, ray_address=ray_address
-            )
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})
             with open_workers():  # engines of Ray share its connection

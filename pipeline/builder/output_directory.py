@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ..atomic import temporary_path, write_json
 from ..errors import BuildError, ConfigError
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
@@ -38,8 +39,13 @@ def local_directory(output: str | Path) -> Path:
     return path
 
 
-def clear(workspace: Workspace) -> None:
-    """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
+def clear(workspace: Workspace, plan: Plan) -> None:
+    """Remove an earlier result: the manifest first, so that nothing half removed looks complete.
+
+    The new plan is written before, beside its name: one that cannot be written leaves the earlier result as it is.
+    """
+    begun = temporary_path(workspace.root / PLAN_NAME)
+    write_json(begun, plan.to_json())
     for path in result_files(workspace.output):
         discard(path)
     workspace.clear(keep=(MATERIALIZED_NAME,))

@@ -136,7 +136,7 @@ class Manifest:
         write_json(Path(directory) / MANIFEST_NAME, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        value = {
+        value: dict[str, Any] = {
             "format": FORMAT_NAME,
             "version": MANIFEST_VERSION,
             "dtype": self.dtype,
@@ -150,7 +150,7 @@ class Manifest:
         }
         if self.files:
             value["files"] = [info._asdict() for info in self.files]
-        return value
+        return value | {"checksum": _digest(value)}
 
     def _splits_json(self) -> dict[str, Any]:
         return {
@@ -245,6 +245,13 @@ class Manifest:
             raise ManifestError(
                 f"{name}: its fingerprint {value.get('fingerprint')!r} does not cover its contents "
                 f"({fingerprint}): it was edited or damaged after the build"
+            )
+        # Of all else, such as recipe and counts; manifests of earlier builds have none.
+        stated_checksum = value.pop("checksum", None)
+        if stated_checksum is not None and stated_checksum != (checksum := _digest(value)):
+            raise ManifestError(
+                f"{name}: its checksum {stated_checksum!r} does not cover its contents ({checksum}): it was edited or damaged "
+                "after the build"
             )
         return manifest
 

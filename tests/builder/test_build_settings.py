@@ -20,7 +20,8 @@ from pipeline.builder.recipe import Names, Recipe, Settings, read_config
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.document import Document
-from tests.builds import kept, run_plain
+from tests.builds import kept, run_plain, write_jsonl
+from tests.corpus import english
 
 RECIPE, SETTINGS = get_type_hints(Recipe), get_type_hints(Settings)
 
@@ -169,3 +170,12 @@ def test_a_build_goes_on_with_another_timeout_and_other_tries(tmp_path: Path) ->
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
     with pytest.raises(ConfigError, match=r"timeout must be a number of seconds above 0, got '5'"):
         run_plain(tmp_path / "in.jsonl", tmp_path / "out", timeout="5")
+
+
+def test_the_seconds_of_a_build_are_those_of_its_plan_its_start_and_each_stage(tmp_path: Path) -> None:
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(9)]), tmp_path / "out")
+    seconds = json.loads((tmp_path / "out" / "run.json").read_text())["seconds"]
+    assert {"plan", "start", "tokenize", "write", "finish"} < set(seconds)
+    total = seconds.pop("total")
+    assert seconds["plan"] > 0
+    assert abs(sum(seconds.values()) - total) < 0.02  # each is rounded

@@ -14,15 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filters import bundled_rule_sets
 from filters.rules.ruleset import load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.counts.histograms import BINS, Bins
 from pipeline.builder.counts.samples import SAMPLES, Samples
 from pipeline.builder.counts.stats import BuildStats
 from pipeline.builder.counts.types import Histogram
+from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.limits import Limits
+from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
-from tests.builds import rejected, run_plain
+from tests.builds import rejected, run_plain, write_jsonl
 from tests.corpus import english
 
 
@@ -167,3 +170,17 @@ def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path) -> N
     for each in [*shown, *lost]:
         assert each["id"] == f"in.jsonl:{each['line']}"
         assert json.loads(found[each["line"] - 1])["text"].startswith(each["text"][:600])
+
+
+@pytest.mark.parametrize("preset", sorted(bundled_rule_sets()))
+def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_path: Path, preset: str) -> None:
+    texts = [english(k, 40) for k in range(30)] + [
+        "Read more.\nshort { javascript }\n" + english(k, 9) for k in range(30, 40)
+    ]
+    source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[0], "  spaces   and\ttabs  "])
+    stats = BuildStats.from_json(run_plain(source, tmp_path / "out", rules=preset).counts)
+    *rows, kept = waterfall(stats, changes(stats))
+    assert sum(row.documents for row in rows) == kept.documents == stats.kept
+    assert sum(row.tokens for row in rows) == kept.tokens == stats.tokens
+    cut = [row.tokens for row in rows if row.what == "text cut from documents"]
+    assert preset != "c4" or cut[0] < 0

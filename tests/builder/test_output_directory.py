@@ -261,3 +261,29 @@ def test_a_build_does_not_discard_the_earlier_dataset_that_it_compares_with(
     assert run_command("build", [*command, "--against", str(tmp_path / "link"), *flags]) == 2
     assert "link': it is the output too; choose another output" in capsys.readouterr().err
     assert digests(output) == before
+
+
+@pytest.mark.parametrize("limit", ["inf", "-inf", "nan", "1e300", "9007199254740993.0e3", "true", '"3"'])
+def test_a_limit_that_is_none_is_refused_by_its_file_and_overwrite_leaves_what_is_there(
+    source: Path, tmp_path: Path, limit: str
+) -> None:
+    build(source, tmp_path / "out")
+    before = digests(tmp_path / "out")
+    rules = tmp_path / "mine.toml"
+    rules.write_text(f"words = {{ min = {limit} }}\n")
+    with pytest.raises(
+        ConfigError, match=r"rule file .*mine\.toml: rule 'words': min must be a number from -2\*\*53 to 2"
+    ):
+        build(source, tmp_path / "out", overwrite=True, rules=str(rules))
+    assert digests(tmp_path / "out") == before
+    assert build(source, tmp_path / "out").counts["kept"] == 20
+
+
+def test_a_plan_that_cannot_be_written_leaves_what_is_there(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "out")
+    before = digests(tmp_path / "out")
+    odd = source.with_name("\udcff.jsonl")
+    odd.write_bytes(source.read_bytes())
+    with pytest.raises((ConfigError, InputError, UnicodeEncodeError)):
+        build(odd, tmp_path / "out", overwrite=True)
+    assert digests(tmp_path / "out") == before

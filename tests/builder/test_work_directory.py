@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.atomic import temporary_path
 from pipeline.builder.limits import Limits
-from pipeline.builder.work.atomic_directory import result_directory
+from pipeline.builder.work.atomic_directory import result_directory, sweep
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
@@ -164,3 +164,27 @@ def test_what_others_keep_in_a_new_output_is_left_alone_and_what_killed_builds_l
     (work / "notes.txt").unlink()
     run_plain(source, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == [".draft.tmp"]
+
+
+FILL = """
+import sys
+from pathlib import Path
+from pipeline.builder.work.atomic_directory import result_directory, sweep
+for number in range(int(sys.argv[2])):
+    try:
+        with result_directory(Path(sys.argv[1], f"unit-{number:03d}")) as folder:
+            for file in range(60):
+                (folder / f"{file:03d}").write_bytes(b"x")
+    except OSError:
+        pass  # what it wrote to was swept away
+"""
+
+
+def test_what_a_process_of_a_dead_build_still_writes_is_swept_and_never_half_there(tmp_path: Path) -> None:
+    with start(FILL, tmp_path, Path("150")) as dead:
+        while dead.poll() is None:
+            sweep(tmp_path)
+    for unit in tmp_path.glob("unit-*"):
+        assert len(list(unit.iterdir())) == 60, unit
+    sweep(tmp_path)
+    assert not list(tmp_path.glob(".*"))

@@ -78,3 +78,26 @@ def test_an_end_of_text_id_that_cannot_be_one_is_refused(tmp_path: Path, eos_id:
     replace(manifest, tokenizer=tokenizer).write(tmp_path)
     with pytest.raises(ManifestError, match="eos_id None"):
         Manifest.read(tmp_path)
+
+
+def test_an_edit_of_any_field_is_refused_and_a_manifest_of_before_checksums_is_read(tmp_path: Path) -> None:
+    manifest = write_dataset(tmp_path, [make_documents(3)])
+    replace(
+        manifest, recipe={"settings": {"rules": ["gopher"], "seed": 3}}, counts={"read": 3, "cut": {"c4": 1}}
+    ).write(tmp_path)
+    path = tmp_path / "manifest.json"
+    whole = json.loads(path.read_text())
+    for edit in (
+        {"recipe": {"settings": {"rules": [], "seed": 3}}},
+        {"recipe": {}},
+        {"counts": {"read": 3, "cut": {"c4": 2}}},
+        {"inputs": [{"name": "x"}]},
+        {"checksum": "0" * 64},
+        {"more": 1},
+    ):
+        path.write_text(json.dumps({**whole, **edit}))
+        with pytest.raises(ManifestError, match=r"checksum .* edited or damaged after the build"):
+            Manifest.read(tmp_path)
+    del whole["checksum"]
+    path.write_text(json.dumps(whole))
+    assert Manifest.read(tmp_path).recipe["settings"]["seed"] == 3

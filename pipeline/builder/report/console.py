@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _COLUMNS = 100
 _BAR = 20  # columns of the bar of what is left
+_FEW_DOCUMENTS, _FEW_TOKENS = (
+    100,
+    50_000,
+)  # of a validation split: their mean loss moves by some percent from draw to draw
 _SMALL = 0.002  # rows that take a smaller share are shown as one
 
 
@@ -42,7 +46,8 @@ def make_table(*names: str) -> Table:
 def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None:
     """Print the waterfall of documents, which only a build has, the splits, and what a reader must know."""
     counts = BuildStats.from_json(manifest.counts)
-    small = [row for row in rows if row.is_change and row.share < _SMALL]
+    most = max((row.tokens for row in rows), default=0)
+    small = [row for row in rows if row.is_change and row.share < _SMALL and abs(row.tokens) <= _SMALL * most]
     if len(small) > 1:
         sums = sum(row.documents for row in small), sum(row.share for row in small)
         one = Row(f"{len(small)} others", *sums, rows[-1].left_share, sum(row.tokens for row in small))
@@ -66,6 +71,12 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_said(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes
+    val = manifest.splits.get("val")
+    if val is not None and val.documents and (val.documents < _FEW_DOCUMENTS or val.tokens < _FEW_TOKENS):
+        warnings.append(
+            f"validation holds {val.documents:,} documents of {val.tokens:,} tokens: below {_FEW_DOCUMENTS} documents or "
+            f"{_FEW_TOKENS:,} tokens its loss says little; raise --val-fraction"
+        )
     if more or warnings:
         page.print("", *more, sep="\n", markup=False)
     for warning in warnings:

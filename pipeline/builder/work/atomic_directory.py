@@ -60,9 +60,12 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what killed processes left half-written below ``directory``."""
+    """Remove what killed processes left half-written below ``directory``.
+
+    One may still run, on another machine. So each is renamed first: what is half removed would get its final name.
+    """
     for left in filter(is_temporary, sorted(directory.rglob(".*.tmp"))):
-        discard(left)
+        discard_whole(left)
 
 
 def discard_whole(path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from ...atomic import is_temporary
 from ...shards.manifest import PLAN_NAME, WORK_NAME
 from ..plan import Plan, load_plan
-from .atomic_directory import discard, explain_disk_full_errors, sweep
+from .atomic_directory import discard_whole, explain_disk_full_errors, sweep
 from .lock import LOCK_NAME, locked
 
 REFERENCES_NAME = "references"
@@ -71,7 +71,7 @@ class Workspace:
         paths = sorted(self.root.iterdir(), key=lambda path: path.name != PLAN_NAME)
         for path in paths:
             if path.name != LOCK_NAME and path.name not in keep:
-                discard(path)
+                discard_whole(path)
 
     def stray(self) -> Path | None:
         """Return something in the work directory that no build leaves there before it has a plan, if there is any."""
@@ -84,4 +84,4 @@ class Workspace:
         """Remove what killed processes left unfinished, here and in the output directory."""
         sweep(self.root)
         for path in filter(is_temporary, self.output.glob(".*.tmp")):
-            discard(path)
+            discard_whole(path)
