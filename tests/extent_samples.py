@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.objects.access import Access
-from pipeline.shards.extents.file import EXTENTS_NAME, decode_table, write_table
+from pipeline.objects.request_options import RequestOptions
+from pipeline.shards.extents.extent_table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
 from pipeline.shards.extents.loading import load_extent_table
-from pipeline.shards.extents.table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
+from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.resolve import resolve
+from pipeline.shards.shard_list import resolve
 from pipeline.shards.store import Store
 from tests.shard_samples import make_documents, write_documents, write_manifest
 
-QUICK = Access(tries=3, first_delay=0.001, timeout=10)
+QUICK = RequestOptions(tries=3, first_delay=0.001, timeout=10)
 
 
 def write_two_splits(folder: Path) -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.shards.extents.file import write_table
+from pipeline.shards.extents.extent_table import EXTENT_BYTES, ExtentTable
 from pipeline.shards.extents.loading import payload_bytes
-from pipeline.shards.extents.table import EXTENT_BYTES, ExtentTable
-from pipeline.shards.index import Index
+from pipeline.shards.extents.table_file import write_table
+from pipeline.shards.index import ShardIndex
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.store import Store
 from pipeline.shards.tar import Member, map_file, walk_or_raise
@@ -22,7 +22,7 @@ EOS = 0
 TOKENIZER = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": EOS, "bos_id": None, "special_ids": {}}
 
 
-def read_index(path: Path, expected: ShardInfo | None = None) -> Index:
+def read_index(path: Path, expected: ShardInfo | None = None) -> ShardIndex:
     """Return the index of a shard on this machine."""
     return Store(keeps=False).index(str(path), expected)
 

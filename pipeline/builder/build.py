@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ..errors import ConfigError
-from ..objects.access import TIMEOUT, TRIES, Access
+from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import Manifest
 from .counts.progress import Progress
@@ -99,7 +99,7 @@ def build(
     ):
         if not isinstance(value, kind):  # type: ignore[arg-type]
             raise ConfigError(f"{name} must be {wanted}, got {value!r}")
-    access = Access(tries=tries, timeout=timeout, options=storage_options or {})
+    access = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
     check_engine(engine, workers, start_method, ray_address)
     if isinstance(transforms := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(function) for function in transforms]

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..errors import InputError
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..shards.manifest import Manifest
 from ..text.discovery import evenly
 from ..text.readers.document_reader import Document, DocumentReader
@@ -46,7 +46,7 @@ def preview(
     output: str | Path | None = None,
     *,
     workers: int | None = None,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
 ) -> None:
     """Print what a build would read, what becomes of the first records of its files, and what the whole would take.
 
@@ -78,7 +78,7 @@ def preview(
     print("nothing was written")
 
 
-def _build_sample(files: Sequence[InputFile], recipe: Recipe, access: Access) -> tuple[Manifest, float]:
+def _build_sample(files: Sequence[InputFile], recipe: Recipe, access: RequestOptions) -> tuple[Manifest, float]:
     """Build the first records of some files; return the manifest, and the seconds of filtering and encoding."""
     resolve_tokenizer(recipe)
     sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)

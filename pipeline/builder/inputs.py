@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
 
@@ -57,7 +57,7 @@ class Input:
 def find_and_describe(
     specs: Sequence[str | InputFile],
     output: str | Path | None,
-    access: Access | None,
+    access: RequestOptions | None,
     format: str,
     commits: dict[str, str],
 ) -> tuple[tuple[Input, ...], Credentials]:
@@ -77,7 +77,7 @@ def find_and_describe(
     files = join_inputs([replace(file, forced_format=format) for file in files])
     inputs = tuple(map(_describe, files))
     urls = {clean: url for file in files for clean, url in file.credentials.urls.items()}
-    return inputs, Credentials(urls, access or Access())
+    return inputs, Credentials(urls, access or RequestOptions())
 
 
 def _describe(file: InputFile) -> Input:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..atomic import write_json
 from ..errors import BuildError
-from ..shards.extents.file import EXTENTS_NAME, decode_table, write_table
+from ..shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from .build_tokenizer import load_build_tokenizer

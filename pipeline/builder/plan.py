@@ -18,7 +18,7 @@ from typing import Any
 
 from ..atomic import write_json
 from ..errors import ConfigError, PlanChangedError, did_you_mean
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import PLAN_NAME
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile
@@ -116,7 +116,7 @@ def make_plan(
     definitions: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.

@@ -20,7 +20,7 @@ from filters.rules.ruleset import RuleSet, load_rules
 
 from ..atomic import read_json, write_json
 from ..errors import ConfigError
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..text.extract import Extractor
 from ..text.fields import merge_fields
 from ..text.tokenizer.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def load_parts(workspace: Workspace) -> Parts:
     )
 
 
-def resolve(recipe: Recipe, access: Access) -> References:
+def resolve(recipe: Recipe, access: RequestOptions) -> References:
     """Find and read everything that a recipe names; ``access`` says how datasets elsewhere are reached.
 
     What cannot be found or loaded raises ``ConfigError`` here, before any work is done.

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BuildError, ConfigError, ManifestError, MissingObjectError
-from ..objects.access import Access
 from ..objects.remote_object import describe, download
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..paths import named_twice
 from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
@@ -72,7 +72,7 @@ def dataset_names(specs: Sequence[str]) -> list[str]:
     return names
 
 
-def fetch_earlier(workspace: Workspace, access: Access | None = None) -> list[Path]:
+def fetch_earlier(workspace: Workspace, access: RequestOptions | None = None) -> list[Path]:
     """Return the folders of signatures of ``--against`` on this machine: those of urls are copied to the workspace."""
     folders = []
     for number, spec in enumerate(workspace.plan.recipe.against):
@@ -100,7 +100,7 @@ def earlier_name(workspace: Workspace, number: int) -> str:
     raise BuildError(f"no earlier document {number}: a fault of the builder")
 
 
-def check_against(recipe: Recipe, access: Access) -> dict[str, str]:
+def check_against(recipe: Recipe, access: RequestOptions) -> dict[str, str]:
     """Return the fingerprints of the datasets of ``--against``, by their names.
 
     Raises ``ConfigError`` unless each is named once and keeps signatures that can be compared with this build's: those of the
@@ -130,7 +130,7 @@ def check_against(recipe: Recipe, access: Access) -> dict[str, str]:
     return fingerprints
 
 
-def _read_manifest(spec: str, access: Access | None) -> Manifest:
+def _read_manifest(spec: str, access: RequestOptions | None) -> Manifest:
     try:
         return Manifest.read(spec, access)
     except (ManifestError, MissingObjectError) as error:

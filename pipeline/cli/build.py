@@ -16,7 +16,7 @@ from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder
 from pipeline.errors import ConfigError
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 
 from .command import Command, Parser, add_access
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if dry_run:
         from pipeline.builder.dry_run import preview
 
-        access = Access(tries=running["tries"], timeout=running["timeout"])
+        access = RequestOptions(tries=running["tries"], timeout=running["timeout"])
         preview(inputs, recipe, output or None, workers=running["workers"], access=access)
         return 0
     from pipeline.builder.build import build
@@ -124,7 +124,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
         raise ConfigError(f"inputs must be text or a list of texts, got {inputs!r}")
     if not isinstance(output, str):
         raise ConfigError(f"output must be the name of a directory, got {output!r}")
-    access = Access(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
+    access = RequestOptions(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
     check_engine(**running)
     return inputs, output, recipe, {**running, "tries": access.tries, "timeout": access.timeout}
 

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.errors import ConfigError, ShardwrightError, did_you_mean
-from pipeline.objects.access import TIMEOUT, TRIES, Access
+from pipeline.objects.request_options import TIMEOUT, TRIES, RequestOptions
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -71,9 +71,9 @@ def add_access(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def access_of(options: argparse.Namespace) -> Access:
+def access_of(options: argparse.Namespace) -> RequestOptions:
     """Return what these flags say; ``ConfigError`` for values that cannot be."""
-    return Access(tries=options.tries, timeout=options.timeout)
+    return RequestOptions(tries=options.tries, timeout=options.timeout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.html import group_rows
 from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
-from pipeline.shards.folder import Folder
+from pipeline.shards.dataset_folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.store import Store
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.shards.folder import Folder
+from pipeline.shards.dataset_folder import Folder
 from pipeline.text.tokenizer.tokenizer import Tokenizer
 
 from .command import Command, Parser, access_of, add_access

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from pipeline.errors import ManifestError
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.urls import shown
-from pipeline.shards.folder import Folder, size_of
+from pipeline.shards.dataset_folder import Folder, size_of
 from pipeline.shards.manifest import MANIFEST_NAME
-from pipeline.shards.urls import expand, may_be_directory
+from pipeline.shards.shard_names import expand, may_be_directory
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
-from pipeline.shards.verify.findings import Contents
+from pipeline.shards.verify.findings import ExpectedTokens
 
 from .command import Command, Parser, access_of, add_access
 
@@ -76,7 +76,7 @@ def _count(problems: int) -> str:
     return f"{problems} problem{'s' * (problems != 1)}" if problems else "no problem"
 
 
-def _problems(paths: list[str], workers: int, quick: bool, access: Access, bar: _Bar) -> Iterator[Problem]:
+def _problems(paths: list[str], workers: int, quick: bool, access: RequestOptions, bar: _Bar) -> Iterator[Problem]:
     for path in paths:
         if may_be_directory(path):
             yield from verify_dataset(path, workers=workers, quick=quick, access=access, progress=bar.show)
@@ -89,7 +89,7 @@ def _problems(paths: list[str], workers: int, quick: bool, access: Access, bar: 
             bar.begin()
 
 
-def _of_shard(shard: str, quick: bool, access: Access) -> Iterator[Problem]:
+def _of_shard(shard: str, quick: bool, access: RequestOptions) -> Iterator[Problem]:
     """Compare a single shard with the manifest beside it."""
     expected, contents = None, None
     base, _, name = shown(shard).rpartition("/")
@@ -105,7 +105,7 @@ def _of_shard(shard: str, quick: bool, access: Access) -> Iterator[Problem]:
             if expected is None:
                 yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} beside it does not name this shard")
             tokenizer = manifest.tokenizer
-            contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+            contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
     yield from verify_shard(shard, expected, contents, quick=quick, access=access)
 
 

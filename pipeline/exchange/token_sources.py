@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..builder.counts.progress import Progress
 from ..builder.recipe import Recipe
 from ..errors import ConfigError, DamagedInputError, InputError
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote
 from ..paths import natural_key
 from ..shards.manifest import FileInfo, Manifest
@@ -42,7 +42,7 @@ def import_tokens(
     where: str | None = None,
     dtype: str = "uint16",
     eos_id: int | None = None,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Manifest:

@@ -34,8 +34,8 @@ from ..builder.stages.split import SPLITS, TRAIN, VAL, in_validation
 from ..builder.stages.write import lay_out
 from ..builder.work.atomic_directory import discard, explain_disk_full_errors, result_directory
 from ..errors import BuildError, ConfigError, InputError, value_said
-from ..shards.extents.file import write_table
-from ..shards.extents.table import ExtentTable
+from ..shards.extents.extent_table import ExtentTable
+from ..shards.extents.table_file import write_table
 from ..shards.format import token_dtype
 from ..shards.manifest import MANIFEST_NAME, FileInfo, Manifest, ShardInfo, Split
 from ..shards.verify.dataset import verify_dataset

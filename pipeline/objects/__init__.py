@@ -1,12 +1,12 @@
 """Remote objects by their urls, for shards and texts alike: what they hold, in whole or by ranges, with retries, and a cache.
 
-urls.py           which urls there are, and how they are shown without secrets
-access.py         the settings, and temporary failures
-retries.py        tries, and the waits between them
-http.py           GET requests: kept connections, proxies, redirects, waits that servers ask for
-ranges.py         answers of http servers, compared with what was asked for
-stores.py         object stores: clients of fsspec, and signed urls
-remote_object.py  an object: size, version, ranges, downloads; listings
-requests.py       the threads that have requests in flight
-cache.py          a bounded directory of blocks and whole objects, shared by processes
+urls.py             which urls there are, and how they are shown without secrets
+request_options.py  the settings, and temporary failures
+retries.py          tries, and the waits between them
+http.py             GET requests: kept connections, proxies, redirects, waits that servers ask for
+ranges.py           answers of http servers, compared with what was asked for
+stores.py           object stores: clients of fsspec, and signed urls
+remote_object.py    an object: size, version, ranges, downloads; listings
+requests.py         the threads that have requests in flight
+cache.py            a bounded directory of blocks and whole objects, shared by processes
 """

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import StorageError
-from .access import CONNECTIONS, Access, Transient, plain_version
+from .request_options import CONNECTIONS, RequestOptions, RetryableError, plain_version
 from .urls import shown, without_secrets
 
 _TRANSIENT = {408, 425, 429, *range(500, 600)}
@@ -25,7 +25,7 @@ _MOST_REDIRECTS = 5
 _PATIENT_SECONDS = 60.0
 _LONGEST_WAIT = 600.0  # seconds of what a server asks for
 _LEAST_RATE = 8 << 10  # bytes a second of one answer, once it takes longer than the time limit
-_PIECE = 256 << 10
+_PIECE_BYTES = 256 << 10
 _SAID_SECONDS = 10.0
 
 log = logging.getLogger("pipeline")
@@ -117,7 +117,7 @@ def same_server(one: str, other: str) -> bool:
 
 
 class Answer:
-    """The answer to a GET, whatever its status but a temporary failure, which raises `Transient`.
+    """The answer to a GET, whatever its status but a temporary failure, which raises `RetryableError`.
 
     Nothing may come for ``access.timeout`` seconds, or a minute and more with ``patient``, for answers that are computed. Without
     ``follow``, a redirect is an answer. A context manager, which returns the connection where all of the body was read, and
@@ -127,7 +127,7 @@ class Answer:
     def __init__(
         self,
         url: str,
-        access: Access,
+        access: RequestOptions,
         headers: Mapping[str, str] | None = None,
         *,
         follow: bool = True,
@@ -152,7 +152,7 @@ class Answer:
             server.postpone(after)
         if self.status in _TRANSIENT:
             self._response.close()
-            raise Transient(f"{self.status} {self.reason}".strip())
+            raise RetryableError(f"{self.status} {self.reason}".strip())
 
     @property
     def version(self) -> str:
@@ -173,7 +173,7 @@ class Answer:
         return target if target.lower().startswith(("http://", "https://")) else None
 
     def body(self) -> bytes:
-        """Return all of the body, unpacked where the server packed it; `Transient` where it ends early."""
+        """Return all of the body, unpacked where the server packed it; `RetryableError` where it ends early."""
         body = b"".join(self.pieces(self.length))
         if self.headers.get("Content-Encoding", "").lower() == "gzip":
             import gzip
@@ -181,21 +181,21 @@ class Answer:
             try:
                 return gzip.decompress(body)
             except (OSError, EOFError) as error:
-                raise Transient(f"a body that is no gzip: {error}") from None
+                raise RetryableError(f"a body that is no gzip: {error}") from None
         return body
 
     def pieces(self, count: int | None) -> Iterator[bytes]:
-        """Yield the first ``count`` bytes of the body, None for all; `Transient` where they end early or come too slowly."""
+        """Yield the first ``count`` bytes of the body, None for all; `RetryableError` where they end early or come too slowly."""
         while count is None or self._read < count:
             seconds = time.monotonic() - self._began
             if seconds > self._seconds + self._read / _LEAST_RATE:
-                raise Transient(f"too slow: {self._read} bytes in {seconds:.1f} s")
-            piece = self._piece(_PIECE if count is None else min(_PIECE, count - self._read))
+                raise RetryableError(f"too slow: {self._read} bytes in {seconds:.1f} s")
+            piece = self._piece(_PIECE_BYTES if count is None else min(_PIECE_BYTES, count - self._read))
             if not piece:
                 self._ended = True
                 if count is None:
                     return
-                raise Transient(f"the connection ended after {self._read} bytes of {count}")
+                raise RetryableError(f"the connection ended after {self._read} bytes of {count}")
             yield piece
 
     def drain(self) -> None:
@@ -261,8 +261,8 @@ class Answer:
             return StorageError(f"{shown(self.url)}: {cause}; check the url and the certificates")
         refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which is a ConnectTimeoutError, too
         if not refused and isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError):
-            return Transient(f"no answer within {self._seconds:.1f} s")
-        return Transient(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
+            return RetryableError(f"no answer within {self._seconds:.1f} s")
+        return RetryableError(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
 
 
 def _server_name(url: str) -> str:

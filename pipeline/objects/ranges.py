@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from ..errors import MissingObjectError, ShardwrightError, StorageError
-from .access import Access, Doubtful, Transient
 from .http import Answer, server_of
+from .request_options import RequestOptions, RetryableError, UnconfirmedError
 from .urls import shown
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)\Z")
@@ -20,7 +20,7 @@ class RangeAnswer:
     """Bytes ``start`` to ``stop`` of an object, by an answer of these or of the whole object.
 
     ``ranged``: whether these alone came. ``size`` is that of the object, None where the server does not say; ``version`` its
-    mark. ``check`` gets both before anything else is compared. What may be a fault of the way here raises `Doubtful`. A
+    mark. ``check`` gets both before anything else is compared. What may be a fault of the way here raises `UnconfirmedError`. A
     context manager, as is the answer.
     """
 
@@ -41,30 +41,30 @@ class RangeAnswer:
         stated = answer.headers.get("Content-Range", "")
         match = _CONTENT_RANGE.match(stated)
         if answer.status not in (200, 206) and not (answer.status == 416 and match):
-            raise Doubtful(self._refusal())
+            raise UnconfirmedError(self._refusal())
         if answer.status == 206 and match is None:
-            raise Doubtful(
+            raise UnconfirmedError(
                 self._error(f"206 with Content-Range {stated!r}: the server does not say which bytes it sends")
             )
         size = answer.length if match is None else int(match[3]) if match[3] != "*" else None
         if size is not None and check is not None and (error := check(size, self.version)) is not None:
-            raise Doubtful(error)
+            raise UnconfirmedError(error)
         if size == 0 and start == 0:
             self._stop = 0
             return answer.status != 200, 0
         if size is not None and size < stop:
-            raise Doubtful(too_short(self.url, size, stop))
+            raise UnconfirmedError(too_short(self.url, size, stop))
         if match is not None and match[1] is not None:  # some S3 servers answer 200 with a range
             first, end = int(match[1]), int(match[2]) + 1
             if first != start or end != stop or answer.length not in (None, end - start):
-                raise Transient(f"asked for bytes {start} to {stop}, the server sent {first} to {end}")
+                raise RetryableError(f"asked for bytes {start} to {stop}, the server sent {first} to {end}")
             server_of(self.url).ranges = True
             return True, size
         if answer.status != 200:
-            raise Doubtful(self._refusal())
+            raise UnconfirmedError(self._refusal())
         packing = answer.headers.get("Content-Encoding", "identity").lower()
         if packing not in ("", "identity"):
-            raise Doubtful(
+            raise UnconfirmedError(
                 self._error(f"the server packs its answers (Content-Encoding: {packing}); serve it as a plain file")
             )
         return False, size
@@ -97,7 +97,7 @@ class RangeAnswer:
         return kind(f"{shown(self.url)}: {status} {self._answer.reason}; {cure}")
 
 
-def request_range(url: str, start: int, stop: int, access: Access, check: Check | None = None) -> RangeAnswer:
+def request_range(url: str, start: int, stop: int, access: RequestOptions, check: Check | None = None) -> RangeAnswer:
     """Ask for bytes ``start`` to ``stop`` of an object, in one try."""
     return RangeAnswer(Answer(url, access, range_header(start, stop)), url, start, stop, check)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import ConfigError, ShardwrightError, StorageError
-from .access import CONNECTIONS, Access, Doubtful, ObjectInfo, Transient
 from .http import server_of
 from .ranges import Check, RangeAnswer, request_range
+from .request_options import CONNECTIONS, ObjectInfo, RequestOptions, RetryableError, UnconfirmedError
 from .requests import side_by_side
 from .retries import retrying
 from .stores import by_http_or_store, file_system, store_info, store_pieces
@@ -33,7 +33,7 @@ class NoRangesError(StorageError):
 class RemoteObject:
     """An object by ranges. ``check`` says of each answer whether its size and version are the expected ones."""
 
-    def __init__(self, url: str, access: Access, check: Check | None = None) -> None:
+    def __init__(self, url: str, access: RequestOptions, check: Check | None = None) -> None:
         self.url = url
         self.access = access
         self._check = check
@@ -57,14 +57,14 @@ class RemoteObject:
             with closing(self.pieces(start + done, start + len(target), whole=whole)) as pieces:
                 for piece in pieces:
                     if done + len(piece) > len(target):
-                        raise Transient(f"more than {len(target)} bytes came")
+                        raise RetryableError(f"more than {len(target)} bytes came")
                     target[done : done + len(piece)] = piece
                     done += len(piece)
             if done < len(target):
-                raise Transient(f"{done} bytes of {len(target)} came")
+                raise RetryableError(f"{done} bytes of {len(target)} came")
             if contents is not None and (error := contents(target)) is not None:
                 done = 0
-                raise Doubtful(error)
+                raise UnconfirmedError(error)
 
         if len(target):
             retrying(read, self.url, f"read {len(target)} bytes from byte {start}", self.access)
@@ -77,7 +77,9 @@ class RemoteObject:
             if answer.ranged or whole or (start, stop) == (0, answer.size):
                 return _pieces(answer)
             with answer:
-                raise Doubtful(NoRangesError(f"{shown(self.url)}: the server knows no ranges; give whole_shards=True"))
+                raise UnconfirmedError(
+                    NoRangesError(f"{shown(self.url)}: the server knows no ranges; give whole_shards=True")
+                )
 
         def by_store() -> Iterator[bytes]:
             if self._check is not None and not self._is_checked:
@@ -100,9 +102,9 @@ def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
         yield from answer.pieces()
 
 
-def describe(url: str, access: Access | None = None) -> ObjectInfo:
+def describe(url: str, access: RequestOptions | None = None) -> ObjectInfo:
     """Return size and version of an object; ``MissingObjectError`` where there is none."""
-    settings = access or Access()
+    settings = access or RequestOptions()
 
     def by_http(target: str) -> ObjectInfo:
         for _ in range(2):  # one answer without a range does not decide
@@ -115,7 +117,9 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
         else:
             server_of(target).ranges = server_of(target).ranges or False
         if answer.size is None:
-            raise Doubtful(StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file"))
+            raise UnconfirmedError(
+                StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file")
+            )
         return ObjectInfo(answer.size, answer.version)
 
     def look() -> ObjectInfo:
@@ -124,7 +128,7 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
     return retrying(look, url, "look it up", settings)
 
 
-def knows_ranges(url: str, access: Access | None = None) -> bool:
+def knows_ranges(url: str, access: RequestOptions | None = None) -> bool:
     """Whether the server of an object answers requests for ranges; it is asked where that is not known yet."""
     if not is_http(url):
         return True
@@ -133,20 +137,20 @@ def knows_ranges(url: str, access: Access | None = None) -> bool:
     return bool(server_of(url).ranges)
 
 
-def read_range(url: str, start: int, length: int, access: Access | None = None) -> bytes:
+def read_range(url: str, start: int, length: int, access: RequestOptions | None = None) -> bytes:
     """Return ``length`` bytes of an object from byte ``start``; fewer raise ``StorageError``.
 
     A server without ranges sends all bytes, of which the others are skipped.
     """
-    return RemoteObject(url, access or Access()).read(start, length, whole=True)
+    return RemoteObject(url, access or RequestOptions()).read(start, length, whole=True)
 
 
-def read_whole(url: str, size: int, access: Access | None = None, sha256: str = "") -> memoryview:
+def read_whole(url: str, size: int, access: RequestOptions | None = None, sha256: str = "") -> memoryview:
     """Return all bytes of an object, by requests for parts side by side: many servers limit the speed of each.
 
     Bytes of another hash are read once more, since the way here may be at fault.
     """
-    data, remote = memoryview(bytearray(size)), RemoteObject(url, access or Access())
+    data, remote = memoryview(bytearray(size)), RemoteObject(url, access or RequestOptions())
     step = max(_PART_BYTES, -(-size // (2 * CONNECTIONS)))
     for _ in range(2):
         side_by_side(partial(remote.fill, at, data[at : at + step]) for at in range(0, size, step))
@@ -155,9 +159,9 @@ def read_whole(url: str, size: int, access: Access | None = None, sha256: str = 
     return data.toreadonly()
 
 
-def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: Access | None = None) -> T:
+def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: RequestOptions | None = None) -> T:
     """Return what ``parse`` makes of an object of at most ``most`` bytes; one that it refuses is read once more."""
-    settings = access or Access()
+    settings = access or RequestOptions()
 
     def read() -> T:
         size = describe(url, settings).size
@@ -167,17 +171,17 @@ def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: Access
         try:
             return parse(raw)
         except ShardwrightError as error:
-            raise Doubtful(error) from None
+            raise UnconfirmedError(error) from None
 
     return retrying(read, url, "read it", settings)
 
 
-def download(url: str, path: Path, size: int, access: Access | None = None, sha256: str = "") -> str:
+def download(url: str, path: Path, size: int, access: RequestOptions | None = None, sha256: str = "") -> str:
     """Write an object's ``size`` bytes to a file, with retries that continue where the last one stopped; return their hash.
 
     Bytes of another hash than ``sha256`` are downloaded once more, since the way here may be at fault.
     """
-    settings = access or Access()
+    settings = access or RequestOptions()
     remote = RemoteObject(url, settings)
     # A file of the cache has its full size already, so that it counts.
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
@@ -187,7 +191,7 @@ def download(url: str, path: Path, size: int, access: Access | None = None, sha2
                 for piece in pieces:
                     file.write(piece)
             if file.tell() != size:
-                raise Transient(f"{file.tell()} bytes came of {size}")
+                raise RetryableError(f"{file.tell()} bytes came of {size}")
 
         for _ in range(2):
             file.seek(0)
@@ -200,13 +204,13 @@ def download(url: str, path: Path, size: int, access: Access | None = None, sha2
     return digest
 
 
-def list_objects(pattern: str, access: Access | None = None) -> list[str]:
+def list_objects(pattern: str, access: RequestOptions | None = None) -> list[str]:
     """Return the urls of the objects that a pattern with wildcards matches."""
     if is_http(pattern):
         raise ConfigError(f"{pattern!r}: http servers cannot list; write a range, such as name-{{000000..000127}}.tar")
-    files = file_system(pattern, access or Access())
+    files = file_system(pattern, access or RequestOptions())
 
     def look() -> list[str]:
         return [files.unstrip_protocol(name) for name in files.glob(pattern)]
 
-    return retrying(look, pattern, "list it", access or Access())
+    return retrying(look, pattern, "list it", access or RequestOptions())

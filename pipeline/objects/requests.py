@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ..daemon_threads import DaemonThreads
-from .access import CONNECTIONS
+from .request_options import CONNECTIONS
 
 T = TypeVar("T")
 

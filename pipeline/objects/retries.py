@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import MissingObjectError, ShardwrightError, StorageError
-from .access import Access, Doubtful, Transient
 from .http import server_of
+from .request_options import RequestOptions, RetryableError, UnconfirmedError
 from .urls import shown, without_secrets
 
 _LONGEST_DELAY = 30.0
@@ -21,10 +21,10 @@ _JITTER = random.Random()  # of its own: training code may have seeded the globa
 T = TypeVar("T")
 
 
-def retrying(action: Callable[[], T], url: str, doing: str, access: Access) -> T:
+def retrying(action: Callable[[], T], url: str, doing: str, access: RequestOptions) -> T:
     """Return what ``action`` returns; call it again after temporary failures, at most ``access.tries`` times in all.
 
-    A `Doubtful` answer is believed when it comes twice. A server that has never answered this process is not tried again
+    A `UnconfirmedError` answer is believed when it comes twice. A server that has never answered this process is not tried again
     after half of ``access.timeout``. Other errors of this package are raised at once.
     """
     began, server = time.monotonic(), server_of(url)
@@ -38,7 +38,7 @@ def retrying(action: Callable[[], T], url: str, doing: str, access: Access) -> T
             return result
         except ShardwrightError:
             raise
-        except Doubtful as doubt:
+        except UnconfirmedError as doubt:
             if doubted or attempt == access.tries:
                 raise doubt.error from None
             doubted = True
@@ -57,7 +57,7 @@ def retrying(action: Callable[[], T], url: str, doing: str, access: Access) -> T
 
 def _reason(error: Exception, url: str) -> str:
     """Return what to say of a temporary failure; raise ``StorageError`` for a permanent one."""
-    if isinstance(error, Transient):
+    if isinstance(error, RetryableError):
         return str(error)
     if isinstance(error, FileNotFoundError):
         raise MissingObjectError(f"{shown(url)}: no such object; check the url") from None

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..errors import ConfigError, MissingObjectError, StorageError, not_installed
-from .access import Access, Doubtful, ObjectInfo, Transient, version_of
 from .http import server_of
 from .ranges import too_short
+from .request_options import ObjectInfo, RequestOptions, RetryableError, UnconfirmedError, version_of
 from .urls import SCHEMES, is_http, shown
 
 SIGNED_SECONDS = 3600
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 T = TypeVar("T")
 
 
-def file_system(url: str, access: Access) -> Any:
+def file_system(url: str, access: RequestOptions) -> Any:
     """Return the client of a url's store."""
     scheme = url.split("://", 1)[0].lower()
     try:
@@ -42,13 +42,13 @@ def file_system(url: str, access: Access) -> Any:
         raise not_installed(f"{url}: {scheme}://", SCHEMES[scheme] or "fsspec") from error
 
 
-def _s3_defaults(access: Access) -> dict[str, Any]:
+def _s3_defaults(access: RequestOptions) -> dict[str, Any]:
     """Return the settings of s3fs with which `retrying` alone counts tries and time."""
     seconds = {"connect_timeout": access.timeout / 4, "read_timeout": access.timeout}
     return {"config_kwargs": {**seconds, "retries": {"max_attempts": 1}, "signature_version": "s3v4"}}
 
 
-def store_info(url: str, access: Access) -> ObjectInfo:
+def store_info(url: str, access: RequestOptions) -> ObjectInfo:
     """Return size and version of an object, as its store's client says."""
     files = file_system(url, access)
     files.invalidate_cache()  # an object replaced since the last listing must not pass for the old one
@@ -58,7 +58,7 @@ def store_info(url: str, access: Access) -> ObjectInfo:
     return ObjectInfo(int(info["size"]), version_of(info))
 
 
-def store_pieces(url: str, start: int, stop: int, access: Access) -> Iterator[bytes]:
+def store_pieces(url: str, start: int, stop: int, access: RequestOptions) -> Iterator[bytes]:
     """Yield bytes ``start`` to ``stop`` of an object by its store's client, in pieces."""
     from fsspec.spec import AbstractFileSystem
 
@@ -72,12 +72,12 @@ def store_pieces(url: str, start: int, stop: int, access: Access) -> Iterator[by
             size = store_info(url, access).size
             if size < stop:
                 raise too_short(url, size, stop)
-            raise Transient(f"{len(piece)} bytes came where {end - start} were asked for, from byte {start}")
+            raise RetryableError(f"{len(piece)} bytes came where {end - start} were asked for, from byte {start}")
         yield piece
         start = end
 
 
-def by_http_or_store(url: str, access: Access, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
+def by_http_or_store(url: str, access: RequestOptions, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
     """Return what is at a url, or at a signed one of its object, or what its store's client gives where this signs none.
 
     If the client serves what a signed url refuses, the process stops signing urls of this store.
@@ -89,9 +89,9 @@ def by_http_or_store(url: str, access: Access, by_http: Callable[[str], T], by_s
     if target is not None:
         try:
             return by_http(target)
-        except Transient as error:
-            raise Transient(f"{target.split('/')[2]}: {error}") from error
-        except Doubtful as doubt:
+        except RetryableError as error:
+            raise RetryableError(f"{target.split('/')[2]}: {error}") from error
+        except UnconfirmedError as doubt:
             if isinstance(doubt.error, MissingObjectError) or server_of(target).ranges:
                 raise
     result = by_store()
@@ -99,7 +99,7 @@ def by_http_or_store(url: str, access: Access, by_http: Callable[[str], T], by_s
     return result
 
 
-def signed(url: str, access: Access, seconds: int) -> str | None:
+def signed(url: str, access: RequestOptions, seconds: int) -> str | None:
     """Return an http url that reads an object without further credentials for so long; None where none can be made."""
     try:
         target = _sign_s3(url, access.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None

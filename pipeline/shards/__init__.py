@@ -1,17 +1,17 @@
 """The shard format and the dataset directory, which building and streaming share.
 
-format.py    the format: start here
-writer.py    documents -> one atomic, reproducible, indexed tar
-index.py     where the documents of a shard lie: its index, parsed and checked
-npy.py       strict reading of npy headers
-tar.py       a strict walk over the headers of any plain tar
-foreign.py   token tars of other tools: an index made by a scan
-manifest.py  manifest.json, written last
-folder.py    a dataset's directory, on this machine or at a url
-store.py     shards by url or path: whole in a cache, and their indexes by small reads
-urls.py      braces, globs, lists and urls -> shards, in a fixed order
-resolve.py   what a user names -> the shards of one split
-ranges/      ranges of bytes of shards: open files, requests
-extents/     the table of extents: runs of documents that are read in one request
-verify/      shards and datasets recomputed from their bytes
+format.py          the format: start here
+writer.py          documents -> one atomic, reproducible, indexed tar
+index.py           where the documents of a shard lie: its index, parsed and checked
+npy.py             strict reading of npy headers
+tar.py             a strict walk over the headers of any plain tar
+foreign.py         token tars of other tools: an index made by a scan
+manifest.py        manifest.json, written last
+dataset_folder.py  a dataset's directory, on this machine or at a url
+store.py           shards by url or path: whole in a cache, and their indexes by small reads
+shard_names.py     braces, globs, lists and urls -> shards, in a fixed order
+shard_list.py      what a user names -> the shards of one split
+ranges/            ranges of bytes of shards: open files, requests
+extents/           the table of extents: runs of documents that are read in one request
+verify/            shards and datasets recomputed from their bytes
 """

@@ -16,7 +16,7 @@ import numpy as np
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
 from ..user_cache import make_private
-from .index import Index
+from .index import ShardIndex
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
 from .tar import CURE, Member, map_file, walk_or_raise
 
@@ -29,7 +29,7 @@ _SAMPLE = re.compile(r"((?:.*/|)[^./]+)\.([^/]*)\Z", re.DOTALL)
 _SKIPPED = re.compile(r"__[^/]*__(?:$|/)")  # members that webdataset skips as metadata
 
 
-def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Index:
+def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> ShardIndex:
     """Return where the documents of a plain webdataset tar lie, from the kept index or by a scan of the tar.
 
     Each sample's tokens are its ``.npy`` field, or its only field whose name ends so: 1-D little-endian arrays of one
@@ -86,20 +86,20 @@ def _mark(path: Path, data: mmap.mmap) -> str:
     return f"{INDEX_VERSION} {len(data)} {path.stat().st_mtime_ns} {edges.hexdigest()}"
 
 
-def _load(file: Path, mark: str) -> Index | None:
+def _load(file: Path, mark: str) -> ShardIndex | None:
     """Return a kept index, or None where it is missing, damaged or of another tar: it is only a cache."""
     try:
         with np.load(file, allow_pickle=False) as kept:
             if str(kept["mark"]) != mark:
                 return None
-            index = Index(kept["starts"], kept["lengths"], np.dtype(str(kept["dtype"])), {}, str(kept["contents"]))
+            index = ShardIndex(kept["starts"], kept["lengths"], np.dtype(str(kept["dtype"])), {}, str(kept["contents"]))
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None
     sound = index.starts.dtype == index.lengths.dtype == np.int64
     return index if sound and index.starts.shape == index.lengths.shape else None
 
 
-def _save(path: Path, index: Index, mark: str) -> bool:
+def _save(path: Path, index: ShardIndex, mark: str) -> bool:
     texts = {"mark": mark, "dtype": index.dtype.str, "contents": index.contents}
     try:
         make_private(path.parent)
@@ -111,7 +111,7 @@ def _save(path: Path, index: Index, mark: str) -> bool:
     return True
 
 
-def scan_index(data: mmap.mmap, path: str) -> Index:
+def scan_index(data: mmap.mmap, path: str) -> ShardIndex:
     """Return the index of a tar that is mapped, by a scan alone; ``path`` is what errors call it."""
     starts: list[int] = []
     lengths: list[int] = []
@@ -143,7 +143,7 @@ def scan_index(data: mmap.mmap, path: str) -> Index:
         contents.update(data[max(begin, end - _SAMPLED) : end])
     if dtype is None:
         raise ShardError(f"{path}: no samples in this tar: no member is named KEY.npy; is it a token shard?")
-    return Index(np.array(starts, np.int64), np.array(lengths, np.int64), dtype, {}, contents.hexdigest())
+    return ShardIndex(np.array(starts, np.int64), np.array(lengths, np.int64), dtype, {}, contents.hexdigest())
 
 
 def _samples(data: mmap.mmap, path: str) -> Iterator[tuple[str, dict[str, Member]]]:

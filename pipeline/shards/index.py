@@ -46,7 +46,7 @@ class Footer(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class ShardIndex:
     """Where the documents of a shard lie.
 
     ``starts``: int64 byte offset of each document's first token; ``lengths``: int64 tokens of each; ``dtype``: of the
@@ -88,7 +88,7 @@ def footer_of(tail: bytes, size: int, name: str, expected: ShardInfo | None = No
     return footer
 
 
-def index_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> Index | None:
+def index_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> ShardIndex | None:
     """Return the index of a shard, by two reads; None for a tar of another tool. Raises as `footer_of` does."""
     tail = read(max(0, size - TAIL), min(size, TAIL))
     footer = footer_of(tail, size, name, expected)
@@ -120,7 +120,7 @@ def _parse_footer(block: bytes, name: str, size: int) -> Footer | None:
     return footer
 
 
-def parse_index(footer: Footer, name: str, read: Read) -> Index:
+def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
     """Return the index that a footer points to, by one read; ``CorruptShardError`` where they disagree."""
     count = footer["documents"]
     starts_at, starts_size = footer["starts"]
@@ -144,7 +144,7 @@ def parse_index(footer: Footer, name: str, read: Read) -> Index:
     dtype = np.dtype(footer["dtype"])
     if count and (starts.min() < 0 or int((starts + lengths * dtype.itemsize).max()) > starts_at):
         raise CorruptShardError(f"{name}: byte {starts_at}: the index points outside the samples")
-    return Index(starts, lengths, dtype, footer)
+    return ShardIndex(starts, lengths, dtype, footer)
 
 
 def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:

@@ -16,8 +16,8 @@ import orjson
 
 from ..atomic import write_json
 from ..errors import ManifestError, MissingObjectError, did_you_mean
-from ..objects.access import Access
 from ..objects.remote_object import read_parsed
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name, shown
 from ..paths import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
@@ -91,7 +91,7 @@ class Manifest:
 
     ``dtype`` is ``"<u2"`` or ``"<u4"``. ``tokenizer`` holds ``name``, ``sha256``, ``vocab_size``, ``eos_id``,
     ``bos_id`` and ``special_ids``. ``splits`` maps names to a ``Split``: its ``shards``, and the sums ``documents`` and
-    ``tokens``. ``extents`` is the file of the table of extents (`pipeline.shards.extents.file`). ``recipe``, ``inputs`` and
+    ``tokens``. ``extents`` is the file of the table of extents (`pipeline.shards.extents.table_file`). ``recipe``, ``inputs`` and
     ``counts`` are plain JSON from the build. ``files`` are the other files that a build leaves beside the shards: the
     tokenizer, signatures, the report.
 
@@ -163,7 +163,7 @@ class Manifest:
         }
 
     @classmethod
-    def read(cls, directory: str | PathLike[str], access: Access | None = None) -> Manifest:
+    def read(cls, directory: str | PathLike[str], access: RequestOptions | None = None) -> Manifest:
         """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``access`` is for urls.
 
         Raises ``ManifestError`` where it is missing, unreadable, of another format version, contradicts its own

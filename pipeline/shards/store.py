@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, CorruptShardError
-from ..objects.access import Access, ObjectInfo
 from ..objects.cache import Cache, object_id
 from ..objects.remote_object import describe, download, read_range
+from ..objects.request_options import ObjectInfo, RequestOptions
 from ..objects.urls import identity, is_remote, local_name, shown
 from ..user_cache import default_directory
 from .foreign import foreign_index, scan_index
-from .index import Index, index_of, parse_table
+from .index import ShardIndex, index_of, parse_table
 from .manifest import ShardInfo
 from .tar import opened
 
@@ -51,11 +51,11 @@ class Store:
         self,
         cache_dir: str | Path | None = None,
         cache_limit: int | None = None,
-        access: Access | None = None,
+        access: RequestOptions | None = None,
         *,
         keeps: bool = True,
     ) -> None:
-        self.access = access or Access()
+        self.access = access or RequestOptions()
         directory = Path(cache_dir) if cache_dir is not None else default_directory()
         self.cache = Cache(directory, cache_limit) if keeps else None
         # The version of objects that have none: what replaces one cannot be told from it, so it is of use to this run alone.
@@ -84,7 +84,7 @@ class Store:
         ) as file:
             yield file.fileno(), info.size
 
-    def index(self, url: str, expected: ShardInfo | None = None) -> Index:
+    def index(self, url: str, expected: ShardInfo | None = None) -> ShardIndex:
         """Return a shard's index, held to ``expected``, its entry in the manifest; of a remote shard by two small reads.
 
         That of a tar of another tool comes of a scan of its headers, for which a remote one is downloaded. Raises as

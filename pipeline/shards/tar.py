@@ -109,9 +109,9 @@ def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
     try:
         yield from walk(data)
     except TarDamage as damage:
-        place = f"member {damage.member!r}" if damage.member else "the first header"
+        location = f"member {damage.member!r}" if damage.member else "the first header"
         kind = TruncatedShardError if damage.cut else CorruptShardError
-        raise kind(f"{path}: {place}, byte {damage.offset}: {damage}; {CURE}") from None
+        raise kind(f"{path}: {location}, byte {damage.offset}: {damage}; {CURE}") from None
 
 
 def walk(data: Sliceable) -> Iterator[Member]:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
-from .extents.table import ExtentTable
+from .extents.extent_table import ExtentTable
 from .format import (
     BLOCK,
     END,

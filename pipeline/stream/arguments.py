@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import ConfigError
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 
 
 def group_topology(group: Any) -> tuple[int, int]:
@@ -64,10 +64,10 @@ def check_options(name: str, value: Any) -> None:
         raise ConfigError(f"{name} must be a dict of options by name, got {value!r}")
 
 
-def parse_access(storage_options: Any, tries: Any, timeout: Any) -> Access:
+def parse_request_options(storage_options: Any, tries: Any, timeout: Any) -> RequestOptions:
     """Return how remote objects are reached; ``ConfigError`` for settings that cannot be."""
     check_options("storage_options", storage_options)
-    return Access(tries=tries, timeout=timeout, options=storage_options or {})
+    return RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
 
 
 def check_epochs(epochs: Any) -> None:

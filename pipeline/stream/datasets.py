@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
-from ..objects.access import TIMEOUT, TRIES, Access
-from .arguments import check_epochs, check_flag, check_integer, parse_access, parse_eos_id
+from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
+from .arguments import check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
 from .config import Data, StreamConfig
 from .data.base import CountedData
 from .data.holdout import parse_share
@@ -128,7 +128,7 @@ class ShardDataset(Documents):
             verify=verify,
             cache_dir=cache_dir,
             cache_limit=cache_limit,
-            access=parse_access(storage_options, tries, timeout),
+            access=parse_request_options(storage_options, tries, timeout),
             eos_id=eos_id,
             whole_shards=whole_shards,
         )
@@ -343,7 +343,7 @@ class TextDataset(Texts):
         check_flag("eos", eos)
         check_flag("normalize", normalize)
         check_flag("bos", bos)
-        access = parse_access(storage_options, tries, timeout)
+        access = parse_request_options(storage_options, tries, timeout)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
@@ -367,7 +367,7 @@ def _name_of_extract(extract: Extract) -> str:
     return str(extract) if extract in EXTRACTORS else identified(find_page_function(extract), None, "extract").name
 
 
-def _texts_of(source: Any, access: Access, format: str) -> tuple[LiveSource | None, list[InputFile]]:
+def _texts_of(source: Any, access: RequestOptions, format: str) -> tuple[LiveSource | None, list[InputFile]]:
     """Return the live source that a user gave, or the files, those of records in memory too."""
     from ..text.discovery import InputFile, find_inputs, join_inputs
     from ..text.storage.in_memory import is_in_memory, materialize_while_running, split_inputs

@@ -13,12 +13,12 @@ import numpy as np
 from braceexpand import braceexpand
 
 from ..errors import ConfigError, ManifestError
-from ..objects.access import TIMEOUT, TRIES, Access
+from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote
-from ..shards.folder import size_of
+from ..shards.dataset_folder import size_of
 from ..shards.manifest import MANIFEST_NAME
-from ..shards.urls import ENDING, join
-from .arguments import parse_access
+from ..shards.shard_names import ENDING, join
+from .arguments import parse_request_options
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
 
@@ -57,7 +57,7 @@ def open_dataset(
     remote: dict[str, Any] = {"storage_options": storage_options, "tries": tries, "timeout": timeout}
     if dtype is not None or first.lower().endswith(ARRAY_ENDINGS):
         kind = "an array of tokens"
-    elif _holds_shards(first, parse_access(**remote)):
+    elif _holds_shards(first, parse_request_options(**remote)):
         kind = "shards"
     else:
         kind = "text"
@@ -96,7 +96,7 @@ def _first_name(what: Any) -> str:
     return os.fspath(what) if isinstance(what, str | os.PathLike) else ""
 
 
-def _holds_shards(name: str, access: Access) -> bool:
+def _holds_shards(name: str, access: RequestOptions) -> bool:
     """Whether a name stands for tokens: a folder with a manifest or tars of them, or such a tar."""
     if is_remote(name):
         path = name.partition("?")[0]

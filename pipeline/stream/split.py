@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..shards.extents.table import running_sums
+from ..shards.extents.extent_table import running_sums
 from .data.base import CountedData
 from .data.holdout import Marks, marks_held_out, marks_of
 from .data.shards import MemoryData

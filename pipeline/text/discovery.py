@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..errors import InputError
 from ..notices import warn
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..objects.urls import identity, is_http, is_remote, local_name, shown
 from ..paths import is_hidden, named_twice, real_paths
 from .fields import surrogate_in
@@ -31,7 +31,7 @@ def find_inputs(
     specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     output: str | os.PathLike[str] | None = None,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
     format: str = "",
     commits: dict[str, str] | None = None,
 ) -> list[InputFile]:
@@ -53,7 +53,7 @@ def find_inputs(
     if format != "":
         format_named(format)  # before files are looked for
     commits = {} if commits is None else commits
-    credentials, local = Credentials(access=access or Access()), LocalFiles(output, any_ending=bool(format))
+    credentials, local = Credentials(access=access or RequestOptions()), LocalFiles(output, any_ending=bool(format))
     files: list[InputFile] = []
     for entry in specs:
         spec = os.fspath(entry)

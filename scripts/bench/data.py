@@ -14,7 +14,7 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from pipeline.shards.extents.file import write_table
+from pipeline.shards.extents.table_file import write_table
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.store import Store
 from pipeline.shards.writer import write_shard

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pipeline.shards.extents.table import ExtentTable, running_sums
+from pipeline.shards.extents.extent_table import ExtentTable, running_sums
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window
 from scripts.bench.data import SEQ_LEN
 

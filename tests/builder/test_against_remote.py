@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, ManifestError, MissingObjectError
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 from tests.builds import digests, rejected, run_plain, write_jsonl
 from tests.corpus import english
@@ -54,7 +54,7 @@ def test_a_manifest_in_a_bucket_is_read(folder: Path, s3: dict[str, Any]) -> Non
 
     s3fs.S3FileSystem(**s3).mkdir("manifests")
     s3fs.S3FileSystem(**s3).put(str(folder / "first"), "manifests/first", recursive=True)
-    access = Access(tries=2, first_delay=0.01, options=s3)
+    access = RequestOptions(tries=2, first_delay=0.01, options=s3)
     assert Manifest.read("s3://manifests/first", access) == Manifest.read(folder / "first")
     with pytest.raises(MissingObjectError, match=r"s3://manifests/none/manifest\.json: no such object; give the url"):
         Manifest.read("s3://manifests/none", access)

@@ -19,7 +19,7 @@ import pipeline
 from pipeline.cli.main import run_command
 from pipeline.daemon_threads import DaemonThreads
 from pipeline.errors import InputError, PlanChangedError, ShardwrightError
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import find_inputs
 from tests.input_server import InputServer, running_inputs
 from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
@@ -92,7 +92,7 @@ def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Pa
     server.faults = ["503"] * 99
     for url in (f"http://USER:PASSWORD@{host}/files/a.jsonl", f"{plain}?sig=PASSWORD"):
         with pytest.raises(ShardwrightError) as raised:
-            find_inputs(url, access=Access(tries=2, first_delay=0.001))
+            find_inputs(url, access=RequestOptions(tries=2, first_delay=0.001))
         assert "PASSWORD" not in str(raised.value)
         assert "USER" not in str(raised.value)
     with pytest.raises(ShardwrightError) as raised:

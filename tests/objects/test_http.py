@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, CorruptShardError, ShardwrightError, StorageError
-from pipeline.objects.access import Access
 from pipeline.objects.remote_object import RemoteObject, describe, knows_ranges, read_parsed, read_range, read_whole
+from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.urls import is_remote, shown
 from tests.faulty_server import PASSING, FaultyServer, running_server
 
 DATA = random.Random(0).randbytes(300_000)
-QUICK = Access(tries=5, first_delay=0.001, timeout=5)
+QUICK = RequestOptions(tries=5, first_delay=0.001, timeout=5)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_an_answer_that_stalls_or_drips_is_given_up_and_asked_for_again(server: 
     url = server.url("a.tar")
     describe(url, QUICK)
     server.faults, began = [fault], time.monotonic()
-    brief = Access(tries=5, first_delay=0.001, timeout=0.5)
+    brief = RequestOptions(tries=5, first_delay=0.001, timeout=0.5)
     if fault == "dripping":
         assert read_parsed(url, 1 << 20, bytes, brief) == DATA
     else:
@@ -185,7 +185,7 @@ def test_a_host_that_never_answers_fails_within_the_time_limit_with_the_cause(ki
         host = "no-such-host.invalid" if kind == "unknown" else "127.0.0.1"
         began = time.monotonic()
         with pytest.raises(StorageError, match=says) as caught:
-            describe(f"http://{host}:{port}/data", Access(tries=1000, timeout=1))
+            describe(f"http://{host}:{port}/data", RequestOptions(tries=1000, timeout=1))
     assert time.monotonic() - began < 15  # seconds, with the defaults; here, one on an idle machine
     assert re.search(r"gave up after \d tries", str(caught.value))
 
@@ -196,7 +196,7 @@ def test_a_host_that_never_answers_fails_within_the_time_limit_with_the_cause(ki
 def test_wrong_limits_are_named(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(ConfigError, match=f"{name} must be .*, got {value!r}"):
-        Access(**wrong)
+        RequestOptions(**wrong)
 
 
 INTERRUPTED = """
@@ -291,7 +291,7 @@ def test_secrets_of_urls_are_in_no_error_and_no_log(server: FaultyServer, caplog
             for fault in ("404", "403", "reset", "503", "packed", "page"):
                 server.faults = [fault] * 9
                 with pytest.raises(ShardwrightError) as caught:
-                    RemoteObject(url, Access(tries=2, first_delay=0.001)).read(1000, 100)
+                    RemoteObject(url, RequestOptions(tries=2, first_delay=0.001)).read(1000, 100)
                 said += "".join(traceback.format_exception(caught.value))
     assert "urllib3" in {record.name.partition(".")[0] for record in caplog.records}
     for secret in ("5ecret", "pa55word"):

@@ -18,8 +18,8 @@ from fsspec.registry import _registry
 from fsspec.spec import AbstractBufferedFile
 
 from pipeline.errors import ConfigError, InputError, StorageError
-from pipeline.objects.access import Access
 from pipeline.objects.remote_object import RemoteObject, describe, read_range
+from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.stores import signed
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
@@ -90,9 +90,9 @@ def registered() -> Iterator[None]:
     Bucket.clear_instance_cache()
 
 
-def store_of(token: str = "secret") -> tuple[Held, Access]:
+def store_of(token: str = "secret") -> tuple[Held, RequestOptions]:
     held = Held()
-    return held, Access(tries=2, first_delay=0.001, options={"held": held, "token": token})
+    return held, RequestOptions(tries=2, first_delay=0.001, options={"held": held, "token": token})
 
 
 def texts_of(file: InputFile, *span: Any) -> list[str]:
@@ -168,27 +168,27 @@ class Signing(Bucket):
         return f"{self.root}/{self._strip_protocol(path)}"
 
 
-def read_pinned(url: str, access: Access) -> bytes:
+def read_pinned(url: str, access: RequestOptions) -> bytes:
     return RemoteObject(url, access).read(10, 90)
 
 
-def read_any(url: str, access: Access) -> bytes:
+def read_any(url: str, access: RequestOptions) -> bytes:
     return read_range(url, 10, 90, access)
 
 
-def read_text(url: str, access: Access) -> bytes:
+def read_text(url: str, access: RequestOptions) -> bytes:
     return open_object(StoredObject(url, 100, ""), Credentials(access=access)).fetch(10, 100)
 
 
 @pytest.mark.parametrize("read", [read_any, read_pinned, read_text])
-def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[[str, Access], bytes]) -> None:
+def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[[str, RequestOptions], bytes]) -> None:
     fsspec.register_implementation(SCHEME, Signing, clobber=True)
     place, data = f"{read.__name__}/a.tar", os.urandom(100)
     held, refused = store_of(token="")
     held.put(place, data)
     with running_server() as server:
         server.files[place], server.faults = data, ["403"]
-        access = Access(tries=1, options={**refused.options, "root": server.root})
+        access = RequestOptions(tries=1, options={**refused.options, "root": server.root})
         with pytest.raises((StorageError, PermissionError), match="give a token"):
             read(f"gs://{place}", access)
         assert read(f"gs://{place}", access) == data[10:]
@@ -196,7 +196,7 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[
 
 @pytest.mark.parametrize("read", [read_any, read_text])
 def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_store_is_asked(
-    read: Callable[[str, Access], bytes],
+    read: Callable[[str, RequestOptions], bytes],
 ) -> None:
     fsspec.register_implementation(SCHEME, Signing, clobber=True)
     place = f"failing-{read.__name__}/a.tar"
@@ -204,7 +204,7 @@ def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_stor
     held.put(place, os.urandom(100))
     with running_server() as server:
         server.files[place], server.faults = held.objects[place], ["503"] * 9
-        access = Access(tries=3, first_delay=0.001, options={**options.options, "root": server.root})
+        access = RequestOptions(tries=3, first_delay=0.001, options={**options.options, "root": server.root})
         with pytest.raises(StorageError, match="gave up after 3 tries"):
             read(f"gs://{place}", access)
         assert (len(server.faults), held.sent) == (6, 0)
@@ -220,12 +220,12 @@ def test_keys_of_s3_with_any_signs_are_read_by_urls_that_are_signed(key: str, s3
     )
     client.create_bucket(Bucket="odd")
     client.put_object(Bucket="odd", Key=key, Body=(data := os.urandom(1000)))
-    assert read_range(f"s3://odd/{key}", 10, 900, Access(tries=2, options=s3)) == data[10:910]
+    assert read_range(f"s3://odd/{key}", 10, 900, RequestOptions(tries=2, options=s3)) == data[10:910]
 
 
 @pytest.mark.stacks
 def test_public_objects_of_s3_are_read_by_plain_urls() -> None:
-    access = Access(options={"anon": True, "client_kwargs": {"region_name": "us-east-1"}})
+    access = RequestOptions(options={"anon": True, "client_kwargs": {"region_name": "us-east-1"}})
     assert signed("s3://bucket/a b.tar", access, 60) == "https://bucket.s3.amazonaws.com/a%20b.tar"
 
 
@@ -234,7 +234,7 @@ def test_an_s3_server_that_is_not_there_fails_soon_with_the_cause() -> None:
     options = {"key": "name", "secret": "5ecret", "endpoint_url": "http://127.0.0.1:9"}
     began = time.monotonic()
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
-        describe("s3://nowhere/data", Access(timeout=1, options=options))
+        describe("s3://nowhere/data", RequestOptions(timeout=1, options=options))
     assert time.monotonic() - began < 15
 
 

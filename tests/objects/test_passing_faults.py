@@ -10,7 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.builder.counts.progress import Progress
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import digests
 from tests.corpus import english
@@ -69,7 +69,7 @@ def test_of_a_dataset_that_is_verified(tmp_path: Path, server: FaultyServer) -> 
     url = server.serve(tmp_path / "small")
     server.faults = ["ok"] * 3
     server.passing = ["flipped", "404", "reset", "page", "503", "flipped"]
-    assert list(verify_dataset(url, access=Access(first_delay=0.001))) == []
+    assert list(verify_dataset(url, access=RequestOptions(first_delay=0.001))) == []
     assert server.passing == []
 
 

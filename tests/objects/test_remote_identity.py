@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.objects.access import version_of
+from pipeline.objects.request_options import version_of
 from tests.faulty_server import FaultyServer, running_server
 from tests.input_server import InputServer, running_inputs
 from tests.shard_samples import make_documents, write_dataset, write_documents

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import CorruptShardError
-from pipeline.shards.ranges.remote_ranges import REQUEST_BYTES, Span, neighbours
+from pipeline.shards.ranges.remote_blocks import REQUEST_BYTES, Span, neighbours
 from pipeline.stream.stream import Stream
 from tests.faulty_server import FaultyHandler, FaultyServer
 from tests.local_server import serving

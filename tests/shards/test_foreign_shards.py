@@ -17,7 +17,7 @@ import webdataset
 import pipeline
 from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardError
 from pipeline.shards.foreign import foreign_index, sample_parts
-from pipeline.shards.index import Index
+from pipeline.shards.index import ShardIndex
 from pipeline.shards.npy import NpyError, parse_npy
 from pipeline.shards.writer import write_shard
 from tests.shard_samples import Shard
@@ -154,7 +154,7 @@ def test_links_are_refused_and_directories_passed_over(tmp_path: Path) -> None:
         foreign_index(path)
 
 
-def index_so_far(tar: tarfile.TarFile, path: Path) -> Index:
+def index_so_far(tar: tarfile.TarFile, path: Path) -> ShardIndex:
     """Return the index of the members written so far, closed as a tar of its own."""
     tar.fileobj.flush()  # type: ignore[union-attr]
     copy = path.with_name("copy.tar")

@@ -19,7 +19,7 @@ from pipeline.shards.format import footer_payload, member_header
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.tar import Member
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
-from pipeline.shards.verify.findings import MAX_PROBLEMS, Contents
+from pipeline.shards.verify.findings import MAX_PROBLEMS, ExpectedTokens
 from tests.shard_samples import EOS, Shard, make_documents, scan_tar, write_dataset, write_documents, write_manifest
 
 
@@ -43,9 +43,9 @@ def test_a_sound_shard_has_no_problem(tmp_path: Path, options: dict[str, int], d
     path = tmp_path / "a.tar"
     documents = [*make_documents(9, dtype=dtype), np.zeros(0, dtype), *make_documents(9, seed=1, dtype=dtype)]
     info = write_documents(path, documents, table={"id": [str(j) for j in range(19)]}, **options)
-    assert verify_shard(path, info, Contents(dtype, 60_000, EOS)) == verify_shard(path) == []
+    assert verify_shard(path, info, ExpectedTokens(dtype, 60_000, EOS)) == verify_shard(path) == []
     info = write_documents(path, [], dtype=dtype)
-    assert verify_shard(path, info, Contents(dtype, 10, 0)) == []
+    assert verify_shard(path, info, ExpectedTokens(dtype, 10, 0)) == []
 
 
 CUTS: dict[str, Callable[[Member, int], int]] = {
@@ -150,14 +150,14 @@ def test_tokens_outside_the_vocabulary_and_open_ends_are_counted(tmp_path: Path)
     documents = [np.array(ids, "<u2") for ids in ([5, 0], [70, 0], [3], [99, 1])]
     path = tmp_path / "a.tar"
     info = write_documents(path, documents)
-    problems = verify_shard(path, info, Contents("<u2", 70, 0))
+    problems = verify_shard(path, info, ExpectedTokens("<u2", 70, 0))
     beyond = one(problems, "id >= 70")
     assert beyond.member == "000000000001.npy"
     assert "document 1 " in beyond.message
     assert "1 more documents" in beyond.message
     assert "document 2 " in one(problems, "no end-of-text id 0").message
     assert len(problems) == 2
-    assert "<u4" in verify_shard(path, info, Contents("<u4"))[0].message
+    assert "<u4" in verify_shard(path, info, ExpectedTokens("<u4"))[0].message
 
 
 def edit_footer(raw: bytearray, footer: Member, **changed: int) -> None:

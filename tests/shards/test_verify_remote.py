@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main
@@ -26,7 +26,7 @@ from tests.shard_samples import make_documents, scan_tar, write_dataset
 pytestmark = pytest.mark.stacks
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = Access(tries=6, first_delay=0.001, timeout=10)
+QUICK = RequestOptions(tries=6, first_delay=0.001, timeout=10)
 SHARDS = [f"train-{number:06d}.tar" for number in range(3)]
 
 

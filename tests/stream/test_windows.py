@@ -16,7 +16,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
-from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
+from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table
 from tests import interpreters
 from tests.extent_samples import edit_table
 from tests.shard_samples import make_documents, write_dataset

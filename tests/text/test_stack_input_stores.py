@@ -10,7 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.builder.counts.progress import Progress
-from pipeline.objects.access import Access
+from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.document_reader import split_file
 from tests import interpreters
@@ -38,7 +38,7 @@ def bucket(s3: dict[str, Any], tmp_path: Path) -> Any:
 
 
 def find(spec: str, s3: dict[str, Any]) -> Any:
-    return find_inputs(spec, access=Access(tries=3, first_delay=0.001, options=s3))
+    return find_inputs(spec, access=RequestOptions(tries=3, first_delay=0.001, options=s3))
 
 
 def test_files_globs_folders_and_braces_of_a_store_are_listed_with_size_and_version(bucket: Any, s3: Any) -> None:
@@ -64,11 +64,11 @@ def test_listed_objects_of_s3_are_read_without_loading_its_client(bucket: Any, s
     (file,) = find("s3://texts/raw/a/part-2.jsonl", s3)
     code = (
         "import json, sys\n"
-        "from pipeline.objects.access import Access\n"
+        "from pipeline.objects.request_options import RequestOptions\n"
         "from pipeline.text.storage.input_file import Credentials, StoredObject\n"
         "from pipeline.text.storage.opening import open_object\n"
         "stored, options = json.loads(sys.argv[1])\n"
-        "print(len(open_object(StoredObject(*stored), Credentials(access=Access(options=options))).fetch(10, 100)))\n"
+        "print(len(open_object(StoredObject(*stored), Credentials(access=RequestOptions(options=options))).fetch(10, 100)))\n"
         "print([name for name in ('s3fs', 'aiobotocore') if name in sys.modules])"
     )
     stored = [file.stored.url, file.stored.size, file.stored.version]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
-from ...shards.extents.file import encode_table
+from ...shards.extents.table_file import encode_table
 from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar

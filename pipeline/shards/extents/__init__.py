@@ -1,6 +1,6 @@
 """The table of extents: runs of consecutive documents that are read in one request.
 
-table.py    the definition: how a shard is cut, and the table in memory
-file.py     the file of a dataset's table
-loading.py  the table of what a stream reads
+extent_table.py  the definition: how a shard is cut, and the table in memory
+table_file.py    the file of a dataset's table
+loading.py       the table of what a stream reads
 """

@@ -12,14 +12,14 @@ import numpy as np
 
 from ...errors import ConfigError, ManifestError
 from ...objects.urls import is_remote, shown
-from ..folder import CURE, Folder
+from ..dataset_folder import CURE, Folder
 from ..format import BLOCK, padding
-from ..index import Index
+from ..index import ShardIndex
 from ..manifest import Manifest
-from ..resolve import Resolved
+from ..shard_list import ShardList
 from ..store import Store
-from .file import decode_table
-from .table import ExtentTable
+from .extent_table import ExtentTable
+from .table_file import decode_table
 
 REMOTE_THREADS = 16  # reading an index over the network is waiting
 LOCAL_THREADS = 2
@@ -28,7 +28,7 @@ REPORT_SECONDS = 5.0
 log = logging.getLogger("pipeline")
 
 
-def load_extent_table(parts: Sequence[Resolved], store: Store) -> ExtentTable:
+def load_extent_table(parts: Sequence[ShardList], store: Store) -> ExtentTable:
     """Return the table of the shards that `resolve` found, in their order: those of each directory have one.
 
     A manifest names the file that holds it: one read, and no shard is opened. That of tars without a manifest is made of
@@ -41,7 +41,7 @@ def load_extent_table(parts: Sequence[Resolved], store: Store) -> ExtentTable:
     return tables[0] if len(tables) == 1 else ExtentTable.join(tables, tables[0].dtype)
 
 
-def _load_part(shards: Resolved, store: Store) -> ExtentTable:
+def _load_part(shards: ShardList, store: Store) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
         return load_tars(shards.urls, store)[0]
@@ -69,7 +69,7 @@ def read_table(folder: Folder, manifest: Manifest) -> ExtentTable:
     return table
 
 
-def table_of_index(index: Index, name: str) -> ExtentTable:
+def table_of_index(index: ShardIndex, name: str) -> ExtentTable:
     """Return the table of one shard from its index, without ``crc32``; ``name`` is what errors call the shard."""
     payload = payload_bytes(index)
     return ExtentTable.of_shard(
@@ -77,7 +77,7 @@ def table_of_index(index: Index, name: str) -> ExtentTable:
     )
 
 
-def payload_bytes(index: Index) -> int:
+def payload_bytes(index: ShardIndex) -> int:
     """Return the bytes of a shard before its index; without one, up to the end of the last document, rounded up."""
     if index.footer:
         return index.footer["starts"][0] - BLOCK

@@ -1,7 +1,7 @@
 """Ranges of bytes of shards.
 
-source.py           what windows are read from, of whatever kind of shards: start here
-shard_ranges.py     ranges of many local shards, checked against the table of extents
-remote_ranges.py    the same of remote shards
-memory.py           documents of an array
+block_reader.py     what windows are read from, of whatever kind of shards: start here
+local_blocks.py     blocks of many local shards, checked against the table of extents
+remote_blocks.py    the same of remote shards
+memory_blocks.py    documents of an array
 """

@@ -11,7 +11,7 @@ _NEEDED = {"read", "dropped", "duplicates", "kept"}
 def imbalances(counts: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every sum that does not add up: of all documents, of each source, of each language.
 
-    Counts that do not tell all of ``read``, ``dropped``, ``duplicates`` and ``kept`` say nothing to be group to.
+    A group that lacks one of ``read``, ``dropped``, ``duplicates`` and ``kept`` is not checked.
 
     >>> counts = {"read": 2, "added": {"halves": 1}, "dropped": {"words": 1}, "duplicates": {}, "kept": 2}
     >>> list(imbalances(counts)), *imbalances({**counts, "added": {}})

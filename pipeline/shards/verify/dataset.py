@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import ConfigError, ManifestError, MissingObjectError
-from ...objects.access import Access
+from ...objects.request_options import RequestOptions
 from ...objects.urls import shown
-from ..folder import Folder
+from ..dataset_folder import Folder
 from ..manifest import MANIFEST_NAME, ShardInfo
-from .extents import check_table
-from .findings import MISSING, Contents, Problem, ShardCheck
-from .folder import check_files, check_manifest, leftovers
+from .beside_shards import check_files, check_manifest, leftovers
+from .extent_checks import check_table
+from .findings import MISSING, ExpectedTokens, Problem, ShardCheck
 from .processes import Progress, run_checks
 from .task import ShardTask
 
@@ -26,10 +26,10 @@ PROCESS_BYTES = 64 << 20  # of shards: read in the time that a process takes to 
 def verify_shard(
     path: str | Path,
     expected: ShardInfo | None = None,
-    contents: Contents | None = None,
+    contents: ExpectedTokens | None = None,
     *,
     quick: bool = False,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
 ) -> list[Problem]:
     """Return what is wrong with one shard, by shard, member and byte offset; an empty list means sound.
 
@@ -52,7 +52,7 @@ def verify_shard(
     >>> [problem.member for problem in verify_shard(path)]
     ['k.npy']
     """
-    return ShardTask(os.fspath(path), expected, contents or Contents(), quick, access).check().problems
+    return ShardTask(os.fspath(path), expected, contents or ExpectedTokens(), quick, access).check().problems
 
 
 def verify_dataset(
@@ -61,7 +61,7 @@ def verify_dataset(
     workers: int = 1,
     quick: bool = False,
     progress: Progress | None = None,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
     process_bytes: int = PROCESS_BYTES,
 ) -> Iterator[Problem]:
     """Yield what is wrong with a dataset directory or url: the manifest, each shard, and how they fit together.
@@ -82,7 +82,7 @@ def verify_dataset(
     except (ManifestError, MissingObjectError) as error:
         name = folder.path(MANIFEST_NAME)
         yield Problem(name, None, None, str(error).removeprefix(f"{name}: "))
-        tasks = [ShardTask(folder.path(tar), None, Contents(), quick, access) for tar in folder.tars()]
+        tasks = [ShardTask(folder.path(tar), None, ExpectedTokens(), quick, access) for tar in folder.tars()]
         for check in run_checks(tasks, workers, progress, process_bytes):
             yield from check.problems
         return
@@ -92,7 +92,7 @@ def verify_dataset(
     yield from problems
     infos = manifest.shards
     tokenizer = manifest.tokenizer
-    contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+    contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
     tasks = []
     for number, info in enumerate(infos):
         path = folder.path(info.name)

@@ -24,7 +24,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ExpectedTokens:
     """What the manifest says of every document: dtype of the tokens, vocabulary size, end-of-text id."""
 
     dtype: str | None = None

@@ -32,10 +32,10 @@ from ..format import (
     padding,
     wrong_key,
 )
-from ..index import Footer, Index, footer_of, parse_index, parse_table
+from ..index import Footer, ShardIndex, footer_of, parse_index, parse_table
 from ..manifest import ShardInfo
 from ..tar import CURE, TarDamage, walk
-from .findings import Contents, ShardCheck
+from .findings import ExpectedTokens, ShardCheck
 
 _HASHED = 1 << 24
 T = TypeVar("T")
@@ -51,8 +51,8 @@ class _Member(NamedTuple):
 
 
 def check_shard(
-    data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None, contents: Contents, *, quick: bool
-) -> Index | None:
+    data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None, contents: ExpectedTokens, *, quick: bool
+) -> ShardIndex | None:
     """Recompute everything that a shard states, add what is wrong to ``check``, and return its index if it is sound.
 
     ``quick`` reads headers, index and footer alone: no hash, no token is looked at.
@@ -112,9 +112,9 @@ def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str,
 def _check_documents(
     data: mmap.mmap,
     check: ShardCheck,
-    index: Index,
+    index: ShardIndex,
     table: dict[str, list[Any]],
-    contents: Contents,
+    contents: ExpectedTokens,
     quick: bool,
 ) -> None:
     """Hold members, and the tokens of documents, to what the index and the table say of them."""
@@ -136,7 +136,7 @@ def _check_documents(
 
 
 def _members_of_tokens(
-    data: mmap.mmap, index: Index, ends: NDArray[np.int64], is_first: NDArray[np.bool_], keys: list[str] | None
+    data: mmap.mmap, index: ShardIndex, ends: NDArray[np.int64], is_first: NDArray[np.bool_], keys: list[str] | None
 ) -> Iterator[_Member]:
     """Yield the members that documents share; their names are those of the table, without it those that they have."""
     firsts = np.flatnonzero(is_first)
@@ -198,10 +198,10 @@ def _name_at(data: mmap.mmap, offset: int) -> str:
 def _check_tokens(
     data: mmap.mmap,
     check: ShardCheck,
-    index: Index,
+    index: ShardIndex,
     names: list[str],
     table: dict[str, list[Any]],
-    contents: Contents,
+    contents: ExpectedTokens,
 ) -> None:
     """Hold the tokens of every document to their checksum, the vocabulary and the end-of-text id; ``names``: its member."""
     width = index.dtype.itemsize

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import MissingObjectError, ShardwrightError, TruncatedShardError
-from ...objects.access import Access
 from ...objects.remote_object import describe, read_range
+from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, shown
-from ..extents.table import ExtentTable
-from ..folder import local_copy, size_of
+from ..dataset_folder import local_copy, size_of
+from ..extents.extent_table import ExtentTable
 from ..foreign import scan_index
 from ..format import INDEX_PREFIX, KEY_COLUMN
 from ..index import index_of
 from ..manifest import ShardInfo
 from ..store import Store
 from ..tar import map_file
-from .extents import check_extents
-from .findings import MISSING, Contents, ShardCheck
+from .extent_checks import check_extents
+from .findings import MISSING, ExpectedTokens, ShardCheck
 from .shard import check_shard, check_walk
 
 
@@ -27,9 +27,9 @@ class ShardTask(NamedTuple):
 
     path: str
     expected: ShardInfo | None
-    contents: Contents
+    contents: ExpectedTokens
     quick: bool
-    access: Access | None
+    access: RequestOptions | None
     extents: ExtentTable | None = None
 
     def size(self) -> int:

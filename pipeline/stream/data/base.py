@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...shards.extents.table import ExtentTable, running_sums
-from ...shards.ranges.source import Source as Ranges
+from ...shards.extents.extent_table import ExtentTable, running_sums
+from ...shards.ranges.block_reader import BlockReader
 from ..config import StreamConfig
 from ..lanes import WINDOW_BYTES, Lanes, best_fit_lanes_a_row, make_lanes
 from ..order import LANES, Sequences, default_window, sequential_window
@@ -76,7 +76,7 @@ class CountedData:
         """Return the tokens of a document."""
         raise NotImplementedError
 
-    def ranges(self) -> Ranges:
+    def ranges(self) -> BlockReader:
         """Return what reads extents, in the process that iterates."""
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...shards.extents.table import ExtentTable, running_sums
+from ...shards.extents.extent_table import ExtentTable, running_sums
 from ..order import Blocks
 
 

@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...objects.access import Access
 from ...objects.remote_object import knows_ranges
+from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
+from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.loading import load_extent_table, load_tars
-from ...shards.extents.table import ExtentTable
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
-from ...shards.ranges.memory import MemoryRanges
-from ...shards.ranges.remote_ranges import RemoteRanges
-from ...shards.ranges.shard_ranges import ShardRanges, Stamp, file_stamp
-from ...shards.ranges.source import Source as Ranges
-from ...shards.resolve import Resolved, resolve
+from ...shards.ranges.block_reader import BlockReader
+from ...shards.ranges.local_blocks import LocalBlocks, Stamp, file_stamp
+from ...shards.ranges.memory_blocks import MemoryBlocks
+from ...shards.ranges.remote_blocks import RemoteBlocks
+from ...shards.shard_list import ShardList, resolve
+from ...shards.shard_names import ENDING
 from ...shards.store import Store
-from ...shards.urls import ENDING
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .base import CountedData
 
@@ -53,7 +53,7 @@ Source = str | PathLike[str] | Sequence[str | PathLike[str]]
 class _Table:
     """A table of extents, loaded at its first use, and again in a process that this is sent to."""
 
-    def __init__(self, parts: Sequence[Resolved], store: Store, table: ExtentTable | None = None) -> None:
+    def __init__(self, parts: Sequence[ShardList], store: Store, table: ExtentTable | None = None) -> None:
         self._parts, self._store = parts, store
         self._table = table
 
@@ -81,7 +81,7 @@ class ShardFiles(CountedData):
         verify: bool,
         cache_dir: str | PathLike[str] | None,
         eos_id: int | None,
-        access: Access,
+        access: RequestOptions,
         cache_limit: int | None = None,
         whole_shards: bool = False,
     ) -> None:
@@ -174,11 +174,11 @@ class ShardFiles(CountedData):
     def document(self, shard: int, number: int) -> NDArray[Any]:
         return self._store.document(self._urls[shard], number, self._infos[shard])
 
-    def ranges(self) -> Ranges:
+    def ranges(self) -> BlockReader:
         table = self.contents.table
         if self._remote and self._by_blocks(table):
-            return RemoteRanges(table, self._urls, self._infos, self._store)
-        return ShardRanges(table, self._urls, self._infos, self._store, verify=self._verify, stamps=self._stamps)
+            return RemoteBlocks(table, self._urls, self._infos, self._store)
+        return LocalBlocks(table, self._urls, self._infos, self._store, verify=self._verify, stamps=self._stamps)
 
     def _by_blocks(self, table: ExtentTable) -> bool:
         """Whether remote shards are read block by block; says why where they cannot be."""
@@ -239,8 +239,8 @@ class MemoryData(CountedData):
         end = int(self._lengths[: number + 1].sum())
         return self._tokens[end - int(self._lengths[number]) : end]
 
-    def ranges(self) -> Ranges:
-        return MemoryRanges(self.contents.table, self._tokens, self._lengths)
+    def ranges(self) -> BlockReader:
+        return MemoryBlocks(self.contents.table, self._tokens, self._lengths)
 
     def check_stage(self, method: str) -> None:
         if self._pieces and method in _OF_DOCUMENTS:
@@ -308,7 +308,7 @@ def _check_source(source: Any) -> None:
             )
 
 
-def _absolute(shards: Resolved) -> Resolved:
+def _absolute(shards: ShardList) -> ShardList:
     """Return shards whose paths hold if the process changes its directory."""
 
     def absolute(path: str) -> str:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
-from ...shards.extents.table import running_sums
-from ...shards.ranges.source import Source
+from ...shards.extents.extent_table import running_sums
+from ...shards.ranges.block_reader import BlockReader
 from ..data.contents import Contents
 from ..order import Shuffle
 
@@ -61,7 +61,7 @@ class WindowListing(NamedTuple):
 class WindowMaker:
     """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``contents``."""
 
-    def __init__(self, source: Source, contents: Contents, order: Shuffle) -> None:
+    def __init__(self, source: BlockReader, contents: Contents, order: Shuffle) -> None:
         self.source = source
         self._contents = contents
         self._order = order

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import MissingObjectError, StorageError
-from ...objects.access import Access, Doubtful, Transient, plain_version
 from ...objects.cache import Cache, object_id
 from ...objects.http import Answer, same_server
 from ...objects.ranges import RangeAnswer, range_header
 from ...objects.remote_object import RemoteObject
+from ...objects.request_options import RequestOptions, RetryableError, UnconfirmedError, plain_version
 from ...objects.retries import retrying
 from ...user_cache import default_directory
 from .input_file import StoredObject
@@ -67,14 +67,14 @@ def token() -> str:
         return ""
 
 
-def pin(id: str, revision: str, access: Access) -> Repository:
+def pin(id: str, revision: str, access: RequestOptions) -> Repository:
     """Return a dataset at the commit that a revision stands for now."""
     said = urllib.parse.quote(revision, safe="")
     answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{said}", f"hf://datasets/{id}@{revision}", access)[0]
     return Repository(id, str(answer["sha"]))
 
 
-def list_files(repository: Repository, access: Access) -> list[HubFile]:
+def list_files(repository: Repository, access: RequestOptions) -> list[HubFile]:
     """Return all files of a repository, a thousand to a request; the listing of a commit never changes, so it is kept.
 
     One rank of a machine asks for all of them.
@@ -98,7 +98,7 @@ def _parse_listing(raw: bytes) -> list[HubFile] | None:
         return None
 
 
-def _ask_for_files(repository: Repository, access: Access) -> list[HubFile]:
+def _ask_for_files(repository: Repository, access: RequestOptions) -> list[HubFile]:
     page = f"{endpoint()}/api/datasets/{repository.id}/tree/{repository.commit}?recursive=true&expand=false"
     files: list[HubFile] = []
     while page:
@@ -112,7 +112,7 @@ def _ask_for_files(repository: Repository, access: Access) -> list[HubFile]:
     return files
 
 
-def read_small(repository: Repository, file: HubFile, access: Access) -> bytes:
+def read_small(repository: Repository, file: HubFile, access: RequestOptions) -> bytes:
     """Return a small file, such as a dataset's card."""
     size = min(file.size, _MOST_CARD_BYTES)
     return HubObject(stored_object(repository, file), access).read(0, size)
@@ -123,17 +123,17 @@ def stored_object(repository: Repository, file: HubFile) -> StoredObject:
     return StoredObject(f"{repository.url}/{file.path}", file.size, file.sha256 or file.oid, file.sha256)
 
 
-def _api(url: str, shown: str, access: Access) -> tuple[Any, str]:
+def _api(url: str, shown: str, access: RequestOptions) -> tuple[Any, str]:
     """Return what an API call answers, and its ``Link`` header."""
 
     def ask() -> tuple[Any, str]:
         with Answer(url, access, _authorization(url), patient=True) as answer:
             if answer.status != 200:
-                raise Doubtful(refused(answer, shown))
+                raise UnconfirmedError(refused(answer, shown))
             try:
                 return json.loads(answer.body()), answer.headers.get("Link", "")
             except ValueError as error:
-                raise Transient(f"an answer that is no JSON: {error}") from None
+                raise RetryableError(f"an answer that is no JSON: {error}") from None
 
     return retrying(ask, shown, "list it", access)
 
@@ -168,7 +168,7 @@ def refused(answer: Answer, shown: str) -> StorageError:
 class HubObject(RemoteObject):
     """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
 
-    def __init__(self, stored: StoredObject, access: Access) -> None:
+    def __init__(self, stored: StoredObject, access: RequestOptions) -> None:
         # The version is that of the commit, which the hub states where it resolves the file.
         super().__init__(stored.url, access, lambda size, _: stored.difference(size, ""))
         self._stored = stored
@@ -196,7 +196,7 @@ class HubObject(RemoteObject):
             with answer, targets.lock:
                 if targets.url == target:
                     targets.url = ""
-            raise Transient(f"the address that the hub gave answers {answer.status}: it has expired")
+            raise RetryableError(f"the address that the hub gave answers {answer.status}: it has expired")
         return self._range(answer, start, stop)
 
     def _get(self, url: str, start: int, stop: int, *, follow: bool = True) -> Answer:
@@ -206,7 +206,7 @@ class HubObject(RemoteObject):
     def _range(self, answer: Answer, start: int, stop: int) -> RangeAnswer:
         if answer.status not in (200, 206, 416):
             with answer:
-                raise Doubtful(refused(answer, self.url))
+                raise UnconfirmedError(refused(answer, self.url))
         return RangeAnswer(answer, self.url, start, stop, self._check)
 
     def _check_commit(self, answer: Answer) -> None:
@@ -216,7 +216,7 @@ class HubObject(RemoteObject):
         size = self._stored.size if commit == self._commit else -1
         if (error := self._stored.difference(size, mark or f"commit {commit}" if size < 0 else mark)) is not None:
             with answer:
-                raise Doubtful(error)
+                raise UnconfirmedError(error)
 
 
 class _Target:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
 from ...errors import InputError
-from ...objects.access import Access, is_version
+from ...objects.request_options import RequestOptions, is_version
 from ...objects.urls import is_http
 
 StrPath = str | os.PathLike[str]
@@ -48,7 +48,7 @@ class Credentials:
     """
 
     urls: Mapping[str, str] = field(default_factory=dict)
-    access: Access = field(default_factory=Access)
+    access: RequestOptions = field(default_factory=RequestOptions)
 
     def url_of(self, stored: StoredObject) -> str:
         return self.urls.get(stored.url, stored.url)

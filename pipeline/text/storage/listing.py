@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import InputError, MissingObjectError
 from ...notices import warn
-from ...objects.access import version_of
 from ...objects.http import server_of
 from ...objects.remote_object import describe
+from ...objects.request_options import version_of
 from ...objects.requests import side_by_side
 from ...objects.retries import retrying
 from ...objects.stores import file_system

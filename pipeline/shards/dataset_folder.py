@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
-from ..objects.access import Access
 from ..objects.remote_object import describe, download, list_objects, read_range, read_whole
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name, shown
 from ..paths import is_hidden
 from .manifest import MANIFEST_NAME, FileInfo, Manifest
-from .urls import ENDING, join
+from .shard_names import ENDING, join
 
 CURE = "copy the dataset again or rebuild it"
 
@@ -30,10 +30,10 @@ class Folder:
     (4, None, b'1234', ['a.tar'])
     """
 
-    def __init__(self, base: str | Path, access: Access | None = None) -> None:
+    def __init__(self, base: str | Path, access: RequestOptions | None = None) -> None:
         self.remote = is_remote(os.fspath(base))
         self.base = os.fspath(base) if self.remote else local_name(os.fspath(base))
-        self.access = access or Access()
+        self.access = access or RequestOptions()
 
     def path(self, name: str) -> str:
         """Return the path or url of a file; ``name`` may begin with one folder."""
@@ -100,7 +100,7 @@ class Folder:
         return Manifest.read(self.base, self.access)
 
 
-def size_of(path: str, access: Access | None = None) -> int | None:
+def size_of(path: str, access: RequestOptions | None = None) -> int | None:
     """Return the bytes of a file or remote object, None where it is not there."""
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -111,7 +111,7 @@ def size_of(path: str, access: Access | None = None) -> int | None:
 
 
 @contextmanager
-def local_copy(url: str, access: Access | None = None, sha256: str = "") -> Iterator[Path]:
+def local_copy(url: str, access: RequestOptions | None = None, sha256: str = "") -> Iterator[Path]:
     """Download a remote object to a temporary file, once more where it has another hash; the caller looks at what it holds."""
     size = describe(url, access).size
     with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:

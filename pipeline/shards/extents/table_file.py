@@ -1,7 +1,7 @@
 """The file of a table of extents: ``extents.npz`` beside ``manifest.json``, which names it with its size and SHA-256.
 
 The file describes all shards of a dataset: splits in the order of their names, the shards of each in the order of the
-manifest. `pipeline.shards.extents.table` defines what an extent is. It is an uncompressed npz of 1-D arrays::
+manifest. `pipeline.shards.extents.extent_table` defines what an extent is. It is an uncompressed npz of 1-D arrays::
 
     dtype         of the tokens, as text: <u2 or <u4
     extents       <i8, per shard: how many it has
@@ -28,9 +28,9 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ManifestError
-from ..folder import CURE
+from ..dataset_folder import CURE
 from ..manifest import FileInfo
-from .table import CHECKSUMS, COUNTS, ExtentTable
+from .extent_table import CHECKSUMS, COUNTS, ExtentTable
 
 EXTENTS_NAME = "extents.npz"
 

@@ -13,13 +13,12 @@ import numpy as np
 
 from ...errors import CorruptShardError, ShardError, TruncatedShardError
 from ...objects.urls import is_remote, local_name, shown
-from ..extents.table import ExtentTable
+from ..extents.extent_table import ExtentTable
 from ..format import TAIL
-from ..index import Index as ShardIndex
-from ..index import footer_of
+from ..index import ShardIndex, footer_of
 from ..manifest import ShardInfo
 from ..store import Store
-from .source import Index, Runs, as_index
+from .block_reader import BlockIndex, Runs, as_index
 
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
 
@@ -40,7 +39,7 @@ def file_stamp(path: str | int) -> Stamp | None:
     return Stamp(status.st_size, status.st_mtime_ns)
 
 
-class ShardRanges:
+class LocalBlocks:
     """Shards as files that ``store`` gives by their ``urls``: local ones, and remote ones that it downloads.
 
     ``infos`` are what a manifest says of them. A file is open while a range of it is read, and no longer. ``verify`` compares
@@ -74,7 +73,7 @@ class ShardRanges:
         url = self._urls[shard]
         return shown(url) if is_remote(url) else local_name(url)
 
-    def index(self, runs: Runs) -> list[Index]:
+    def index(self, runs: Runs) -> list[BlockIndex]:
         return [self._index(*run) for run in runs]
 
     def read(self, runs: Runs, out: memoryview) -> None:
@@ -87,18 +86,21 @@ class ShardRanges:
             if self._verify:
                 self._refuse(shard, self.table.wrong_bytes(first, last, part))
 
-    def _index(self, first: int, last: int) -> Index:
-        place = self.table.index_of(first, last)
-        with self._opened(place.shard) as handle:
-            if place.starts:
-                items = bytearray(8 * place.documents), bytearray(4 * place.documents)
-                _fill(handle, place.starts, memoryview(items[0]), self.name(place.shard))
-                _fill(handle, place.lengths, memoryview(items[1]), self.name(place.shard))
+    def _index(self, first: int, last: int) -> BlockIndex:
+        location = self.table.index_of(first, last)
+        with self._opened(location.shard) as handle:
+            if location.starts:
+                items = bytearray(8 * location.documents), bytearray(4 * location.documents)
+                _fill(handle, location.starts, memoryview(items[0]), self.name(location.shard))
+                _fill(handle, location.lengths, memoryview(items[1]), self.name(location.shard))
                 starts, lengths = as_index(*items)
             else:
-                whole, part = self._scanned_index(place.shard), slice(place.first, place.first + place.documents)
+                whole, part = (
+                    self._scanned_index(location.shard),
+                    slice(location.first, location.first + location.documents),
+                )
                 starts, lengths = whole.starts[part].astype("<i8"), whole.lengths[part].astype("<u4")
-        self._refuse(place.shard, self.table.wrong_index(first, last, starts, lengths))
+        self._refuse(location.shard, self.table.wrong_index(first, last, starts, lengths))
         return starts, lengths
 
     def _refuse(self, shard: int, problem: str | None) -> None:

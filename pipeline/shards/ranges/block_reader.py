@@ -8,11 +8,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their file (bytes), and their tokens
+BlockIndex = tuple[
+    NDArray[np.int64], NDArray[np.uint32]
+]  # where documents start in their file (bytes), and their tokens
 Runs = Sequence[tuple[int, int]]  # extents of one shard each: rows of a table, the first and the one behind the last
 
 
-class Source(Protocol):
+class BlockReader(Protocol):
     """Documents by runs of extents, in the order of the table.
 
     Threads share a source. ``threads`` is how many calls are worth making side by side. Errors name the shard and the byte.
@@ -23,14 +25,14 @@ class Source(Protocol):
     def name(self, shard: int) -> str:
         """Return what errors call a shard."""
 
-    def index(self, runs: Runs) -> list[Index]:
+    def index(self, runs: Runs) -> list[BlockIndex]:
         """Return the index of the documents of each run, compared with its checksums."""
 
     def read(self, runs: Runs, out: memoryview) -> None:
         """Fill ``out`` with the bytes of runs, one behind the other."""
 
 
-def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> Index:
+def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> BlockIndex:
     """Return an index of its bytes, as shards hold them.
 
     >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..folder import Folder
+from ..dataset_folder import Folder
 from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, WORK_NAME, Manifest
 from .counts import imbalances
 from .findings import Problem

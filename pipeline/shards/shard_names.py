@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from ..errors import ConfigError, did_you_mean
 from ..notices import warn
-from ..objects.access import Access
 from ..objects.remote_object import list_objects
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened
 
@@ -38,7 +38,7 @@ _GLOB = re.compile(r"[*?\[]")
 _TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # compressed, or a part of one
 
 
-class Named(NamedTuple):
+class ShardPattern(NamedTuple):
     """A shard that ``pattern`` names: its own name, or a directory or pattern with wildcards that gives it.
 
     Or a dataset's directory, which is ``whole``.
@@ -49,7 +49,7 @@ class Named(NamedTuple):
     whole: bool = False
 
 
-def expand(spec: Spec, access: Access | None = None) -> list[str]:
+def expand(spec: Spec, access: RequestOptions | None = None) -> list[str]:
     """Return the files or urls that ``spec`` names, each once, in natural order (``shard-2`` before ``shard-10``).
 
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
@@ -74,10 +74,10 @@ def expand(spec: Spec, access: Access | None = None) -> list[str]:
 
 def expand_in_order(
     spec: Spec,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
     *,
     is_dataset: Callable[[str], bool] = lambda directory: False,
-) -> list[Named]:
+) -> list[ShardPattern]:
     """Return what `expand` does in the order given, and say how each is named; two may be one file.
 
     A directory that ``is_dataset`` is taken whole.
@@ -85,19 +85,19 @@ def expand_in_order(
     specs = [spec] if isinstance(spec, str | PathLike) else list(spec)
     if not specs:
         raise ConfigError("an empty list of shards; give at least one path, pattern or url")
-    named: list[Named] = []
+    named: list[ShardPattern] = []
     for one in (os.fspath(path) for path in specs):
         for name in _names(one):
             if may_be_directory(name) and is_dataset(name):
-                named.append(Named(name, name, whole=True))
+                named.append(ShardPattern(name, name, whole=True))
             elif is_remote(name):
                 named += _expand_remote(name, access)
             elif os.path.isdir(name):
-                named += [Named(path, name) for path in _tars(name)]
+                named += [ShardPattern(path, name) for path in _tars(name)]
             elif _GLOB.search(name) and not os.path.isfile(name):
-                named += [Named(path, name) for path in _matches(name)]
+                named += [ShardPattern(path, name) for path in _matches(name)]
             else:
-                named.append(Named(name, name))
+                named.append(ShardPattern(name, name))
     return named
 
 
@@ -158,7 +158,7 @@ def _names(spec: str) -> list[str]:
     return names
 
 
-def _expand_remote(url: str, access: Access | None) -> list[Named]:
+def _expand_remote(url: str, access: RequestOptions | None) -> list[ShardPattern]:
     path = url.split("://", 1)[1]
     web = url.lower().startswith("http")  # where ? begins a query, and nothing can be listed
     if "*" in path or (_GLOB.search(path) and not web):
@@ -166,14 +166,14 @@ def _expand_remote(url: str, access: Access | None) -> list[Named]:
         names = _chosen(url, root, list_objects(url, access), hidden=is_hidden(url[len(root) :]))
         if not names:
             raise ConfigError(f"no object matches {url!r}")
-        return [Named(name, url) for name in names]
+        return [ShardPattern(name, url) for name in names]
     if web or (not path.endswith("/") and Path(path).suffix):
-        return [Named(url, url)]
+        return [ShardPattern(url, url)]
     base = f"{url.rstrip('/')}/"
     names = _chosen(url, base, list_objects(f"{base}*", access), folder=True)
     if not names:
         raise ConfigError(f"no object below {url!r} ends in {ENDING}; name the shards, or give the right directory")
-    return [Named(name, url) for name in names]
+    return [ShardPattern(name, url) for name in names]
 
 
 def _matches(pattern: str) -> list[str]:

@@ -6,10 +6,10 @@ import numpy as np
 
 from ...errors import ShardError, ShardwrightError
 from ...objects.urls import shown
+from ..dataset_folder import CURE, Folder
+from ..extents.extent_table import CHECKSUMS, COUNTS, ExtentTable
 from ..extents.loading import read_table, table_of_index
-from ..extents.table import CHECKSUMS, COUNTS, ExtentTable
-from ..folder import CURE, Folder
-from ..index import Index
+from ..index import ShardIndex
 from ..manifest import Manifest
 from .findings import Problem, ShardCheck
 
@@ -23,7 +23,7 @@ def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None,
         return None, [Problem(path, None, None, str(error).removeprefix(f"{path}: "))]
 
 
-def check_extents(check: ShardCheck, stated: ExtentTable, index: Index, data: memoryview | None) -> None:
+def check_extents(check: ShardCheck, stated: ExtentTable, index: ShardIndex, data: memoryview | None) -> None:
     """Compare what the table says of a sound shard with its index, and with its bytes where they are given."""
     try:
         actual = table_of_index(index, check.name)

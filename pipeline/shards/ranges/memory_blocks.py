@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extents.table import ExtentTable
-from .source import Index, Runs
+from ..extents.extent_table import ExtentTable
+from .block_reader import BlockIndex, Runs
 
 
-class MemoryRanges:
+class MemoryBlocks:
     """Documents of an array, one behind the other."""
 
     threads = 2
@@ -25,7 +25,7 @@ class MemoryRanges:
     def name(self, shard: int) -> str:
         return "the array"
 
-    def index(self, runs: Runs) -> list[Index]:
+    def index(self, runs: Runs) -> list[BlockIndex]:
         documents = [slice(*self._table.document_sums[[first, last]].tolist()) for first, last in runs]
         return [(self._starts[part], self._lengths[part]) for part in documents]
 

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import CorruptShardError, ManifestError, ShardwrightError
-from ...objects.access import CONNECTIONS, is_version
 from ...objects.cache import object_id
 from ...objects.remote_object import RemoteObject, describe
+from ...objects.request_options import CONNECTIONS, is_version
 from ...objects.requests import in_threads
 from ...objects.urls import identity, shown
-from ..extents.table import ExtentTable, IndexPlace
+from ..extents.extent_table import ExtentTable, IndexLocation
 from ..format import BLOCK, HEADERS, NPY_HEADER
 from ..manifest import ShardInfo
 from ..store import Store
-from .source import Index, Runs, as_index
+from .block_reader import BlockIndex, Runs, as_index
 
 REQUEST_BYTES = 4 << 20  # of neighbours that are asked for at once
 _INDEX_GAP = 64 << 10  # between the lengths of two blocks: to read over them takes less time than a request
@@ -33,7 +33,7 @@ class Span(NamedTuple):
     end: int
 
 
-class RemoteRanges:
+class RemoteBlocks:
     """Remote shards that have indexes, on servers that know ranges.
 
     Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in the cache of ``store`` if it has one
@@ -63,26 +63,28 @@ class RemoteRanges:
     def name(self, shard: int) -> str:
         return shown(self._urls[shard])
 
-    def index(self, runs: Runs) -> list[Index]:
-        places = [self.table.index_of(*run) for run in runs]
-        spans = [Span(place.shard, place.lengths, place.lengths + 4 * place.documents) for place in places]
-        parts = [(runs[part], places[part]) for part in neighbours(spans, _INDEX_GAP)]
+    def index(self, runs: Runs) -> list[BlockIndex]:
+        locations = [self.table.index_of(*run) for run in runs]
+        spans = [
+            Span(location.shard, location.lengths, location.lengths + 4 * location.documents) for location in locations
+        ]
+        parts = [(runs[part], locations[part]) for part in neighbours(spans, _INDEX_GAP)]
         return list(chain.from_iterable(in_threads(partial(self._indexes, *part) for part in parts)))
 
-    def _indexes(self, runs: Runs, places: Sequence[IndexPlace]) -> list[Index]:
+    def _indexes(self, runs: Runs, locations: Sequence[IndexLocation]) -> list[BlockIndex]:
         """Return the indexes of neighbours in one shard, by one request for their lengths."""
-        shard = places[0].shard
+        shard = locations[0].shard
 
-        def index_of(raw: Any, number: int) -> Index:
-            count = places[number].documents
+        def index_of(raw: Any, number: int) -> BlockIndex:
+            count = locations[number].documents
             return as_index(raw[: 8 * count], raw[8 * count :])
 
         def wrong(number: int, raw: bytes) -> str | None:
             return self.table.wrong_index(*runs[number], *index_of(raw, number))
 
         def read(numbers: list[int], field: str, item: int) -> list[bytes]:
-            begins = [getattr(places[number], field) for number in numbers]
-            ends = [begin + item * places[number].documents for number, begin in zip(numbers, begins, strict=True)]
+            begins = [getattr(locations[number], field) for number in numbers]
+            ends = [begin + item * locations[number].documents for number, begin in zip(numbers, begins, strict=True)]
             raw = self._object(shard).read(begins[0], ends[-1] - begins[0])
             return [raw[begin - begins[0] : end - begins[0]] for begin, end in zip(begins, ends, strict=True)]
 
@@ -101,9 +103,9 @@ class RemoteRanges:
             raise self._error(shard, problem) or AssertionError
 
         def is_sound(number: int, raw: bytes) -> bool:
-            return len(raw) == 12 * places[number].documents and wrong(number, raw) is None
+            return len(raw) == 12 * locations[number].documents and wrong(number, raw) is None
 
-        names = [f"{place.first}-{place.documents}.index" for place in places]
+        names = [f"{location.first}-{location.documents}.index" for location in locations]
         return [index_of(raw, number) for number, raw in enumerate(self._kept(shard, names, fetch, is_sound))]
 
     def read(self, runs: Runs, out: memoryview) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
-from ..objects.access import Access
+from ..objects.request_options import RequestOptions
 from ..objects.requests import side_by_side
 from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
-from .folder import size_of
+from .dataset_folder import size_of
 from .manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
+from .shard_names import ENDING, ShardPattern, Spec, expand_in_order, join, join_all, refuse_twice
 from .store import Store
-from .urls import ENDING, Named, Spec, expand_in_order, join, join_all, refuse_twice
 
 EXTENTS_NAME = "extents.npz"
 _SPLIT = re.compile(r"(train|val|dev|test|eval)(?:ing|id|idation|uation)?(?![a-z])", re.IGNORECASE)
@@ -26,7 +26,7 @@ _SPLIT = re.compile(r"(train|val|dev|test|eval)(?:ing|id|idation|uation)?(?![a-z
 ManifestOf = Callable[[str], Manifest | None]
 
 
-class Resolved(NamedTuple):
+class ShardList(NamedTuple):
     """Shards in order: their ``urls`` (or paths), and, where a manifest covers them, it and their entries in it.
 
     ``directory`` is where that manifest lies.
@@ -38,7 +38,7 @@ class Resolved(NamedTuple):
     directory: str = ""
 
 
-def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
+def resolve(source: Spec, split: str | None, store: Store) -> list[ShardList]:
     """Return the shards of a split that ``source`` means: those of each directory with a manifest, in the order given.
 
     However shards are named, the manifest beside them says which split they belong to. A directory, or a pattern with
@@ -52,7 +52,7 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     """
     manifest_of = cache(lambda folder: _manifest_of(folder, store.access))
     items = expand_in_order(source, store.access, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
-    named: dict[str, list[Named]] = {}  # by their folders
+    named: dict[str, list[ShardPattern]] = {}  # by their folders
     real_path = cache(os.path.realpath)
     for item in items:
         folder, followed = _followed(item, manifest_of, real_path)
@@ -79,10 +79,10 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     for one, other in pairwise(parts):
         _hold_alike(one, other)
     refuse_twice(bare)
-    return parts or [Resolved(sorted(bare, key=natural_key))]
+    return parts or [ShardList(sorted(bare, key=natural_key))]
 
 
-def _followed(item: Named, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, Named]:
+def _followed(item: ShardPattern, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, ShardPattern]:
     """Return the folder of a shard, and the shard; of a link to one that a manifest covers, those of its target."""
     path = item.path
     if is_remote(path):  # of a url with a query (a signature), the folder is not known
@@ -91,11 +91,11 @@ def _followed(item: Named, manifest_of: ManifestOf, real_path: Callable[[str], s
     if not item.whole and manifest_of(folder) is None and os.path.islink(path):
         real = os.path.realpath(path)
         if manifest_of(os.path.dirname(real)) is not None:
-            return os.path.dirname(real), Named(real, real if item.pattern == path else item.pattern)
+            return os.path.dirname(real), ShardPattern(real, real if item.pattern == path else item.pattern)
     return folder, item
 
 
-def _of_manifest(manifest: Manifest, named: Sequence[Named], split: str | None) -> Resolved:
+def _of_manifest(manifest: Manifest, named: Sequence[ShardPattern], split: str | None) -> ShardList:
     """Return the shards of a split among those named in one directory, in the order of its manifest."""
     first = named[0].path
     directory = first if named[0].whole else first.rpartition("/")[0] if is_remote(first) else os.path.dirname(first)
@@ -108,7 +108,7 @@ def _of_manifest(manifest: Manifest, named: Sequence[Named], split: str | None) 
     split_of |= {info.name: split for info in wanted if split is not None}
     chosen: list[str] = []
     useful: set[str] = set()
-    others: list[Named] = []
+    others: list[ShardPattern] = []
     for item in named:
         name = item.path.rpartition("/")[2]
         if item.whole:
@@ -132,10 +132,10 @@ def _of_manifest(manifest: Manifest, named: Sequence[Named], split: str | None) 
         raise ConfigError(message)
     kept = {*chosen}
     infos = [info for info in wanted if info.name in kept]
-    return Resolved(join_all(directory, [info.name for info in infos]), manifest, infos, directory)
+    return ShardList(join_all(directory, [info.name for info in infos]), manifest, infos, directory)
 
 
-def _hold_alike(one: Resolved, other: Resolved) -> None:
+def _hold_alike(one: ShardList, other: ShardList) -> None:
     """Raise ``ConfigError`` unless the tokens of two directories mean the same texts."""
     assert one.manifest is not None
     assert other.manifest is not None
@@ -170,7 +170,7 @@ def _is_dataset(directory: str, manifest_of: ManifestOf) -> bool:
     return False
 
 
-def _manifest_of(folder: str, access: Access) -> Manifest | None:
+def _manifest_of(folder: str, access: RequestOptions) -> Manifest | None:
     """Read the manifest of a folder; None where there is none, and nothing shows that one belongs there.
 
     A dangling link, a table of extents without a manifest, and the plan of an unfinished build raise ``ManifestError``: as
@@ -191,7 +191,7 @@ def _manifest_of(folder: str, access: Access) -> Manifest | None:
         ) from None
 
 
-def _refuse_several_splits(shards: Sequence[Named], split: str | None) -> None:
+def _refuse_several_splits(shards: Sequence[ShardPattern], split: str | None) -> None:
     """Raise ``ManifestError`` for tars without a manifest whose names show several splits, unless all are asked for."""
     found = {match[1].lower(): item.path for item in shards if (match := _SPLIT.match(item.path.rpartition("/")[2]))}
     if split is not None and len(found) > 1:

@@ -1,4 +1,4 @@
-"""How remote objects are reached: the settings, and the failures after which a request is made again."""
+"""The settings of requests for remote objects, and the failures after which a request is made again."""
 
 from __future__ import annotations
 
@@ -13,20 +13,30 @@ from ..errors import ConfigError, ShardwrightError
 CONNECTIONS = 16
 TRIES = 8
 TIMEOUT = 20.0
-# What stores call the mark of an object's version, the best first.
-_MARKS = ("ETag", "etag", "generation", "md5Hash", "blob_id", "LastModified", "last_modified", "mtime", "created")
+# What stores call the version of an object, the best first.
+_VERSION_FIELDS = (
+    "ETag",
+    "etag",
+    "generation",
+    "md5Hash",
+    "blob_id",
+    "LastModified",
+    "last_modified",
+    "mtime",
+    "created",
+)
 
 
 class ObjectInfo(NamedTuple):
-    """``size`` in bytes, and ``version``: the server's mark (ETag or time) that changes with the contents, or ''."""
+    """``size`` in bytes, and ``version``: the server's ETag or time, which changes with the contents, or ''."""
 
     size: int
     version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How remote objects are reached.
+class RequestOptions:
+    """How remote objects are asked for.
 
     ``tries`` bounds the attempts at one request (8). A server that sends nothing for ``timeout`` seconds (20) is asked again.
     One that has never answered this process is given up sooner: an attempt takes a quarter of ``timeout``, and none begins
@@ -46,11 +56,11 @@ class Access:
             raise ConfigError(f"timeout must be a number of seconds above 0, got {self.timeout!r}")
 
 
-class Transient(Exception):
+class RetryableError(Exception):
     """A temporary failure: the request is made again."""
 
 
-class Doubtful(Exception):
+class UnconfirmedError(Exception):
     """An answer that may be a fault of the way here: the request is made once more, then ``error`` is raised."""
 
     def __init__(self, error: ShardwrightError) -> None:
@@ -59,14 +69,14 @@ class Doubtful(Exception):
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the mark by which an object store tells one version of an object from another, '' for none."""
-    mark = next((info[name] for name in _MARKS if info.get(name)), "")
+    """Return what an object store calls the version of an object, '' for none."""
+    version = next((info[name] for name in _VERSION_FIELDS if info.get(name)), "")
     # Listings may give in seconds what a look at one object gives as a date.
-    return plain_version(str(mark.timestamp() if isinstance(mark, datetime) else mark))
+    return plain_version(str(version.timestamp() if isinstance(version, datetime) else version))
 
 
 def plain_version(version: str) -> str:
-    """Return an ETag without its quotes, and without the mark of a weak one, which proxies add.
+    """Return an ETag without its quotes, and without the sign of a weak one, which proxies add.
 
     >>> plain_version('W/"abc"')
     'abc'

@@ -19,7 +19,7 @@ byte 0) and ends where the next one begins (the last: at ``S``). The tar header 
 the member before, are thus the last bytes of the extent before. Only documents of no tokens make an extent of no bytes:
 where they share a member, or at the end. The last rule leaves none, except the only extent of a shard of ``S = 0``.
 
-`pipeline.shards.extents.file` describes the file that holds the extents of a dataset.
+`pipeline.shards.extents.table_file` describes the file that holds the extents of a dataset.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def cut_extents(
     return np.concatenate([np.zeros(1, np.int64), firsts])
 
 
-class IndexPlace(NamedTuple):
+class IndexLocation(NamedTuple):
     """Where the index of some documents of a shard lies: the first of them, how many, the bytes of their starts and lengths."""
 
     shard: int
@@ -172,25 +172,25 @@ class ExtentTable:
         """Return the number, in its shard, of the first document of each of some extents."""
         return self.document_sums[rows] - self.document_sums[self.shard_bounds[self.shard_of(rows)]]
 
-    def index_of(self, first: int, last: int) -> IndexPlace:
+    def index_of(self, first: int, last: int) -> IndexLocation:
         """Return where in its shard the index of a run of extents of one shard lies: offsets 0 where the file has none."""
         shard, document = int(self.shard_of(first)), int(self.first_document_of(first))
         count = int(self.document_sums[last] - self.document_sums[first])
         if not self.indexed[shard]:
-            return IndexPlace(shard, document, count, 0, 0)
+            return IndexLocation(shard, document, count, 0, 0)
         extents = self.shard_bounds[[shard, shard + 1]]
         starts = int(np.diff(self.size_sums[extents])[0]) + HEADERS
         size = 8 * int(np.diff(self.document_sums[extents])[0])
         lengths = starts + size + padding(NPY_HEADER + size) + HEADERS
-        return IndexPlace(shard, document, count, starts + 8 * document, lengths + 4 * document)
+        return IndexLocation(shard, document, count, starts + 8 * document, lengths + 4 * document)
 
     def wrong_index(self, first: int, last: int, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> str | None:
         """Compare the index of a run of extents of one shard with their checksums; say what is wrong, or return None."""
-        place = self.index_of(first, last)
-        if not len(starts) == len(lengths) == place.documents:
+        location = self.index_of(first, last)
+        if not len(starts) == len(lengths) == location.documents:
             return (
-                f"the index from document {place.first} on holds {len(starts)} starts and {len(lengths)} lengths, but the table "
-                f"of extents says {place.documents} documents"
+                f"the index from document {location.first} on holds {len(starts)} starts and {len(lengths)} lengths, but the table "
+                f"of extents says {location.documents} documents"
             )
         begin = 0
         counts, stated = self.documents[first:last].tolist(), self.index_crc32[first:last].tolist()
@@ -199,7 +199,7 @@ class ExtentTable:
             checksum = index_crc32(starts[begin:end], lengths[begin:end])
             if checksum != wanted:
                 return (
-                    f"byte {place.starts + 8 * begin}: the index of documents {place.first + begin} to {place.first + end} has "
+                    f"byte {location.starts + 8 * begin}: the index of documents {location.first + begin} to {location.first + end} has "
                     f"checksum {checksum}, but the table of extents says {wanted}"
                 )
             begin = end
