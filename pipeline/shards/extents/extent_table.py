@@ -189,8 +189,8 @@ class ExtentTable:
         location = self.index_of(first, last)
         if not len(starts) == len(lengths) == location.documents:
             return (
-                f"the index from document {location.first} on holds {len(starts)} starts and {len(lengths)} lengths, but the table "
-                f"of extents says {location.documents} documents"
+                f"the index from document {location.first} on holds {len(starts)} starts and {len(lengths)} lengths, but the "
+                f"table of extents says {location.documents} documents"
             )
         begin = 0
         counts, stated = self.documents[first:last].tolist(), self.index_crc32[first:last].tolist()
@@ -199,8 +199,8 @@ class ExtentTable:
             checksum = index_crc32(starts[begin:end], lengths[begin:end])
             if checksum != wanted:
                 return (
-                    f"byte {location.starts + 8 * begin}: the index of documents {location.first + begin} to {location.first + end} has "
-                    f"checksum {checksum}, but the table of extents says {wanted}"
+                    f"byte {location.starts + 8 * begin}: the index of documents {location.first + begin} to "
+                    f"{location.first + end} has checksum {checksum}, but the table of extents says {wanted}"
                 )
             begin = end
         return None
