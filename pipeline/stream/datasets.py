@@ -452,6 +452,11 @@ def _bare(name: object, source: object) -> Data:
         raise ConfigError(f"source {name!r} must be a dataset, {description}; write pipeline.ShardDataset(...)")
     config = source._config
     data: CountedData = config.data.source_of_mix(name)
+    if config.epochs is not None:
+        raise ConfigError(
+            f"source {name!r} ends after epochs={config.epochs}, but each source of a mix begins again when its epoch is over: "
+            "remove epochs=, and end the mix by .take(n)"
+        )
     if config != StreamConfig(data=data):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
     return data

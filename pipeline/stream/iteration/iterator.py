@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from torch.utils.data import get_worker_info
 
@@ -110,6 +111,7 @@ class StreamIterator:
         self._items = RaisesAgain(items)
         self._context, self._topology, self._shared = context, topology, shared
         self._generation = shared.memory.generation
+        self._process = os.getpid()  # that begins it
         self._in_worker = get_worker_info() is not None
 
     def __iter__(self) -> StreamIterator:
@@ -118,12 +120,17 @@ class StreamIterator:
     def __next__(self) -> Any:
         self._topology.refuse_later_group(self._context)
         progress = self.progress
+        if os.getpid() != self._process and progress.began is not None:
+            raise StateError(
+                f"this iterator was begun by process {self._process}, and its threads and files are not in process "
+                f"{os.getpid()}, which was forked since: call iter() there, which begins where the stream stands"
+            )
         begin = time.perf_counter()
         if progress.began is None:
             if self.moved_by is not None:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
             self._shared.refuse_missed()  # not in iter(), where the error of a persistent worker would get lost
-            progress.began = begin
+            progress.began, self._process = begin, os.getpid()
             self._shared.note_begin()
         try:
             position, item = next(self._items)
@@ -142,6 +149,11 @@ class StreamIterator:
         progress.waited += time.perf_counter() - begin
         return item
 
+    def __reduce__(self) -> NoReturn:
+        raise StateError(
+            "an iterator of a stream cannot be copied or pickled: save stream.state_dict(), and load it into another stream"
+        )
+
     @property
     def live(self) -> bool:
         """Whether it has begun and not ended."""
@@ -149,6 +161,7 @@ class StreamIterator:
 
     def close(self) -> None:
         """End the iteration where it is, and stop its threads."""
-        self._items.close()
+        if os.getpid() == self._process:
+            self._items.close()
         if self.progress.ended is None:
             self.progress.ended = time.perf_counter()
