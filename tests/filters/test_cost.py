@@ -9,6 +9,7 @@ import pytest
 import filters
 from filters import Page
 from filters.language.language import LanguageIdentifier, bundled_model
+from filters.measures.profanity import DEFAULT_LIST
 from filters.measures.sentences import sentences
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.text.normalize import normalize
@@ -40,6 +41,7 @@ PARAMETERS = {
     "duplicate_ngram_ratio": "n = 7",
     "column_value": "column = 'score'",
     "column_in": "column = 'score', values = [1]",
+    "url_blocked": f"words = '{DEFAULT_LIST}'",
     "fasttext_score": f"model = '{bundled_model()}', label = '__label__en'",
 }
 
