@@ -5,6 +5,7 @@ storage/      where they lie: this machine, web servers, object stores, the hub
 formats.py    the formats: one line each
 readers/      input files -> records, one format a file
 extract.py    HTML -> text
+code_languages.py  which language a file is in, by its ending
 document.py   a record -> a `Document`, or a `BadRecord` that says why not
 fields.py     the other fields of a record that a document keeps, with their types
 where.py      conditions on fields, by which records are selected

@@ -68,8 +68,8 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_every_page_with_blocks_runs_and_every_link_leads_to_a_file_and_a_section() -> None:
-    # Those of the examples: tests/house/test_examples.py.
-    assert {name for name in PAGES if blocks_of(name)} == {*RUN, "docs/examples.md"}
+    # Those of the examples and recipes: tests/house/test_examples.py, tests/house/test_recipes.py.
+    assert {name for name in PAGES if blocks_of(name)} == {*RUN, "docs/examples.md", "docs/recipes.md"}
     for name, text in PAGES.items():
         for target in re.findall(r"\]\(([^)#:]*(?:#[^)]*)?)\)", text):
             file, _, section = target.partition("#")

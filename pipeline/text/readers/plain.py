@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from ..document import INVALID_UTF8, Record, RecordKeys, Tally
+from ..code_languages import language_of
+from ..document import INVALID_UTF8, Record, RecordKeys, Tally, Unselected
 from .byte_stream import UTF16, ByteStream, is_utf16
 from .format_reader import FormatReader
 
@@ -15,12 +16,23 @@ SUFFIX = ".txt"
 def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the one document that a text file is, to the byte; its id is the file's name without endings.
 
-    The id of a tar's member has the folders of its name, too.
+    The id of a tar's member has the folders of its name, too. Fields are ``path``, with the folders, ``repository``, the first
+    of these, and ``language``, by the ending.
     """
     member = keys.file.removeprefix(f"{keys.tar}/") if keys.tar else ""
     name = member or PurePath(stream.path).name
+    path = keys.file.removeprefix(f"{keys.source}/") if keys.source else keys.file
+    folder, separator, _ = path.lstrip("/").partition("/")
+    fields = {"path": path, "repository": folder if separator else None, "language": language_of(path)}
+    metadata = keys.metadata(fields)
     data = b"".join(stream.blocks())
     tally.lines = 1
+    if metadata is None:
+        yield [keys.misfit(fields, 1, None)]
+        return
+    if keys.where is not None and not keys.where.holds(metadata):  # whatever is in it: it may be a picture
+        yield [Unselected(keys.file, 1, 1, keys.source)]
+        return
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -31,7 +43,8 @@ def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)
-    yield [keys.document(text, name if end < 0 else name[:end], 1)]
+    id = fields.get(keys.id_key) or (name if end < 0 else name[:end])
+    yield [keys.document(text, id, 1, metadata)]
 
 
 READER = FormatReader(read_plain)

@@ -1,0 +1,128 @@
+"""Every block of docs/recipes.md runs as it stands, in order, and does what the page says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.shards.manifest import Manifest
+from tests.builds import kept, table, write_jsonl
+from tests.corpus import english
+from tests.documentation import ROOT, blocks_of
+from tests.filters.fasttext_models import write_model
+from tests.format_samples import write_parquet
+
+pytestmark = pytest.mark.stacks
+
+BLOCKS = [block for _, block in blocks_of("docs/recipes.md")]
+(CODE, COLUMN, FASTTEXT, TRANSFORMER, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+PAGES = [{"id": f"page-{n}", "text": english(n, 20)} for n in range(30)]
+
+
+def run(block: str, folder: Path) -> None:
+    if block.startswith(("import", "both")):
+        (folder / "program.py").write_text(block)
+        command = [sys.executable, "program.py"]
+    else:
+        command = ["bash", "-ec", block.replace("shardwright ", "python -m pipeline ")]
+    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+def test_a_folder_of_repositories_becomes_a_dataset_without_ignored_and_binary_files(tmp_path: Path) -> None:
+    repository = tmp_path / "repositories/one"
+    files: dict[str, bytes] = {
+        "src/main.py": b"def main():\n\tpass\r\n",
+        "README.md": b"# One\n",
+        "logo.png": b"\x89PNG\r\n\x1a\n\x00\xff",
+        "latin.py": b"# gr\xfc\xdfe\n",
+        "built/out.py": b"ignored = True\n",
+        ".gitignore": b"built/\n",
+    }
+    for name, content in files.items():
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_bytes(content)
+    for words in ("init -q", "add ."):
+        subprocess.run(["git", *words.split()], cwd=repository, check=True, capture_output=True)
+    run(CODE, tmp_path)
+    held = table(tmp_path / "shards-code")
+    assert {*held["id"]} == {"one/src/main.py", "one/README.md"}
+    assert {*held["column:language"]} == {"Python", "Markdown"}
+    assert {*held["column:repository"]} == {"one"}
+    assert "def main():\n\tpass\r\n" in kept(tmp_path / "shards-code")
+    assert Manifest.read(tmp_path / "shards-code").counts["bad"] == {"invalid UTF-8": 1}
+
+
+def test_scores_that_a_dataset_has_select_documents(tmp_path: Path) -> None:
+    (tmp_path / "fineweb-edu").mkdir()
+    columns = {name: [page[name] for page in PAGES] for name in ("id", "text")}
+    write_parquet(tmp_path / "fineweb-edu/a.parquet", columns | {"int_score": [n % 6 for n in range(30)]})
+    run(COLUMN, tmp_path)
+    assert {*table(tmp_path / "shards-edu")["column:int_score"]} <= {3, 4, 5}
+    assert Manifest.read(tmp_path / "shards-edu").counts["dropped"] == {"where": 15}
+
+
+def test_a_fasttext_classifier_selects_documents(tmp_path: Path) -> None:
+    lines = [("__label__hq", "science light energy water"), ("__label__cc", "buy cheap click now")] * 3
+    write_model(tmp_path / "fasttext-oh-eli5.bin", lines)
+    texts = ["science light energy water " * 5, "buy cheap click now " * 5]
+    write_jsonl(tmp_path / "pages/a.jsonl", texts)
+    run(FASTTEXT, tmp_path)
+    assert kept(tmp_path / "shards-hq") == [texts[0]]
+
+
+def test_a_transformer_scores_documents_and_its_score_is_kept(tmp_path: Path) -> None:
+    save_classifier(tmp_path / "edu-classifier")
+    write_jsonl(tmp_path / "pages/a.jsonl", PAGES)
+    run(TRANSFORMER, tmp_path)
+    manifest = Manifest.read(tmp_path / "shards-scored")
+    assert 0 < manifest.counts["kept"] < 30
+    assert min(table(tmp_path / "shards-scored")["column:quality"]) >= 2.5
+
+
+def save_classifier(folder: Path) -> None:
+    """Save a small regression whose scores are about half above 2.5."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = sorted({word for page in PAGES for word in page["text"].split()})
+    vocabulary = {word: number for number, word in enumerate(["[UNK]", "[PAD]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 1}
+    sizes |= {"intermediate_size": 16, "max_position_embeddings": 512, "initializer_range": 1.0}
+    config = transformers.BertConfig(vocab_size=len(vocabulary), **sizes)
+    model = transformers.BertForSequenceClassification(config)
+    batch = fast([page["text"] for page in PAGES], return_tensors="pt", padding=True, truncation=True, max_length=512)
+    with torch.inference_mode():
+        model.classifier.bias += 2.5 - model.eval()(**batch).logits.median()
+    model.save_pretrained(folder)
+
+
+def test_documents_are_added_and_taken_out_and_a_tokenizer_changes(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "pages/a.jsonl", PAGES)
+    write_jsonl(tmp_path / "new-pages/a.jsonl", [*PAGES[:5], {"id": "new", "text": english(99, 20)}])
+    for block in (ADD, "import pipeline\n" + BOTH, TAKE_OUT, TOKENIZER):
+        run(block, tmp_path)
+    ids = {name: table(tmp_path / f"shards-{name}")["id"] for name in ("old", "new", "without", "bpe")}
+    held = {name: {*ids[name], *table(tmp_path / f"shards-{name}", "val")["id"]} for name in ids}
+    assert held["new"] == {"new"}
+    assert held["old"] - held["without"] == {"page-1", "page-7"}
+    assert held["bpe"] == held["old"]
+    assert pipeline.ShardDataset(tmp_path / "shards-bpe").vocab_size == 300
