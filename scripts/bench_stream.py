@@ -3,7 +3,7 @@
     python scripts/bench_stream.py           speed, workers, start, shuffle: two minutes; writes 1 GB
     python scripts/bench_stream.py memory    of one stream, of a mix of 20, of train and val
     python scripts/bench_stream.py cold      from a disk, with 5.5 GB that no cache holds
-    python scripts/bench_stream.py remote    from a server 30 ms away, with 3 GB
+    python scripts/bench_stream.py remote    from a server 30 ms away, 10 MB to 20 GB (3 GB of disk)
 
 Ratios are what holds on a shared machine: loaders take turns, round by round, with one thread, and the median round counts.
 Tokens are drawn from a fixed seed; lengths of documents are log-normal, as in web text.

@@ -7,6 +7,7 @@ Keys of the request (all but ``data`` may be left out):
     data       a dataset; a list of datasets, which are mixed; with ``tokenizer``, files of text
     tokenizer  of raw text
     peer       whether webdataset reads
+    rows       "packed" (default), "best fit" or "documents"
     val        the share of a split, of which both halves are read in turn
     index      the sequence index to resume at
     warm       seconds of batches that are not measured
@@ -93,21 +94,25 @@ def loader(request: dict[str, Any]) -> Iterator[Any]:
     if "tokenizer" in request:
         source: Any = pipeline.TextDataset(data, request["tokenizer"])
     elif isinstance(data, list):
-        sources = {str(number): pipeline.ShardDataset(path) for number, path in enumerate(data)}
+        options: dict[str, Any] = {"cache_dir": None} if "counts" in request else {}
+        sources = {str(number): pipeline.ShardDataset(path, **options) for number, path in enumerate(data)}
         source = pipeline.mix(sources, dict.fromkeys(sources, 1.0))
     else:
         source = pipeline.ShardDataset(data, cache_dir=None)
     if "val" in request:
         halves = [packed(half) for half in source.split(val=request["val"])]
         return chain.from_iterable(zip(*halves, strict=False))
-    stream = packed(source)
+    stream = packed(source, request.get("rows", "packed"))
     if "index" in request:
         stream.load_state_dict({**stream.state_dict(), "sequence_index": request["index"]})
     return iter(stream)
 
 
-def packed(source: Any) -> Any:
-    return source.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+def packed(source: Any, rows: str = "packed") -> Any:
+    shuffled = source.shuffle(seed=0)
+    if rows == "documents":
+        return shuffled.documents(max_length=SEQ_LEN).batch(BATCH)
+    return shuffled.pack(SEQ_LEN, best_fit=rows == "best fit").batch(BATCH)
 
 
 def timed(batches: Iterator[Any], seconds: float) -> Iterator[int]:

@@ -23,10 +23,20 @@ from scripts.bench.report import table
 LATENCY, RATE = 0.03, 100e6
 SHARDS, COPIES, DOCUMENTS, MEDIAN = 8, 12, 62_000, 800  # 20 GB
 TOKEN_BYTES = 2
+SIZES: dict[str, dict[str, int]] = {
+    "10 MB": {"shards": 1, "documents": 3_100},
+    "100 MB": {"shards": 2, "documents": 15_500},
+    "1 GB": {"shards": 1, "copies": 8, "documents": 39_000},
+    "20 GB": {"shards": SHARDS, "copies": COPIES, "documents": DOCUMENTS},
+}
+KINDS = ("packed", "best fit", "documents")
 
 
 def remote(directory: Path) -> None:
-    """First batch, speed, bytes and memory of each loader."""
+    """First batch of data of each size and kind; then speed, bytes and memory of each loader."""
+    first = [first_batches(directory, size, options) for size, options in SIZES.items()]
+    sized = ("first batch, s / requests before it", *KINDS, "mix of four")
+    table(f"Sizes, from {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s", sized, first)
     sizes: dict[str, Any] = {"shards": SHARDS, "copies": COPIES, "documents": DOCUMENTS, "median": MEDIAN}
     members = dataset(directory, **sizes, group=0)
     groups = dataset(directory, **sizes, group=1 << 16)
@@ -42,6 +52,14 @@ def remote(directory: Path) -> None:
         rows.append(row("the same by https, main thread busy", url, busy=True))
     heads = ("loader", "first batch, s", "MB before", "requests", "Mtokens/s", "bytes per byte", "memory, MB")
     table(f"From {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s", heads, rows)
+
+
+def first_batches(directory: Path, size: str, options: dict[str, int]) -> tuple[str, ...]:
+    """Measure the first batch of each kind, in processes of their own; return the row of a size."""
+    with serving(dataset(directory, **options, median=MEDIAN, group=0)) as url:
+        requests = [{"data": url, "rows": kind} for kind in KINDS] + [{"data": [url] * 4}]
+        measured = [run_child({**request, "counts": url}) for request in requests]
+    return size, *(f"{each['first']:.1f} / {each['before_first']['requests']:,}" for each in measured)
 
 
 def row(name: str, url: str, **options: Any) -> tuple[str, ...]:
