@@ -4,6 +4,7 @@
     python scripts/bench_stream.py memory    of one stream, of a mix of 20, of train and val
     python scripts/bench_stream.py cold      from a disk, with 5.5 GB that no cache holds
     python scripts/bench_stream.py remote    from a server 30 ms away, 10 MB to 20 GB (3 GB of disk)
+    python scripts/bench_stream.py ranks     which blocks up to 4,096 ranks read; needs no data
 
 Ratios are what holds on a shared machine: loaders take turns, round by round, with one thread, and the median round counts.
 Tokens are drawn from a fixed seed; lengths of documents are log-normal, as in web text.
@@ -38,6 +39,7 @@ from scripts.bench.data import (
     text_files,
     tokenizer_folder,
 )
+from scripts.bench.ranks import ranks
 from scripts.bench.remote import remote
 from scripts.bench.report import median, ratio, table
 from scripts.bench.shuffle import near_pairs
@@ -182,6 +184,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "memory": memory,
     "cold": cold,
     "remote": remote,
+    "ranks": lambda directory: ranks(),
 }
 DEFAULT = ("speed", "workers", "start", "shuffle")
 

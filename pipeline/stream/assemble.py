@@ -15,6 +15,7 @@ from .batch.rows import RowBuffer
 from .data.base import CountedData
 from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
+from .data.shards import say_once
 from .data.text import TextData
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.packed import PackedSequences
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .position import Position, WorkerContext
     from .reader import Collator, Reader, Share
 
+_LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
 _SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
 _SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
 _FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is made of
@@ -76,10 +78,26 @@ def make_reader(config: StreamConfig, start: Position, context: WorkerContext, s
     """Make the reader of one worker of one rank from a position on."""
     if config.sequential:
         return _sequential_reader(config, start, context, share)
+    _warn_of_shared_lanes(config, context)
     if isinstance(config.data, MixedData):
         return _mixed_reader(config, config.data)
     assert isinstance(config.data, CountedData)
     return _indexed_reader(config, config.data, config.epochs if start.start_epoch is None else None)
+
+
+def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
+    """Say once that several ranks read each block where lanes are fewer than ranks, and the data has windows for more."""
+    lanes, ranks = config.lane_count, context.world_size
+    is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
+    if lanes == 1 or not is_shared or context.rank or context.worker:
+        return
+    sources = config.data.sources.values() if isinstance(config.data, MixedData) else [config.data]
+    size = sum(source.contents.blocks().bytes for source in sources if isinstance(source, CountedData))
+    if size >= ranks * _LEAST_OF_LANE:
+        say_once(
+            f"{ranks} ranks share {lanes} lanes, so about {max(2, round(ranks / lanes))} of them read each block; with "
+            f".shuffle(lanes={ranks}) one does. A state holds the lanes of its run, so choose them at its start"
+        )
 
 
 def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
