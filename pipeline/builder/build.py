@@ -48,6 +48,7 @@ def build(
     engine: str = "local",
     start_method: str | None = None,
     ray_address: str | None = None,
+    ray_skip_bad_nodes: bool = False,
     overwrite: bool = False,
     lock: bool = True,
     progress: Progress | None = None,
@@ -68,7 +69,7 @@ def build(
     call again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over;
     ``lock=False`` is for file systems without locks, where you make sure yourself that no other build works in ``output``. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the workers,
-    ``ray_address`` or, without ``max_tokens``, ``limits``.
+    ``ray_address``, ``ray_skip_bad_nodes`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
@@ -100,15 +101,21 @@ def build(
         if not isinstance(value, kind):  # type: ignore[arg-type]
             raise ConfigError(f"{name} must be {wanted}, got {value!r}")
     access = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
-    check_engine(engine, workers, start_method, ray_address)
+    check_engine(engine, workers, start_method, ray_address, ray_skip_bad_nodes)
     if isinstance(transforms := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(function) for function in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
-    open_workers = functools.partial(
-        open_engine, engine, start_method=start_method, workers=workers, ray_address=ray_address
-    )
     workspace = Workspace(local_directory(output))
+    open_workers = functools.partial(
+        open_engine,
+        engine,
+        start_method=start_method,
+        workers=workers,
+        ray_address=ray_address,
+        ray_skip_bad_nodes=ray_skip_bad_nodes,
+        shared=workspace.root,
+    )
     _check_against(recipe, workspace.output)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):

@@ -61,6 +61,12 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
     add(
+        "--ray-skip-bad-nodes",
+        action="store_true",
+        default=None,
+        help="leave out nodes that cannot work on the build; without it they are named, and the build ends",
+    )
+    add(
         "--dry-run",
         action="store_true",
         help="load every file named, filter a sample, tell expected tokens, disk and time, write nothing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from multiprocessing import get_all_start_methods
+from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean, not_installed
 from .base import Engine, Prepare
@@ -20,11 +21,14 @@ def open_engine(
     prepare: Prepare | None = None,
     start_method: str | None = None,
     ray_address: str | None = None,
+    ray_skip_bad_nodes: bool = False,
+    shared: Path | None = None,
 ) -> Engine:
     """Return the engine of that name: ``local`` (this process for one worker, else worker processes) or ``ray``.
 
     ``prepare`` runs once before workers are forked, or once in each worker that is spawned; on Ray each task loads
-    what it needs. Raises ``ConfigError`` for a name or a number of workers that cannot be.
+    what it needs, and each node must see the directory ``shared``.
+    Raises ``ConfigError`` for a name or a number of workers that cannot be.
 
     >>> with open_engine(workers=1) as engine:
     ...     sorted(engine.map(abs, [-3, 4]))
@@ -32,14 +36,18 @@ def open_engine(
     """
     check_engine(name, workers, start_method, ray_address)
     if name == "ray":
-        return RayEngine(workers, ray_address)
+        return RayEngine(workers, ray_address, shared, ray_skip_bad_nodes)
     if workers == 1:
         return SerialEngine(prepare)
     return ProcessEngine(workers, prepare, start_method or default_start_method())
 
 
 def check_engine(
-    engine: object = "local", workers: object = 1, start_method: object = None, ray_address: object = None
+    engine: object = "local",
+    workers: object = 1,
+    start_method: object = None,
+    ray_address: object = None,
+    ray_skip_bad_nodes: object = False,
 ) -> None:
     """Raise ``ConfigError`` for arguments of `open_engine` that cannot be, and for an engine that is not installed."""
     if engine not in ENGINES:
@@ -53,3 +61,5 @@ def check_engine(
         raise ConfigError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")
     if ray_address is not None and not (isinstance(ray_address, str) and ray_address):
         raise ConfigError(f"ray_address must be text, as in 10.0.0.1:6379, got {ray_address!r}")
+    if not isinstance(ray_skip_bad_nodes, bool):
+        raise ConfigError(f"ray_skip_bad_nodes must be True or False, got {ray_skip_bad_nodes!r}")
