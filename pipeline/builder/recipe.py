@@ -254,6 +254,7 @@ class Recipe:
         """Return the settings with files by their names alone: a path says nothing about the contents."""
         value = self.to_json() | {"dedup_num_perm": self.permutations}
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
+        value["extract"] = self.extract and self.extract.rpartition("/")[2]
         for item in fields(self):
             known, current = setting_of(item.metadata), value[item.name]
             if known.named and current:

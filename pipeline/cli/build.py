@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.builder.engine.registry import ENGINES, check_engine
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
-from pipeline.builder.transforms.user_functions import with_config_folder
+from pipeline.builder.transforms.user_functions import with_config_folder, with_folder
 from pipeline.errors import ConfigError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
@@ -91,6 +91,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     config = read_config(path) if path else {}
     if "transforms" in config:
         config["transforms"] = with_config_folder(config["transforms"], path)
+    if isinstance(config.get("extract"), str):
+        config["extract"] = with_folder(config["extract"], path.absolute().parent)
     settings = {name: value for name, value in flags.items() if value not in (None, [])}
     try:
         inputs, output, recipe, running = _checked({**config, **settings})

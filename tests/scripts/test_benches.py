@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.builder.dedup.minhash import shingles
-from scripts import bench_build, bench_growth, bench_stream, bench_text
+from scripts import bench_build, bench_growth, bench_pages, bench_stream, bench_text
 from scripts.bench import child
 from scripts.bench.process import watch
 from scripts.bench.remote import certificate, serving
@@ -134,3 +134,12 @@ def test_the_bench_of_texts_prints_its_tables(tmp_path: Path, capsys: pytest.Cap
     for row in ("a stream, rules gopher", "2 workers", "resumed after 20 batches", "in memory"):
         assert re.search(rf"\| {row} +\| [\d.]+ ", shown)
     assert "a build pays after" in shown
+
+
+def test_the_bench_of_pages_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.html").write_text(
+            f"<html><body><main><p>{english(number, 100)}</p></main></body></html>"
+        )
+    assert bench_pages.main([f"{tmp_path}/*.html", "--rounds", "1"]) == 0
+    assert re.search(r"\| a build's reader, resiliparse +\| [\d.,]+ ", capsys.readouterr().out)

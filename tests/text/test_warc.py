@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.builder.limits import Limits
+from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, DamagedInputError
 from pipeline.text.extract import MOST_BYTES, MOST_DEPTH, MOST_TAGS, Extract
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, FileSpan, split_file
@@ -320,12 +321,17 @@ def test_an_extractor_is_named_and_one_of_the_user_is_kept_by_its_source(tmp_pat
     (tmp_path / "own_text.py").write_text("def text_of(html, url):\n    return None if b'fox' in html else url\n")
     records = [page(html(SENTENCE).encode()), warc_record("response", http_page(b"<p>x"), "b", "http://b.example/")]
     (tmp_path / "a.warc").write_bytes(b"".join(records))
-    manifest = run_plain("a.warc", tmp_path / "own", extract="own_text:text_of")
+    manifest = run_plain("a.warc", tmp_path / "own", extract=f"{tmp_path}/own_text:text_of")
     assert manifest.counts["dropped"] == {"page without text": 1}
     assert manifest.recipe["settings"]["extract"] == "own_text:text_of"
     (tmp_path / "own_text.py").write_text("def text_of(html, url):\n    return 'another text'\n")
     with pytest.raises(pipeline.PlanChangedError):
-        run_plain("a.warc", tmp_path / "own", extract="own_text:text_of")
+        run_plain("a.warc", tmp_path / "own", extract=f"{tmp_path}/own_text:text_of")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "own_text.py").rename(tmp_path / "config/own_text.py")
+    (tmp_path / "config/build.yml").write_text("extract: own_text:text_of\ntokenizer: bytes\nrules: none\n")
+    flags = ["--config", "config/build.yml", "a.warc", "--output", "beside"]
+    assert run_command("build", [*flags, "--quiet"]) == 0
     with pytest.raises(ConfigError, match=r"unknown extractor 'trafilatur' \(did you mean 'trafilatura'\?\)"):
         run_plain("a.warc", tmp_path / "typo", extract="trafilatur")
 

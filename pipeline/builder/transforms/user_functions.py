@@ -199,10 +199,11 @@ def with_config_folder(specs: object, config: Path) -> object:
     if not isinstance(listed, list):
         return specs
     folder = config.absolute().parent
-    return [_with_folder(spec.strip(), folder) if isinstance(spec, str) else spec for spec in listed]
+    return [with_folder(spec.strip(), folder) if isinstance(spec, str) else spec for spec in listed]
 
 
-def _with_folder(spec: str, folder: Path) -> str:
+def with_folder(spec: str, folder: Path) -> str:
+    """Return a ``module:function`` with the folder before it, where that has the module; others as they are."""
     if ":" not in spec or os.path.dirname(spec):
         return str(folder / spec) if ":" in spec and not os.path.isabs(spec) else spec
     base = folder.joinpath(*spec.partition(":")[0].split("."))

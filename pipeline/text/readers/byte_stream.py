@@ -114,7 +114,7 @@ class ByteStream:
                 if self.stop is not None and self._position - len(data) + at >= self.stop:
                     return
                 begins = _member_begins(data[at:], beginning)
-                if begins is None:
+                if begins is None and len(data) - at < BLOCK:
                     break
                 if begins:
                     yield data[at:]
