@@ -7,7 +7,7 @@ config.py     what the chain amounts to, as one value
 split.py      the two halves of .split(val=)
 layout.py     what a sample is: packed, sampled or a whole document
 lanes.py      the lanes of a sequential stream: how many, whose, how much each reads at a time
-data/         the kinds of data: counts, fingerprints, contents
+data/         the kinds of data: counts, fingerprints, extents
 order/        the order as integer arithmetic; its docstring is the definition
 windows/      shuffled documents in memory, and the rows that are cut out of them
 indexed/      readers of data whose counts are known in advance: any sequence, directly

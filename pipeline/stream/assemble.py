@@ -19,26 +19,26 @@ from .data.shards import say_once
 from .data.text import TextData
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.packed import PackedSequences
-from .indexed.sampled import RandomPlaces
+from .indexed.sampled import RandomOffsets
 from .lanes import WINDOW_BYTES, Lanes, best_fit_tokens
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
-from .sequential.cursor import Cursor, Place, beginning, part_of_source
-from .sequential.lane import LaneWindow, Windows
+from .sequential.cursor import Cursor, WindowStart, beginning, part_of_source
+from .sequential.lane import SequentialWindow, WindowReader
 from .sequential.reader import SequentialReader
 from .sequential.shards import ShardWindows
-from .windows.lanes import LaneWindows
-from .windows.loaded import LoadedWindows
+from .windows.indexed_lanes import IndexedLanes
 from .windows.mapped import DocumentMaps, MappedTokenRows
 from .windows.rows import TokenRows
 from .windows.window import WindowMaker
+from .windows.window_cache import WindowCache
 
 if TYPE_CHECKING:
     from .config import StreamConfig
     from .order.mixture import Mixture
     from .position import Position, WorkerContext
-    from .reader import Collator, Reader, Share
+    from .reader import Collator, Reader, WorkerShare
 
 _LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
 _SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
@@ -74,7 +74,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     return DrawnShifts(layout.seq_len, config.seed or 0, lambda shift: make(shift=shift))
 
 
-def make_reader(config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
+def make_reader(config: StreamConfig, start: Position, context: WorkerContext, share: WorkerShare) -> Reader[Any]:
     """Make the reader of one worker of one rank from a position on."""
     if config.sequential:
         return _sequential_reader(config, start, context, share)
@@ -92,7 +92,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
     if lanes == 1 or not is_shared or context.rank or context.worker:
         return
     sources = config.data.sources.values() if isinstance(config.data, MixedData) else [config.data]
-    size = sum(source.contents.blocks().bytes for source in sources if isinstance(source, CountedData))
+    size = sum(source.extents.blocks().bytes for source in sources if isinstance(source, CountedData))
     if size >= ranks * _LEAST_OF_LANE:
         say_once(
             f"{ranks} ranks share {lanes} lanes, so about {max(2, round(ranks / lanes))} of them read each block; with "
@@ -114,23 +114,23 @@ def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) ->
     """Make the reader of one source, which ends before epoch ``end`` (None: nowhere)."""
     layout = config.stated_layout()
     if isinstance(layout, SampleLayout):
-        order = Shuffle(data.contents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
+        order = Shuffle(data.extents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
         data.raise_if_empty(order.tokens, layout.unit)
         windows = _loaded_windows(config, data, order, _SAMPLED_WINDOWS)
-        places = RandomPlaces(windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0)
-        return PackedSequences([_rows(config, places, None)], data.dtype, boundaries=layout.boundaries)
+        offsets = RandomOffsets(windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0)
+        return PackedSequences([_rows(config, offsets, None)], data.dtype, boundaries=layout.boundaries)
     order = _order(config, data, config.lane_count)
     windows = _loaded_windows(config, data, order)
     if isinstance(layout, PackLayout):
         sequences = Sequences(order.tokens, layout.stride, config.lane_count)
         if end is not None:
             sequences = replace(sequences, end=sequences.with_labels(end, layout.tokens_before_labels))
-        lanes = LaneWindows(windows, order, sequences, width=layout.width, end=end)
+        lanes = IndexedLanes(windows, order, sequences, width=layout.width, end=end)
         rows = _rows(config, lanes, None if end is None else end * order.tokens)
         return PackedSequences([rows], data.dtype, boundaries=layout.boundaries)
     assert isinstance(layout, DocumentLayout)
     sequences = Sequences(order.documents, 1, config.lane_count)
-    lanes = LaneWindows(windows, order, sequences, documents=True, end=end)
+    lanes = IndexedLanes(windows, order, sequences, documents=True, end=end)
     maps = _document_maps(config)
     if layout.bucket is None:
         return DocumentSequences(lanes, maps=maps)
@@ -142,11 +142,11 @@ def _mixed_reader(config: StreamConfig, mix: MixedData) -> Reader[Any]:
     sizes = mix.window(config, count)
     rows = []
     for name, data in mix.sources.items():
-        order = Shuffle(data.contents.blocks(in_mix=True), count, sizes[name], config.seed, name)
+        order = Shuffle(data.extents.blocks(in_mix=True), count, sizes[name], config.seed, name)
         data.raise_if_empty(order.tokens, "tokens")
         sequences = Sequences(order.tokens, layout.stride, count)
         windows = _loaded_windows(config, data, order, sources=len(mix.sources))
-        lanes = LaneWindows(windows, order, sequences, width=layout.width)
+        lanes = IndexedLanes(windows, order, sequences, width=layout.width)
         rows.append(_rows(config, lanes, None))
     return PackedSequences(rows, mix.dtype, boundaries=layout.boundaries, mixture=mix.mixture(config, count))
 
@@ -160,7 +160,7 @@ def _layout_of_mix(config: StreamConfig) -> PackLayout:
 
 def _order(config: StreamConfig, data: CountedData, lanes: int) -> Shuffle:
     """Return the order of one source; ``ConfigError`` where there is nothing to order."""
-    order = Shuffle(data.contents.blocks(), lanes, data.window(config, lanes), config.seed)
+    order = Shuffle(data.extents.blocks(), lanes, data.window(config, lanes), config.seed)
     unit = config.stated_layout().unit
     data.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
     return order
@@ -168,15 +168,15 @@ def _order(config: StreamConfig, data: CountedData, lanes: int) -> Shuffle:
 
 def _loaded_windows(
     config: StreamConfig, data: CountedData, order: Shuffle, spare: int = _SPARE_WINDOWS, sources: int = 1
-) -> LoadedWindows:
+) -> WindowCache:
     """Return the windows of an order; ``spare`` of them stay in memory although no lane needs them.
 
     ``sources``: how many a mix has that this is one of.
     """
-    return LoadedWindows(WindowMaker(data.ranges(), data.contents, order), spare, sources)
+    return WindowCache(WindowMaker(data.ranges(), data.extents, order), spare, sources)
 
 
-def _rows(config: StreamConfig, lanes: LaneWindows, tokens: int | None) -> TokenRows:
+def _rows(config: StreamConfig, lanes: IndexedLanes, tokens: int | None) -> TokenRows:
     """Return what cuts rows for lanes, out of documents as the user's functions change them."""
     maps = _document_maps(config)
     return TokenRows(lanes, tokens=tokens) if maps is None else MappedTokenRows(lanes, tokens=tokens, maps=maps)
@@ -189,7 +189,9 @@ def _document_maps(config: StreamConfig) -> DocumentMaps | None:
 # Sequential streams.
 
 
-def _sequential_reader(config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> SequentialReader:
+def _sequential_reader(
+    config: StreamConfig, start: Position, context: WorkerContext, share: WorkerShare
+) -> SequentialReader:
     """Make the reader of the lanes that a worker reads.
 
     Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
@@ -237,18 +239,18 @@ def _windows(
     context: WorkerContext,
     cursors: dict[str, Cursor],
     epochs: int | None,
-) -> list[Windows]:
+) -> list[WindowReader]:
     """Return what makes the windows of some lanes of each source, before epoch ``epochs`` (None: of all epochs)."""
     data = config.data
 
-    def places_in(source: int) -> dict[int, Place]:
-        return {lane: _place(part_of_source(cursors[str(lane)], source)) for lane in own if str(lane) in cursors}
+    def starts_in(source: int) -> dict[int, WindowStart]:
+        return {lane: _window_start(part_of_source(cursors[str(lane)], source)) for lane in own if str(lane) in cursors}
 
     if isinstance(data, TextData | MixedTexts):
         sources = data.sources if isinstance(data, MixedTexts) else {"": data}
         made = []
         for number, (name, texts) in enumerate(sources.items()):
-            made.append(_text_windows(config, name, texts, lanes, context, places_in(number), epochs, len(sources)))
+            made.append(_text_windows(config, name, texts, lanes, context, starts_in(number), epochs, len(sources)))
         return made
     assert isinstance(data, CountedData)
     order = _order(config, data, lanes.count)
@@ -260,7 +262,7 @@ def _windows(
         documents = max(1, tokens * order.documents // order.tokens)
     loaded = _loaded_windows(config, data, order)
     filters = tuple(transform.function for transform in config.filters)
-    options: dict[str, Any] = {"places": places_in(0), "filters": filters, "epochs": epochs}
+    options: dict[str, Any] = {"starts": starts_in(0), "filters": filters, "epochs": epochs}
     return [ShardWindows(loaded, order, lanes=lanes.count, size=documents, **options)]
 
 
@@ -270,10 +272,10 @@ def _text_windows(
     texts: TextData,
     lanes: Lanes,
     context: WorkerContext,
-    places: dict[int, Place],
+    starts: dict[int, WindowStart],
     epochs: int | None,
     sources: int,
-) -> Windows:
+) -> WindowReader:
     """Return what makes windows of one text, of ``sources`` that a mix has; without a ``name`` it is no mix."""
     from .sequential.text.live import LiveWindows  # loaded for text alone
     from .sequential.text.windows import SmallTextWindows, TextWindows
@@ -291,20 +293,20 @@ def _text_windows(
         return LiveWindows(texts, rank=context.rank, ranks=context.world_size, seed=seed_of(), **options)
     if name and texts.records(lanes.count) < lanes.count:
 
-        def make_own(lane: int, place: Place) -> TextWindows:
+        def make_own(lane: int, start: WindowStart) -> TextWindows:
             alone, share = Lanes(1, 1), sources * lanes.count
-            return TextWindows(texts, lanes=alone, places={0: place}, seed=seed_of(lane), sources=share, **options)
+            return TextWindows(texts, lanes=alone, starts={0: start}, seed=seed_of(lane), sources=share, **options)
 
-        return SmallTextWindows(make_own, places)
-    return TextWindows(texts, lanes=lanes, places=places, seed=seed_of(), sources=sources, **options)
-
-
-def _place(cursor: Cursor) -> Place:
-    epoch, bundle, round, _ = cursor
-    return epoch, bundle, round
+        return SmallTextWindows(make_own, starts)
+    return TextWindows(texts, lanes=lanes, starts=starts, seed=seed_of(), sources=sources, **options)
 
 
-def _cut(config: StreamConfig, lane: int, made: LaneWindow) -> LaneWindow:
+def _window_start(cursor: Cursor) -> WindowStart:
+    epoch, cycle, round, _ = cursor
+    return epoch, cycle, round
+
+
+def _cut(config: StreamConfig, lane: int, made: SequentialWindow) -> SequentialWindow:
     """Return a window of a lane as the user's functions change its documents, cut in sequences that do not run on."""
     layout = config.stated_layout()
     if (maps := _document_maps(config)) is not None:
@@ -314,8 +316,8 @@ def _cut(config: StreamConfig, lane: int, made: LaneWindow) -> LaneWindow:
     assert isinstance(layout, PackLayout)
     if not layout.best_fit:
         return made
-    epoch, bundle, round = made.place
+    epoch, cycle, round = made.start
     round = 0 if isinstance(round, str) else round  # a live source may write its state in several ways
-    key = None if config.seed is None else derive_key("best fit", config.seed, lane, epoch, bundle, round)
+    key = None if config.seed is None else derive_key("best fit", config.seed, lane, epoch, cycle, round)
     window, cuts = pack_documents(made.window, layout.seq_len, layout.extra, key)
     return made._replace(window=window, cuts=cuts)

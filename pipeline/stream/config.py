@@ -144,7 +144,7 @@ class StreamConfig:
         return self.make_lanes(world_size).count if self.sequential else self.lane_count
 
     def rank_period(self, world_size: int) -> int:
-        """Return how the rows of a step are dealt to ranks (see `Step`): by lanes; of a sequential stream, neighbouring ones."""
+        """Return how the rows of a step are divided among ranks (see `RankStep`): by lanes; of sequential streams, neighbours."""
         return world_size if self.sequential else self.lane_count
 
     def shape(self, world_size: int) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class TextWindowSize:
     """How long a lane's window of text is, in whole rounds.
 
     It ends with the round that reaches ``bytes`` of blocks, or so many ``blocks`` where these are stated. The first windows of an
-    epoch are shorter, so that the first batch comes soon: at bundle ``b``, round ``r``, one ends with the round that reaches
+    epoch are shorter, so that the first batch comes soon: at cycle ``b``, round ``r``, one ends with the round that reaches
     max(4, 4 * (b + r)) blocks, but not below ``least`` bytes.
     """
 

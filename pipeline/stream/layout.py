@@ -1,4 +1,4 @@
-"""What a sample of a stream is: packed tokens, tokens from random places, or a whole document.
+"""What a sample of a stream is: packed tokens, tokens from random offsets, or a whole document.
 
 A layout is a value; `assemble` makes the readers and collators of each kind.
 """
@@ -96,7 +96,7 @@ class PackLayout(_TokenLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleLayout(_TokenLayout):
-    """Sequences of ``seq_len`` tokens from random places."""
+    """Sequences of ``seq_len`` tokens from random offsets."""
 
     kind: ClassVar[str] = "sample"
     interleaved: ClassVar[bool] = False

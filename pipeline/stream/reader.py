@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .batch.types import Batch
-from .order import Step
+from .order import RankStep
 
 R_out = TypeVar("R_out", covariant=True)
 R_in = TypeVar("R_in", contravariant=True)
 
 
-class Share(NamedTuple):
+class WorkerShare(NamedTuple):
     """Which of its rank's items a loader's worker makes: ``skip`` are passed over, then every ``every``-th is made."""
 
     skip: int
@@ -31,7 +31,7 @@ class Reader(Protocol[R_out]):
     @property
     def cursors(self) -> dict[str, list[int]] | None: ...
 
-    def read(self, step: Step) -> R_out:
+    def read(self, step: RankStep) -> R_out:
         """Return the rows of a step, which are valid until the next call."""
 
     def stats(self) -> dict[str, Any]:

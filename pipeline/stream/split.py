@@ -21,15 +21,15 @@ from .data.base import CountedData
 from .data.holdout import Marks, marks_held_out, marks_of
 from .data.shards import MemoryData
 from .order import Shuffle
-from .windows.loaded import LoadedWindows
 from .windows.window import WindowMaker
+from .windows.window_cache import WindowCache
 
 MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
 
 
 def split_data(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
     """Return the rest and what is held out; of few extents all documents are read for it."""
-    table, rows = whole.contents.table, whole.contents.rows
+    table, rows = whole.extents.table, whole.extents.rows
     if rows is None:
         rows = np.arange(len(table))
     if len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES:
@@ -62,7 +62,7 @@ class SelectedDocuments(MemoryData):
 
 def _marks_of_documents(whole: CountedData) -> Marks:
     """Return what the documents of the extents that are streamed are known by."""
-    table, rows = whole.contents.table, whole.contents.rows
+    table, rows = whole.extents.table, whole.extents.rows
     marks = marks_of(whole.shard_names, table.per_shard(table.document_sums))
     if rows is None:
         return marks
@@ -73,8 +73,8 @@ def _marks_of_documents(whole: CountedData) -> Marks:
 
 def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the tokens of all documents in file order, one behind the other, and how many each has."""
-    order = Shuffle(whole.contents.blocks(), 1, 1, None)
-    with closing(LoadedWindows(WindowMaker(whole.ranges(), whole.contents, order), spare=0)) as loaded:
+    order = Shuffle(whole.extents.blocks(), 1, 1, None)
+    with closing(WindowCache(WindowMaker(whole.ranges(), whole.extents, order), spare=0)) as loaded:
         keys = [(0, number) for number in range(order.windows)]
         loaded.request(keys)
         windows = [loaded.get(key) for key in keys]

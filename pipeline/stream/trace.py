@@ -15,10 +15,10 @@ from .indexed.core import IndexedReader, Location
 from .iteration.passes import Passes
 from .iteration.stages import counts_items
 from .layout import DocumentLayout, PackLayout, SampleLayout
-from .order import Step
+from .order import RankStep
 from .position import Position, WorkerContext
-from .reader import Share
-from .windows.lanes import LaneWindows
+from .reader import WorkerShare
+from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
 _WINDOWS = 64  # whose documents stay listed: rows of one lane lie in one window
@@ -55,11 +55,11 @@ class Trace:
         """Return the rows of a step, of all ranks or of one, as `Stream.trace` gives them."""
         config, ranks = self._config, self._world_size
         begin, size, start = Passes(config, ranks).step(number, self._position)
-        reader: Any = make_reader(config, start, WorkerContext(0, ranks), Share(0, 1))
+        reader: Any = make_reader(config, start, WorkerContext(0, ranks), WorkerShare(0, 1))
         try:
             traced, origins = list[dict[str, Any]](), list[_Origin]()
             for each in range(ranks) if rank is None else [rank]:
-                indices = Step(begin, size, each, ranks, config.rank_period(ranks)).indices()
+                indices = RankStep(begin, size, each, ranks, config.rank_period(ranks)).indices()
                 for row, (index, location) in enumerate(zip(indices.tolist(), reader.locate(indices), strict=True)):
                     name, data = self._source(reader, location)
                     traced.append({"rank": each, "row": row, "sequence_index": index} | name | {"documents": []})
@@ -113,10 +113,10 @@ class Trace:
                 if not left:
                     return
 
-    def _listing_at(self, lanes: LaneWindows, position: int) -> tuple[WindowListing, int]:
+    def _listing_at(self, lanes: IndexedLanes, position: int) -> tuple[WindowListing, int]:
         """Return the documents of the window that holds a position, and the position's place there."""
         epoch, number, begin, _ = lanes.window_of(position)
         return self._listing(lanes, epoch, number), position - begin
 
-    def _list(self, lanes: LaneWindows, epoch: int, number: int) -> WindowListing:
+    def _list(self, lanes: IndexedLanes, epoch: int, number: int) -> WindowListing:
         return lanes.windows.maker.listing(epoch, number)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.stream.order import Step
+from pipeline.stream.order import RankStep
 from scripts.bench.report import table
 
 BATCH, SEQ_LEN, NODE = 8, 2048, 8
@@ -71,7 +71,7 @@ def reads(
     chosen = [rank for rank in some if rank < ranks]
     read = []
     for rank in chosen:
-        own = [Step(number * size, size, rank, ranks, lanes).indices() for number in range(steps)]
+        own = [RankStep(number * size, size, rank, ranks, lanes).indices() for number in range(steps)]
         rows, of_lane = np.divmod(np.concatenate(own), lanes)
         read.append(np.unique(np.stack([of_lane, rows // window_rows], 1), axis=0))
     given = steps * batch / window_rows  # by each rank

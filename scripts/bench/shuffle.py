@@ -47,7 +47,7 @@ def near_pairs(
         while len(corpus_numbers) < 512:
             epoch = sequences.epoch(i)
             (token,) = (
-                sequences.places(epoch, np.array([i - sequences.first(epoch)])) + epoch * sequences.tokens
+                sequences.positions(epoch, np.array([i - sequences.first(epoch)])) + epoch * sequences.tokens
             ).tolist()
             span = range(token // per_document, (token + SEQ_LEN - 1) // per_document + 1)
             corpus_numbers |= dict.fromkeys(map(corpus_number, span))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pipeline
 from pipeline.stream.iteration.passes import Passes
-from pipeline.stream.order import Step
+from pipeline.stream.order import RankStep
 from pipeline.stream.position import Position
 
 
@@ -23,7 +23,7 @@ def global_rows(ranks: list[list[Any]], batch: int, lanes: int, *, start: int = 
         placed, filling = [None] * own, []
         for rank, rows in enumerate(ranks):
             mine = rows[number * batch : (number + 1) * batch]
-            indices = list(Step(begin, own, rank, len(ranks), lanes))
+            indices = list(RankStep(begin, own, rank, len(ranks), lanes))
             for i, row in zip(indices, mine, strict=False):
                 placed[i - begin] = row
             filling += mine[len(indices) :]

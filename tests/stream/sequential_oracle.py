@@ -117,8 +117,8 @@ def blocks_of(records: list[tuple[int, str]], size: int) -> list[Block]:
     return blocks
 
 
-def bundles_of(case: Case, epoch: int, group: int) -> list[list[list[Block]]]:
-    """Return the bundles of a group in an epoch: lists of pieces, of each the blocks that belong to the group."""
+def cycles_of(case: Case, epoch: int, group: int) -> list[list[list[Block]]]:
+    """Return the cycles of a group in an epoch: lists of pieces, of each the blocks that belong to the group."""
     groups, pieces = min(case.rows, case.lanes), pieces_of(case)
     order = range(len(pieces))
     if case.seed is not None:
@@ -147,17 +147,17 @@ def turn_of(case: Case, epoch: int) -> int:
 
 
 def rounds_of(case: Case, epoch: int, lane: int) -> list[tuple[int, int, list[Block]]]:
-    """Return bundle, round and blocks of each round of a lane in an epoch."""
+    """Return cycle, round and blocks of each round of a lane in an epoch."""
     groups = min(case.rows, case.lanes)
     lanes, (number, group) = case.lanes // groups, divmod(lane, groups)
     rounds = []
-    for bundle, pieces in enumerate(bundles_of(case, epoch, group)):
+    for cycle, pieces in enumerate(cycles_of(case, epoch, group)):
         for round in range(max(map(len, pieces)) + 1):
             first = number - (turn_of(case, epoch) >> 32)
             turns = [round * lanes + (first - q) % lanes for q in range(len(pieces))]
             found = [blocks[turn] for blocks, turn in zip(pieces, turns, strict=True) if turn < len(blocks)]
             if found:
-                rounds.append((bundle, round, found))
+                rounds.append((cycle, round, found))
     return rounds
 
 
@@ -178,7 +178,7 @@ def windows_of(case: Case, lane: int) -> Iterator[tuple[Place, list[Tokens]]]:
     while case.epochs is None or epoch < case.epochs:
         rounds = rounds_of(case, epoch, lane)
         place, held = (epoch, 0, 0), list[Block]()
-        for number, (bundle, round, blocks) in enumerate(rounds):
+        for number, (cycle, round, blocks) in enumerate(rounds):
             held += blocks
             if number < len(rounds) - 1 and not ends_here(case, place, held):
                 continue
@@ -188,7 +188,7 @@ def windows_of(case: Case, lane: int) -> Iterator[tuple[Place, list[Tokens]]]:
                 found = [found[index] for index in permutation(len(found), key).tolist()]
             kept = [text for text in found if not case.modulus or len(text) % case.modulus]
             yield place, [[byte + 3 for byte in text.encode()] + [EOS] * case.eos for text in kept]
-            place, held = (epoch, bundle, round + 1), []
+            place, held = (epoch, cycle, round + 1), []
         epoch += 1
 
 

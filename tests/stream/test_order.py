@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.stream.order import (
     Blocks,
+    RankStep,
     Shuffle,
-    Step,
     default_window,
     derive_key,
     mix64,
@@ -92,7 +92,7 @@ def test_each_lane_is_read_by_few_ranks(ranks: int, batch: int) -> None:
     lanes, readers = 64, set()
     for number in range(64):
         for rank in range(ranks):
-            step = Step(number * ranks * batch, ranks * batch, rank, ranks, lanes)
+            step = RankStep(number * ranks * batch, ranks * batch, rank, ranks, lanes)
             readers |= {(rank, i % lanes) for i in step}
     least = (lanes + ranks - math.gcd(ranks, lanes)) / lanes
     assert len(readers) / lanes <= 2 * least

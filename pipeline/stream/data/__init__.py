@@ -7,5 +7,5 @@ live_source.py    datasets that stream, and functions, read again from any place
 live.py           a live source of raw text, as a dataset that streams
 holdout.py        which extents or documents a split holds out
 mixture.py        several sources by name
-contents.py       the extents of the shards that are streamed
+extent_selection.py  the extents of the shards that are streamed
 """

@@ -16,7 +16,7 @@ from ...shards.ranges.block_reader import BlockReader
 from ..config import StreamConfig
 from ..lanes import WINDOW_BYTES, Lanes, best_fit_lanes_a_row, make_lanes
 from ..order import LANES, Sequences, default_window, sequential_window
-from .contents import Contents
+from .extent_selection import ExtentSelection
 
 
 class CountedData:
@@ -50,15 +50,15 @@ class CountedData:
         raise NotImplementedError
 
     @cached_property
-    def contents(self) -> Contents:
+    def extents(self) -> ExtentSelection:
         """The extents, and what is streamed of them."""
-        return Contents(self.table(), self.rows)
+        return ExtentSelection(self.table(), self.rows)
 
     def selection(self, rows: NDArray[np.int64]) -> CountedData:
         """Return the same data with these rows of the table of extents alone."""
-        data, table = copy.copy(self), self.contents.table
+        data, table = copy.copy(self), self.extents.table
         data.rows = rows
-        data.contents = Contents(table, rows)
+        data.extents = ExtentSelection(table, rows)
         bounds = np.searchsorted(rows, table.shard_bounds)
         data.documents, data.tokens = (
             np.diff(running_sums(column[rows])[bounds]).tolist() for column in (table.documents, table.tokens)
@@ -66,7 +66,7 @@ class CountedData:
         return data
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "contents"}
+        return {name: value for name, value in vars(self).items() if name != "extents"}
 
     def origin(self, shard: int, number: int) -> dict[str, Any]:
         """Say where a document comes from, by its shard and its number there."""
@@ -110,7 +110,7 @@ class CountedData:
             return 1
         if config.window is not None:
             return config.window
-        blocks = self.contents.blocks()
+        blocks = self.extents.blocks()
         return sequential_window(blocks, WINDOW_BYTES // lanes) if config.sequential else default_window(blocks)
 
     def sequences(self, config: StreamConfig) -> Sequences | None:

@@ -106,7 +106,7 @@ class MixedData(_Mix[CountedData]):
         if config.seed is None:
             return dict.fromkeys(self.sources, 1)
         return {
-            name: config.window or mix_window(data.contents.blocks(in_mix=True), lanes, len(self.sources))
+            name: config.window or mix_window(data.extents.blocks(in_mix=True), lanes, len(self.sources))
             for name, data in self.sources.items()
         }
 

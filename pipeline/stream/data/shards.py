@@ -157,7 +157,7 @@ class ShardFiles(CountedData):
         hashes = [info.sha256 for info in data._infos if info is not None]
         data.fingerprint = _digest([self.dtype.str, self.tokenizer, hashes])
         data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
-        vars(data).pop("contents", None)  # of the whole
+        vars(data).pop("extents", None)  # of the whole
         return data
 
     def table(self) -> ExtentTable:
@@ -175,7 +175,7 @@ class ShardFiles(CountedData):
         return self._store.document(self._urls[shard], number, self._infos[shard])
 
     def ranges(self) -> BlockReader:
-        table = self.contents.table
+        table = self.extents.table
         if self._remote and self._by_blocks(table):
             return RemoteBlocks(table, self._urls, self._infos, self._store)
         return LocalBlocks(table, self._urls, self._infos, self._store, verify=self._verify, stamps=self._stamps)
@@ -240,7 +240,7 @@ class MemoryData(CountedData):
         return self._tokens[end - int(self._lengths[number]) : end]
 
     def ranges(self) -> BlockReader:
-        return MemoryBlocks(self.contents.table, self._tokens, self._lengths)
+        return MemoryBlocks(self.extents.table, self._tokens, self._lengths)
 
     def check_stage(self, method: str) -> None:
         if self._pieces and method in _OF_DOCUMENTS:

@@ -3,5 +3,5 @@
 core.py            what they share
 packed.py          sequences of seq_len tokens, of one source or of several
 documents.py       whole documents, with or without buckets
-sampled.py         where sequences from random places begin
+sampled.py         where sequences from random offsets begin
 """

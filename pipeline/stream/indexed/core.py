@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..windows.lanes import LaneWindows
+from ..windows.indexed_lanes import IndexedLanes
 
 
 class Location(NamedTuple):
     """Where a sequence begins: a ``position`` of the ``lanes`` of a source, and how many units from there on exist."""
 
-    lanes: LaneWindows
+    lanes: IndexedLanes
     position: int
     units: int
 
@@ -24,14 +24,14 @@ class IndexedReader:
 
     cursors: None = None
 
-    def __init__(self, lanes: Sequence[LaneWindows]) -> None:
+    def __init__(self, lanes: Sequence[IndexedLanes]) -> None:
         self._sources = lanes
 
     def locate(self, indices: NDArray[np.int64]) -> list[Location]:
         """Return where sequences begin."""
         raise NotImplementedError
 
-    def source_of(self, lanes: LaneWindows) -> int:
+    def source_of(self, lanes: IndexedLanes) -> int:
         """Return the number of the source that lanes belong to."""
         return [item is lanes for item in self._sources].index(True)
 

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from ...weak_methods import weak_lru_cache
 from ..batch.rows import DocumentRows
-from ..order import Step, derive_key
+from ..order import RankStep, derive_key
 from ..order.buckets import GROUP, arrange
-from ..windows.lanes import LaneWindows, Place
+from ..windows.indexed_lanes import IndexedLanes, WindowOffset
 from ..windows.mapped import DocumentMaps
 from .core import IndexedReader, Location
 
@@ -19,15 +19,15 @@ Int = NDArray[np.int64]
 class DocumentSequences(IndexedReader):
     """Whole documents, one a sequence, as ``maps`` change them."""
 
-    def __init__(self, lanes: LaneWindows, *, maps: DocumentMaps | None = None) -> None:
+    def __init__(self, lanes: IndexedLanes, *, maps: DocumentMaps | None = None) -> None:
         super().__init__([lanes])
         self.lanes = lanes
         self._maps = maps
 
-    def read(self, step: Step) -> DocumentRows:
+    def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
         indices = step.indices()
-        return self._documents(self.lanes.places(indices, self.lanes.positions(indices)))
+        return self._documents(self.lanes.locations(indices, self.lanes.positions(indices)))
 
     def locate(self, indices: Int) -> list[Location]:
         """Return which documents sequences are."""
@@ -37,8 +37,8 @@ class DocumentSequences(IndexedReader):
         positions: list[int] = self.lanes.positions(indices).tolist()
         return positions
 
-    def _documents(self, places: list[Place]) -> DocumentRows:
-        documents = [window.document(number) for window, number in places]
+    def _documents(self, locations: list[WindowOffset]) -> DocumentRows:
+        documents = [window.document(number) for window, number in locations]
         self.lanes.windows.bytes_read += sum([document.nbytes for document in documents])
         if self._maps is None:
             return DocumentRows(documents)
@@ -48,15 +48,15 @@ class DocumentSequences(IndexedReader):
 class BucketedDocuments(DocumentSequences):
     """Whole documents, of which ``bucket`` neighbours are of similar length."""
 
-    def __init__(self, lanes: LaneWindows, *, maps: DocumentMaps | None, bucket: int, seed: int | None) -> None:
+    def __init__(self, lanes: IndexedLanes, *, maps: DocumentMaps | None, bucket: int, seed: int | None) -> None:
         super().__init__(lanes, maps=maps)
         self._bucket = bucket
         self._seed = seed
         self._group = weak_lru_cache(self._arrange, 2)
 
-    def read(self, step: Step) -> DocumentRows:
+    def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
-        return self._documents([self.lanes.place(position) for position in self._positions(step.indices())])
+        return self._documents([self.lanes.location(position) for position in self._positions(step.indices())])
 
     def _positions(self, indices: Int) -> list[int]:
         positions = []
@@ -73,7 +73,7 @@ class BucketedDocuments(DocumentSequences):
         positions = self.lanes.positions(indices)
         # All windows of the group are needed until it has been read.
         self.lanes.prepare(zip((indices % order.lanes).tolist(), positions.tolist(), strict=True))
-        places = [self.lanes.place(position) for position in positions.tolist()]
-        lengths = np.array([window.ends[number + 1] - window.ends[number] for window, number in places])
+        locations = [self.lanes.location(position) for position in positions.tolist()]
+        lengths = np.array([window.ends[number + 1] - window.ends[number] for window, number in locations])
         key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
         return first, positions[arrange(lengths, first, self._bucket, key)]

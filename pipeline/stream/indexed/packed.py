@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.rows import RowBuffer, Rows
-from ..order import Step
+from ..order import RankStep
 from ..order.mixture import Mixture
 from ..windows.rows import TokenRows
 from .core import IndexedReader, Location
@@ -35,7 +35,7 @@ class PackedSequences(IndexedReader):
         self._rows = rows
         self._buffer = RowBuffer(rows[0].width, dtype, with_ends=boundaries, with_masks=rows[0].masks)
 
-    def read(self, step: Step) -> Rows:
+    def read(self, step: RankStep) -> Rows:
         """Return the tokens of a rank's rows of a step."""
         indices = step.indices()
         self._buffer.begin(len(indices))

@@ -1,4 +1,4 @@
-"""Sequences from random places, with replacement: sequence index ``i`` begins at a token drawn by a hash of the seed and ``i``.
+"""Sequences from random offsets, with replacement: sequence index ``i`` begins at a token drawn by a hash of the seed and ``i``.
 
 The corpus is taken as one ring of tokens in the order of its files, so every token is as likely to be a sequence's first.
 Nothing but ``i`` is needed to draw, so a position resumes on any number of ranks and workers as other streams do.
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import Sequences, Shuffle, derive_key, mix64
-from ..windows.lanes import Int, LaneWindows, Place
-from ..windows.loaded import LoadedWindows
+from ..windows.indexed_lanes import IndexedLanes, Int, WindowOffset
+from ..windows.window_cache import WindowCache
 
 _SPREAD = 0x9E3779B97F4A7C15
 
@@ -29,20 +29,20 @@ def draw(indices: Iterable[int], tokens: int, seed: int) -> list[int]:
     return [value * tokens >> 64 for value in hashes.tolist()]
 
 
-class RandomPlaces(LaneWindows):
+class RandomOffsets(IndexedLanes):
     """Where sequences of ``width`` tokens, those of the labels included, begin: anywhere in the files, whose ``order`` is kept.
 
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
-    def __init__(self, windows: LoadedWindows, order: Shuffle, *, seq_len: int, width: int, seed: int) -> None:
+    def __init__(self, windows: WindowCache, order: Shuffle, *, seq_len: int, width: int, seed: int) -> None:
         super().__init__(windows, order, Sequences(order.tokens, seq_len, 1), width=width)
         self._seed = seed
 
     def positions(self, indices: Int) -> Int:
         return np.array(draw(indices.tolist(), self.units, self._seed), np.int64)
 
-    def places(self, indices: Int, positions: Int) -> list[Place]:
+    def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
         starts = positions.tolist()
         self.windows.request(dict.fromkeys(key for p in starts for key in self.keys(p, p + self.width - 1)))
-        return [self.place(position) for position in starts]
+        return [self.location(position) for position in starts]

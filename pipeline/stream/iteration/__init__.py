@@ -48,6 +48,6 @@ Where a stream stands:
 - A pass is what frameworks call an epoch; `passes` says which sequences pass ``p`` has, and the table in `standing` which pass is
   read next.
 
-Which rows of a step a rank takes is said elsewhere: by `order.Step` for indexed readers, by `lanes` for lanes of
+Which rows of a step a rank takes is said elsewhere: by `order.RankStep` for indexed readers, by `lanes` for lanes of
 sequential ones. A wrong resume is found by `pipeline.assert_resumes`.
 """

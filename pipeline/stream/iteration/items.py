@@ -16,9 +16,9 @@ from ..assemble import make_collator, make_reader
 from ..batch.collate import row_of, stack
 from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
-from ..order import Step
+from ..order import RankStep
 from ..position import Position, WorkerContext
-from ..reader import Reader, Share
+from ..reader import Reader, WorkerShare
 from .passes import Passes, item_count
 from .stages import Positioned, UserStages, counts_items
 from .stream_end import StreamEnd, ranks_agree
@@ -36,7 +36,7 @@ def make_items(
     divides = counts_items(config) and not (config.sequential and config.epochs is not None)
     # Else each worker makes all items of its rank and gives every n-th: a stage may drop items, or it is unknown in advance
     # which lanes of a bounded sequential stream end first.
-    share = Share(position.skip, context.workers) if divides else Share(0, 1)
+    share = WorkerShare(position.skip, context.workers) if divides else WorkerShare(0, 1)
     reader = make_reader(config, position, context, share)
     items = _made(config, reader, end, position, _steps(config, share, position, context))
     items = stages.run(config.steps, 0, items)
@@ -58,7 +58,7 @@ def make_items(
 
 
 def _made(
-    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, steps: Iterator[tuple[Step, int]]
+    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, steps: Iterator[tuple[RankStep, int]]
 ) -> Iterator[Positioned]:
     """Yield a batch of each step, or its rows as samples where nothing batches them yet, each with the position after it."""
     size, batches = config.batch_size or 1, config.batch_size is not None and not config.steps
@@ -86,8 +86,8 @@ def _made(
 
 
 def _steps(
-    config: StreamConfig, share: Share, position: Position, context: WorkerContext
-) -> Iterator[tuple[Step, int]]:
+    config: StreamConfig, share: WorkerShare, position: Position, context: WorkerContext
+) -> Iterator[tuple[RankStep, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
     size = (config.batch_size or 1) * context.world_size
     start, count = position.sequence_index, None
@@ -104,7 +104,7 @@ def _steps(
         length = size if end is None else max(0, min(size, end - begin))
         # A position of a sequential stream is a multiple of its global batch.
         after = begin + -(-length // aligned) * aligned
-        yield Step(begin, length, context.rank, context.world_size, period), after
+        yield RankStep(begin, length, context.rank, context.world_size, period), after
         number += share.every
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..config import StreamConfig
-from ..order import Sequences, Step
+from ..order import RankStep, Sequences
 from ..position import Position, WorkerContext
 from ..sequential.cursor import NUMBERS
 from .stages import counts_items, numbers_of_takes
@@ -175,7 +175,7 @@ def item_count(config: StreamConfig, start: int, end: int, context: WorkerContex
     if config.batch_size is None:
         period = config.rank_period(context.world_size)
         return left // step + len(
-            Step(start + left - left % step, left % step, context.rank, context.world_size, period)
+            RankStep(start + left - left % step, left % step, context.rank, context.world_size, period)
         )
     return left // step if config.drop_last else -(-left // step)
 

@@ -3,6 +3,26 @@
 This page is the definition. Whoever follows it makes the same stream. Numbers are integers without a limit of size (weights
 of mixes are rationals), ``//`` rounds down, ``ceil(a / b)`` is ``-(-a // b)``, ranges exclude their end, indices count from 0.
 
+An example: 11 documents, a to k, in blocks of one to three; windows of two blocks; 2 lanes; 2 ranks with batches of 2 rows. A
+document is as long as a sequence, so that the picture stays small. Of epoch 0::
+
+    blocks           a b | c | d e | f | g h i | j k          neighbours in the files
+    permuted         g h i | c | f | a b | j k | d e          by the seed and the epoch
+    windows          g h i c   | f a b   | j k d e            two blocks each
+    token stream     h c i g   | b f a   | k e j d            documents shuffled within their window
+    sequences        0 1 2 3     4 5 6     7 8 9 10           cut every ``stride`` tokens
+
+    lane 0 reads sequences 0 to 5, lane 1 sequences 6 to 10; indices alternate between them:
+
+    sequence index   0 1 2 3 4 5 6 7 8 9 10                   row, lane = divmod(index, 2)
+    gives sequence   0 6 1 7 2 8 3 9 4 10 5
+
+    step 0           indices 0 1 2 3      rank 0: 0 2 (sequences 0 1: h c)     rank 1: 1 3 (sequences 6 7: a k)
+    step 1           indices 4 5 6 7      rank 0: 4 6 (sequences 2 3: i g)     rank 1: 5 7 (sequences 8 9: e j)
+
+So a batch holds documents of far-apart windows, each lane reads its windows one after another, and where a stream stands is one
+number: the sequence index.
+
 1. Hash
 -------
 Arithmetic is modulo 2**64::
@@ -120,7 +140,7 @@ of the last step ends one row earlier. Missing inputs and the inputs of filled r
 
 7. Buckets
 ----------
-``.documents(bucket=b)`` deals the documents of a group to the group's sequence indices by length, so that a bucket of ``b``
+``.documents(bucket=b)`` arranges the documents of a group among its sequence indices by length, so that a bucket of ``b``
 neighbouring indices holds documents of similar length. Group ``h`` of epoch ``e`` is the sequence indices
 ``max(A(e), 64 * b * h)`` to ``min(A(e + 1), 64 * b * (h + 1))``; ``h`` counts from sequence index 0, so one ``h`` may be in
 two epochs. The multiples of ``b`` cut a group into buckets, numbered from 0; its first and its last may be smaller.
@@ -182,7 +202,7 @@ mixture.py     section 8
 
 from ...integer_hash import mix64
 from .hashing import derive_key, keyed_hashes, permutation
-from .interleave import Sequences, Step
+from .interleave import RankStep, Sequences
 from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window, mix_window, sequential_window
 
 __all__ = [
@@ -190,9 +210,9 @@ __all__ = [
     "LANES_OF_MIX",
     "Blocks",
     "Epoch",
+    "RankStep",
     "Sequences",
     "Shuffle",
-    "Step",
     "default_window",
     "derive_key",
     "keyed_hashes",

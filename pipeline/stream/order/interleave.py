@@ -50,10 +50,10 @@ class Sequences:
         share, over = divmod(self.first(epoch + 1) - first, self.lanes)
         return first + lane * share + min(lane, over)
 
-    def places(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+    def positions(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the tokens of ``epoch`` before sequence indices first(epoch) + ``inside``, all in it.
 
-        >>> Sequences(tokens=10, stride=4, lanes=2).places(0, np.arange(3)).tolist()
+        >>> Sequences(tokens=10, stride=4, lanes=2).positions(0, np.arange(3)).tolist()
         [0, 8, 4]
         """
         first = self.first(epoch)
@@ -93,13 +93,13 @@ class Sequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RankStep:
     """What one rank takes of a global step: ``size`` sequence indices from ``begin`` on, shared among ``ranks``.
 
     ``lanes`` are those of the stream. Only the rank's rows ``first`` to before ``last`` are meant (None: all from there).
     The indices come in the order of the rank's rows.
 
-    >>> list(Step(0, 6, rank=1, ranks=2, lanes=64)), list(Step(0, 6, rank=1, ranks=3, lanes=4))
+    >>> list(RankStep(0, 6, rank=1, ranks=2, lanes=64)), list(RankStep(0, 6, rank=1, ranks=3, lanes=4))
     ([1, 3, 5], [3, 2])
     """
 
@@ -117,7 +117,7 @@ class Step:
     def __iter__(self) -> Iterator[int]:
         return iter(self.indices().tolist())
 
-    def rows(self, first: int, last: int | None) -> Step:
+    def rows(self, first: int, last: int | None) -> RankStep:
         """Return the same step with the rank's rows ``first`` to before ``last`` alone."""
         return replace(self, first=first, last=last)
 

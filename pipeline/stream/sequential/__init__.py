@@ -7,6 +7,20 @@ text/                windows of raw text
 shards.py            windows of documents of shards
 best_fit.py          best-fit packing of whole documents
 
+An example: a batch of 2 rows, 4 lanes. Every lane reads documents of its own, window after window, and joins them; row 0 comes
+from lanes 0 and 2 in turn, row 1 from lanes 1 and 3::
+
+    lane 0    | a a a b b c c | d d d d e e |          windows of shuffled documents a, b, c, ..., of unequal lengths
+    lane 1    | f f f f g | g h h h i |
+    lane 2    | k k l l l l m m |
+    lane 3    | n o o o o o | p p q |
+
+    step 0    row 0: lane 0, a a a b b c c d           step 1    row 0: lane 2, k k l l l l m m       step 2    row 0: lane 0
+              row 1: lane 1, f f f f g g h h                     row 1: lane 3, n o o o o o p p                 row 1: lane 1
+
+A state holds where each lane stands: the start of the window that its next sequence begins in, from which it is made again,
+and the token there. Which blocks of text files each lane reads, and in which round, `text.assignment` draws.
+
 The definition
 ==============
 A global batch has ``G`` rows, ranks x batch size (1 without ``.batch``). There are ``L`` lanes; row ``j`` of step ``k`` is
@@ -20,26 +34,26 @@ least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none), lowered to the greatest 
 // G``; fewer than ``G`` records have as many lanes. Best fit also lowers ``m`` until a lane's epoch has 16 sequences and
 the least windows of all lanes (below) take 512 MiB.
 
-A lane reads windows. Each is made again from its place (epoch, bundle, round), and its documents are shuffled by
-``key("text window", seed, lane, epoch, bundle, round)``. What the filters leave is one stream of documents, endless or of
-``epochs`` epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a
-sequence every ``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed,
-lane, epoch, bundle, round)``; ``.documents`` gives each. ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``,
-from where ``.take`` counts.
+A lane reads windows. Each is made again from its start (epoch, cycle, round), and its documents are shuffled by ``key("text
+window", seed, lane, epoch, cycle, round)``. What the filters leave is one stream of documents, endless or of ``epochs``
+epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a sequence every
+``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed, lane, epoch,
+cycle, round)``; ``.documents`` gives each. A packed sequence of which no label exists is passed over. ``set_epoch(e)`` moves
+all lanes to the beginning of epoch ``e``, from where ``.take`` counts.
 
 Text
 ----
-A block is a run of records of a piece of a file (`text.deal`); it ends with the record that reaches ``b`` bytes, each
+A block is a run of records of a file part (`text.assignment`); it ends with the record that reaches ``b`` bytes, each
 counted with one byte more (lines of JSON Lines as they are, of other formats the characters of their text): ``b = max(1,
-min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A piece of plain JSON Lines
+min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A file part of plain JSON Lines
 is a part of a file of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)`` bytes, which is cut in
 ``ceil(size / p)`` parts at ``size k // parts``, and holds the lines that begin in it (``plain``: bytes of all plain JSON
-Lines). `text.deal` says which blocks
+Lines). `text.assignment` says which blocks
 each lane reads in which round.
 
 A window is a number of rounds, at least one, and ends with its epoch: with the round that reaches ``256 MiB / L`` of
 blocks, or, where ``.shuffle(window=w)`` states it, ``max(1, w // L)`` blocks, and otherwise with the one that
-reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so that the first ones are short. Best fit needs
+reaches max(4, 4 (cycle + round)) blocks, counted from the window's start, so that the first ones are short. Best fit needs
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
 one round, or those that best fit needs: 32 sequences of 4 bytes a token. The tokenizer ``bytes`` makes two bytes of each byte
 of text, so its windows hold half as much: in this paragraph and the next, 128 stands for 256 MiB, and 32 for 64 MiB.
@@ -52,12 +66,12 @@ seed, rank, epoch, records before it)`` shuffles its documents. Its round counts
 A mix of texts has the lanes of its source of the most records, of which a live one has any number; each lane has a cursor in
 each source, and reads source ``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``.
 Section 8 of `pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than
-lanes is not dealt: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``.
+lanes is not shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``.
 
 Shards
 ------
 The documents of an epoch in their order (section 10 of `pipeline.stream.order`), ``D`` of them, are cut into ``L`` parts:
 lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``, in windows of about 64, of best fit of about ``t`` tokens
-(with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A place is (epoch, 0, number of the window), and the
+(with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A start is (epoch, 0, number of the window), and the
 documents stay in the order of the epoch.
 """

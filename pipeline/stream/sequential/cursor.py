@@ -1,14 +1,14 @@
-"""Where a lane stands: a window, which can be made again from its place alone, and a place in it.
+"""Where a lane stands: a window, which can be made again from its start alone, and a unit in it.
 
 Four integers:
 
-    epoch, bundle, round    where the window begins; of shards, bundle is 0 and round counts the lane's windows
+    epoch, cycle, round     where the window begins; of shards, cycle is 0 and round counts the lane's windows
     unit                    what the next sequence begins at, of what the window keeps: a token, or where sequences are whole
                             documents or packed best fit, a sequence
 
-A lane of a mix has four such integers for each source, in the order of their names. Of a live source, ``bundle`` counts the
+A lane of a mix has four such integers for each source, in the order of their names. Of a live source, ``cycle`` counts the
 records of the epoch before the window, and ``round`` is the source's own state there as text, 0 at the start of an epoch. All
-lanes of a rank stand at one place of it; the first alone holds that state, the others 0.
+lanes of a rank stand at one position in it; the first alone holds that state, the others 0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 from ...errors import StateError
 
-Place = tuple[int, int, Any]  # epoch, bundle, round
-Cursor = list[Any]  # epoch, bundle, round, unit
-STATE_OF_SOURCE = 2  # its place in a cursor
+WindowStart = tuple[int, int, Any]  # epoch, cycle, round
+Cursor = list[Any]  # epoch, cycle, round, unit
+STATE_OF_SOURCE = 2  # the index of its state in a cursor
 NUMBERS = 4  # of a cursor, for each source
 
 

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from ..batch.rows import RowBuffer
 from ..windows.rows import fill_row
 from ..windows.window import Window
-from .cursor import Cursor, Place
+from .cursor import Cursor, WindowStart
 
 REJECTED_BY = "rejected by "  # begins the names of counts, which end with a reason
 
 
-class LaneWindow(NamedTuple):
-    """What a lane keeps of some documents, from ``place`` to before ``following``.
+class SequentialWindow(NamedTuple):
+    """What a lane keeps of some documents, from ``start`` to before ``following``.
 
     ``cuts`` (int64): the tokens at which sequences begin, and the last one ends; None where the documents are one stream
     of tokens that sequences are cut out of.
     """
 
-    place: Place
-    following: Place
+    start: WindowStart
+    following: WindowStart
     window: Window
     cuts: NDArray[np.int64] | None = None
 
@@ -35,7 +35,7 @@ class LaneWindow(NamedTuple):
         return len(self.window.tokens) if self.cuts is None else len(self.cuts) - 1
 
 
-class Windows(Protocol):
+class WindowReader(Protocol):
     """What makes the windows of lanes."""
 
     @property
@@ -45,8 +45,8 @@ class Windows(Protocol):
     @property
     def bytes_read(self) -> int: ...
 
-    def make(self, lane: int, place: Place) -> LaneWindow | None:
-        """Return the window of ``lane`` that begins at ``place``, or None behind the last epoch."""
+    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
+        """Return the window of ``lane`` that begins at ``start``, or None behind the last epoch."""
 
     def close(self) -> None:
         """Close files, and stop threads."""
@@ -63,25 +63,25 @@ class Lane:
 
     def __init__(
         self,
-        make: Callable[[Place], LaneWindow | None],
+        make: Callable[[WindowStart], SequentialWindow | None],
         cursor: Cursor,
         stride: int | None,
         lag: int,
         on_empty: Callable[[], object],
     ) -> None:
-        epoch, bundle, round, self._unit = cursor
+        epoch, cycle, round, self._unit = cursor
         self._make = make
         self._stride = stride
         self._lag = lag
         self._on_empty = on_empty
-        self._windows: deque[LaneWindow] = deque()  # none without a unit; the next sequence begins in the first
-        self._next: Place = (epoch, bundle, round)
+        self._windows: deque[SequentialWindow] = deque()  # none without a unit; the next sequence begins in the first
+        self._next: WindowStart = (epoch, cycle, round)
         self._searched: int = epoch + any(cursor[1:])  # from this epoch on, none held anything for the lane
 
     @property
     def cursor(self) -> Cursor:
         """Where the next sequence begins."""
-        return [*(self._windows[0].place if self._windows else self._next), self._unit]
+        return [*(self._windows[0].start if self._windows else self._next), self._unit]
 
     def ready(self) -> bool:
         """Have the window of the next sequence made; return False at the end of a bounded stream."""
@@ -169,5 +169,5 @@ class Lane:
         self._next = made.following
         if made.units:
             self._windows.append(made)
-            self._searched = made.place[0] + 1
+            self._searched = made.start[0] + 1
         return True

@@ -15,14 +15,14 @@ from ...weak_methods import weakly
 from ..batch.rows import DocumentRows, RowBuffer, Rows
 from ..lanes import Lanes
 from ..long_search import LongSearch
-from ..order import Step
+from ..order import RankStep
 from ..order.mixture import Mixture
-from .cursor import Cursor, Place, missing_lanes, part_of_source
-from .lane import REJECTED_BY, Lane, LaneWindow, Windows
+from .cursor import Cursor, WindowStart, missing_lanes, part_of_source
+from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
 
 _PATIENCE = 8  # epochs that may hold nothing for a process: it reads a part of each, another one each time
 
-Cut = Callable[[int, LaneWindow], LaneWindow]
+Cut = Callable[[int, SequentialWindow], SequentialWindow]
 
 log = logging.getLogger("pipeline")
 
@@ -38,7 +38,7 @@ class SequentialReader:
 
     def __init__(
         self,
-        sources: Sequence[Windows],
+        sources: Sequence[WindowReader],
         cut: Cut,
         *,
         lanes: Lanes,
@@ -97,7 +97,7 @@ class SequentialReader:
         read = sum(source.bytes_read for source in self._sources)
         return lane_stats(counts, read)
 
-    def read(self, step: Step) -> Rows | DocumentRows:
+    def read(self, step: RankStep) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
         self._search.restart()
         size, first = self._batch_size, step.begin + step.rank * self._batch_size
@@ -156,9 +156,11 @@ class SequentialReader:
             source.close()
 
 
-def _make(windows: Windows, cut: Cut, search: LongSearch, lane: int, place: Place) -> LaneWindow | None:
+def _make(
+    windows: WindowReader, cut: Cut, search: LongSearch, lane: int, start: WindowStart
+) -> SequentialWindow | None:
     """Return the window of a lane, cut in sequences; log where none has held a row for long."""
-    made = windows.make(lane, place)
+    made = windows.make(lane, start)
     if (seconds := search.overdue()) is not None:
         read, rejected, bad = _read(windows)
         log.warning(
@@ -168,7 +170,7 @@ def _make(windows: Windows, cut: Cut, search: LongSearch, lane: int, place: Plac
     return None if made is None else cut(lane, made)
 
 
-def _read(windows: Windows) -> tuple[int, int, int]:
+def _read(windows: WindowReader) -> tuple[int, int, int]:
     """Return how many documents were read, and rejected, and how many records were bad."""
     counts = windows.counts
     return counts["documents"], counts["rejected"], counts["bad_records"]

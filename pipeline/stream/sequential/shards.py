@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import Shuffle
-from ..windows.loaded import Key, LoadedWindows
 from ..windows.window import Window
-from .cursor import Place
-from .lane import REJECTED_BY, LaneWindow
+from ..windows.window_cache import Key, WindowCache
+from .cursor import WindowStart
+from .lane import REJECTED_BY, SequentialWindow
 
 _MOST_BYTES = 512 << 20  # of windows that lanes need next
 
@@ -22,18 +22,18 @@ _MOST_BYTES = 512 << 20  # of windows that lanes need next
 class ShardWindows:
     """Windows of about ``size`` documents: lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, of ``D``.
 
-    ``places``: where the lanes begin that this process reads. ``filters`` say which documents stay; behind ``epochs`` (None:
+    ``starts``: where the lanes begin that this process reads. ``filters`` say which documents stay; behind ``epochs`` (None:
     nowhere) the stream ends.
     """
 
     def __init__(
         self,
-        loaded: LoadedWindows,
+        loaded: WindowCache,
         order: Shuffle,
         *,
         lanes: int,
         size: int,
-        places: Mapping[int, Place],
+        starts: Mapping[int, WindowStart],
         filters: tuple[Callable[[Any], Any], ...],
         epochs: int | None,
     ) -> None:
@@ -44,41 +44,41 @@ class ShardWindows:
         self._size = size
         self._filters = filters
         self._epochs = epochs
-        self._needed = {lane: self._keys(lane, place) for lane, place in places.items()}  # next, by each lane
+        self._needed = {lane: self._keys(lane, start) for lane, start in starts.items()}  # next, by each lane
 
     @property
     def bytes_read(self) -> int:
         """Bytes of documents read so far."""
         return self._loaded.bytes_read
 
-    def make(self, lane: int, place: Place) -> LaneWindow | None:
-        epoch, _, _ = place
+    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
+        epoch, _, _ = start
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        first, stop, following = self._part(lane, place)
+        first, stop, following = self._part(lane, start)
         self._needed[lane] = []
         if following[0] == epoch:  # windows of two epochs would take twice the memory
-            here, needed = self._keys(lane, place), set(chain.from_iterable(self._needed.values()))
+            here, needed = self._keys(lane, start), set(chain.from_iterable(self._needed.values()))
             has_room = len(needed) * self._order.blocks.bytes < _MOST_BYTES * self._order.windows
             self._needed[lane] = [key for key in self._keys(lane, following) if has_room or key in here]
         self._loaded.request(chain.from_iterable(self._needed.values()))
         made = self._keep(*self._documents(epoch, first, stop))
         self._loaded.keep(set(chain.from_iterable(self._needed.values())))
-        return LaneWindow(place, following, made)
+        return SequentialWindow(start, following, made)
 
-    def _part(self, lane: int, place: Place) -> tuple[int, int, Place]:
-        """Return the documents of an epoch's order from a place of a lane on, first and behind the last, and the next place."""
-        epoch, _, number = place
+    def _part(self, lane: int, start: WindowStart) -> tuple[int, int, WindowStart]:
+        """Return the documents of an epoch's order from a start of a lane on, first and behind the last, and the next start."""
+        epoch, _, number = start
         begin, end = (self._order.documents * n // self._lanes for n in (lane, lane + 1))
         count = max(1, (2 * (end - begin) + self._size) // (2 * self._size))  # windows of the lane's part
         first, stop = (begin + (end - begin) * min(n, count) // count for n in (number, number + 1))
         return first, stop, (epoch + 1, 0, 0) if number + 1 >= count else (epoch, 0, number + 1)
 
-    def _keys(self, lane: int, place: Place) -> list[Key]:
-        """Return the windows that hold the documents of a lane from a place on."""
-        first, stop, _ = self._part(lane, place)
-        numbers = self._order.epoch(place[0]).document_starts.searchsorted([first, stop - 1], side="right") - 1
-        return [(place[0], number) for number in range(int(numbers[0]), int(numbers[1]) + 1)]
+    def _keys(self, lane: int, start: WindowStart) -> list[Key]:
+        """Return the windows that hold the documents of a lane from a start on."""
+        first, stop, _ = self._part(lane, start)
+        numbers = self._order.epoch(start[0]).document_starts.searchsorted([first, stop - 1], side="right") - 1
+        return [(start[0], number) for number in range(int(numbers[0]), int(numbers[1]) + 1)]
 
     def close(self) -> None:
         self._loaded.close()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ..batch.rows import RowBuffer
 from ..function_identity import DocumentMap
-from .lanes import LaneWindows, Place
+from .indexed_lanes import IndexedLanes, WindowOffset
 from .rows import Int, TokenRows, fill_row
 from .window import Window
 
@@ -90,22 +90,22 @@ class MappedTokenRows(TokenRows):
 
     masks = True
 
-    def __init__(self, lanes: LaneWindows, *, tokens: int | None, maps: DocumentMaps) -> None:
+    def __init__(self, lanes: IndexedLanes, *, tokens: int | None, maps: DocumentMaps) -> None:
         super().__init__(lanes, tokens=tokens)
         self._maps = maps
         self._kept: dict[int, dict[int, Window]] = {}  # by lane, by position of the document
 
     def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
-        self.lanes.places(indices, positions)  # loads their windows side by side
+        self.lanes.locations(indices, positions)  # loads their windows side by side
         numbers = (indices % self.lanes.sequences.lanes).tolist()
         for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
             before, self._kept[lane] = self._kept.get(lane, {}), {}
             fill_row(self._documents(position, before, self._kept[lane]), buffer, row, self.existing(position))
 
-    def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[Place]:
+    def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
         """Yield where a position lies in its document, mapped, and the beginnings of those behind; they go to ``kept``."""
         while True:
-            window, at = self.lanes.place(position)
+            window, at = self.lanes.location(position)
             number = int(window.ends.searchsorted(at, side="right")) - 1
             begin, end = window.ends[number : number + 2].tolist()
             first = position - at + begin

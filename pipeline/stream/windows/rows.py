@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.rows import RowBuffer
-from .lanes import LaneWindows, Place
+from .indexed_lanes import IndexedLanes, WindowOffset
 
 Int = NDArray[np.int64]
 
 
-def fill_row(places: Iterable[Place], buffer: RowBuffer, row: int, size: int) -> int:
-    """Fill a row with up to ``size`` tokens from the first place on, and from the others where the windows before end.
+def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, size: int) -> int:
+    """Fill a row with up to ``size`` tokens from the first location on, and from the others where the windows before end.
 
     Behind them are zeros. Returns how many tokens there are.
     """
     tokens, ends, done = buffer.tokens[row], [np.zeros(0, np.int64)], 0
-    for window, at in places if size else ():
+    for window, at in locations if size else ():
         part = window.tokens[at : at + size - done]
         stop = done + len(part)
         tokens[done:stop] = part
@@ -43,7 +43,7 @@ class TokenRows:
 
     masks = False  # whether rows have loss masks
 
-    def __init__(self, lanes: LaneWindows, *, tokens: int | None) -> None:
+    def __init__(self, lanes: IndexedLanes, *, tokens: int | None) -> None:
         self.lanes = lanes
         self.width = lanes.width
         self._tokens = tokens
@@ -62,8 +62,8 @@ class TokenRows:
 
     def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
         width, tokens, ends = self.width, buffer.tokens, buffer.ends
-        places = self.lanes.places(indices, positions)
-        for row, (window, at), position in zip(rows, places, positions.tolist(), strict=True):
+        locations = self.lanes.locations(indices, positions)
+        for row, (window, at), position in zip(rows, locations, positions.tolist(), strict=True):
             if at + width <= len(window.tokens):
                 tokens[row] = window.tokens[at : at + width]
                 if ends is not None:
@@ -71,10 +71,10 @@ class TokenRows:
             else:
                 fill_row(self._from(position), buffer, row, self.existing(position))
 
-    def _from(self, position: int) -> Iterator[Place]:
+    def _from(self, position: int) -> Iterator[WindowOffset]:
         """Yield where a position lies, and the beginnings of the windows behind."""
         while True:
-            window, at = self.lanes.place(position)
+            window, at = self.lanes.location(position)
             yield window, at
             position += len(window.tokens) - at
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import CorruptShardError
 from ...shards.extents.extent_table import running_sums
 from ...shards.ranges.block_reader import BlockReader
-from ..data.contents import Contents
+from ..data.extent_selection import ExtentSelection
 from ..order import Shuffle
 
 _KEPT_BYTES = (
@@ -40,7 +40,7 @@ class Window(NamedTuple):
         return self.tokens[self.ends[number] : self.ends[number + 1]]
 
     def ends_inside(self, begin: int, end: int) -> Int:
-        """Return where documents end behind token ``begin`` and up to ``end``, counted from ``begin``, each place once.
+        """Return where documents end behind token ``begin`` and up to ``end``, counted from ``begin``, each position once.
 
         >>> Window(np.arange(9), np.array([0, 3, 3, 5, 9])).ends_inside(1, 5).tolist()
         [2, 4]
@@ -59,11 +59,11 @@ class WindowListing(NamedTuple):
 
 
 class WindowMaker:
-    """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``contents``."""
+    """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``extents``."""
 
-    def __init__(self, source: BlockReader, contents: Contents, order: Shuffle) -> None:
+    def __init__(self, source: BlockReader, extents: ExtentSelection, order: Shuffle) -> None:
         self.source = source
-        self._contents = contents
+        self._extents = extents
         self._order = order
         self._own = threading.local()
 
@@ -78,14 +78,14 @@ class WindowMaker:
         Raises ``CorruptShardError`` where an index does not fit what was counted or where its documents lie.
         """
         runs, indexes, order = self._indexes(epoch, number)
-        sums = self._contents.table.size_sums
+        sums = self._extents.table.size_sums
         sizes = [int(sums[last] - sums[first]) for first, last in runs]
         memory = self._memory(sum(sizes))
         self.source.read(runs, memory)
         offsets = [0, *accumulate(sizes)]
         starts = np.concatenate([begins + at for (begins, _), at in zip(indexes, offsets, strict=False)])
         lengths = np.concatenate([lengths for _, lengths in indexes])
-        made = _in_order(memory, starts, lengths, order, self._contents.table.dtype)
+        made = _in_order(memory, starts, lengths, order, self._extents.table.dtype)
         if len(memory) <= _KEPT_BYTES:  # only now: after an error, requests may still write to it
             self._own.memory = memory.obj
         return made
@@ -93,7 +93,7 @@ class WindowMaker:
     def listing(self, epoch: int, number: int) -> WindowListing:
         """List the documents of a window by their indexes alone. Raises as `make` does."""
         runs, indexes, order = self._indexes(epoch, number)
-        table, nothing = self._contents.table, np.zeros(0, np.int64)
+        table, nothing = self._extents.table, np.zeros(0, np.int64)
         lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
         counts = [len(lengths) for _, lengths in indexes]
         shards = [np.full(count, table.shard_of(first)) for (first, _), count in zip(runs, counts, strict=True)]
@@ -112,7 +112,7 @@ class WindowMaker:
         """
         blocks = self._order.epoch(epoch).window_blocks(number)
         in_files, bounds = np.sort(blocks), self._order.blocks.bounds
-        first, last = self._contents.table_rows(bounds[in_files], bounds[in_files + 1])
+        first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
         found = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
         indexes = [self._checked(block, *run, *index) for block, run, index in found]
@@ -123,7 +123,7 @@ class WindowMaker:
 
     def _checked(self, block: int, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
         """Return the bytes of a block before each document that is streamed, and their tokens."""
-        table = self._contents.table
+        table = self._extents.table
         shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
         size = int(table.size_sums[last] - table.size_sums[first])
         begins, lengths = starts - offset, counts.astype(np.int64)

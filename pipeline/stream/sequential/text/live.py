@@ -1,6 +1,6 @@
 """Windows of a live source: runs of its records, filtered, shuffled and tokenized by one call.
 
-A place is (epoch, records of the epoch that were read before it, the source's own state there). Only its first two numbers
+A start is (epoch, records of the epoch that were read before it, the source's own state there). Only its first two numbers
 say how the documents of a window are shuffled, so that a source may write its state in several ways.
 """
 
@@ -15,8 +15,8 @@ from ....text.fields import merge_fields
 from ...data.live_source import LiveReading
 from ...lanes import TextWindowSize
 from ...order import derive_key
-from ..cursor import Place
-from ..lane import LaneWindow
+from ..cursor import WindowStart
+from ..lane import SequentialWindow
 from .block_scan import Block
 from .documents import DocumentEncoder, Filters
 
@@ -61,9 +61,9 @@ class LiveWindows:
         """How many documents were read, rejected and bad."""
         return self._documents.counts
 
-    def make(self, lane: int, place: Place) -> LaneWindow | None:
-        """Return the window that begins at ``place``, or None behind the last epoch."""
-        epoch, number, state = place
+    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
+        """Return the window that begins at ``start``, or None behind the last epoch."""
+        epoch, number, state = start
         if self._epochs is not None and epoch >= self._epochs:
             return None
         if self._reading is None:
@@ -74,10 +74,12 @@ class LiveWindows:
         self._documents.count(filtered)
         key = None if self._seed is None else derive_key("live window", self._seed, self._rank, epoch, number)
         window = self._documents.window(filtered.documents, key)
-        following: Place = (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
+        following: WindowStart = (
+            (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
+        )
         if has_ended:
             self.close()
-        return LaneWindow(place, following, window)
+        return SequentialWindow(start, following, window)
 
     def close(self) -> None:
         """Let go of the source."""

@@ -1,7 +1,7 @@
-"""The blocks of pieces of files, which the lanes of one process read by shared scans.
+"""The blocks of parts of files, which the lanes of one process read by shared scans.
 
 A block that one lane passes on its way is kept for the lane that reads it, up to a bound beyond which that lane reads the
-piece again. Filters judge a block before it is kept, so that a lane may be far ahead of others where they leave little.
+part again. Filters judge a block before it is kept, so that a lane may be far ahead of others where they leave little.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....errors import DamagedInputError, InputError
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.format_reader import load_reader
-from ..cursor import Place
+from ..cursor import WindowStart
+from .assignment import BlockAssignment, FilePart
 from .block_scan import Block, BlockScan, begin_together
-from .deal import Deal, Piece
 from .documents import DocumentEncoder, FilteredBlock
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ KEPT_BYTES = 256 << 20
 _WHOLE_BYTES = 128 << 20
 _SCANS = 8  # that are open beyond one for each lane
 
+BlockKey = tuple[int, int, int]  # epoch, number of the file part in its order, number of the block
+
 log = logging.getLogger("pipeline")
 
 
 class SharedScans:
-    """Reads blocks of about ``block_bytes`` of the pieces of ``deal``, for lanes that read from ``places`` on, and move on there.
+    """Reads blocks of about ``block_bytes`` of file parts, for lanes that read from ``starts`` on, and move on there.
 
     ``documents`` filters blocks, before they are kept: filters leave less of them.
     """
@@ -39,8 +41,8 @@ class SharedScans:
     def __init__(
         self,
         data: TextData,
-        deal: Deal,
-        places: dict[int, Place],
+        assignment: BlockAssignment,
+        starts: dict[int, WindowStart],
         block_bytes: int,
         documents: DocumentEncoder,
         *,
@@ -49,21 +51,21 @@ class SharedScans:
     ) -> None:
         self._bytes_read = 0  # by scans that have ended
         self._data = data
-        self._deal = deal
-        self._places = places
+        self._assignment = assignment
+        self._starts = starts
         self._block_bytes = block_bytes
         self._documents = documents
-        self._kept: dict[Place, FilteredBlock] = {}  # by epoch, piece and number
+        self._kept: dict[BlockKey, FilteredBlock] = {}
         self._kept_bytes = 0
         self._most_kept = kept_bytes // sources
         self._is_remote = any(file.stored for file in data.files)
-        self._begun: set[tuple[int, int]] = set()  # epochs and remote pieces that were begun before a lane read them
+        self._begun: set[tuple[int, int]] = set()  # epochs and remote parts that were begun before a lane read them
         self._scans: list[_Scan] = []  # the most recently used last
-        # Those of the pieces that lanes read, and where files are remote of those that they read next.
+        # Those of the parts that lanes read, and where files are remote of those that they read next.
         self._most_scans = min(
-            (2 if self._is_remote else 1) * len(places) + _SCANS, max(1, _allowed_files() // sources)
+            (2 if self._is_remote else 1) * len(starts) + _SCANS, max(1, _allowed_files() // sources)
         )
-        self._ends: dict[Piece, int] = {}  # how many blocks a piece has, once a scan came to its end
+        self._ends: dict[FilePart, int] = {}  # how many blocks a part has, once a scan came to its end
         self._whole = _whole_files(data, _WHOLE_BYTES // sources)
 
     @property
@@ -72,7 +74,7 @@ class SharedScans:
         return self._bytes_read + sum(scan.blocks.bytes_read for scan in self._scans)
 
     def block(self, epoch: int, at: int, number: int) -> FilteredBlock | None:
-        """Return a block of the piece at a place of an epoch, kept or scanned for now; None behind its end."""
+        """Return a block of file part ``at`` of an epoch, kept or scanned for now; None behind its end."""
         kept = self._kept.pop((epoch, at, number), None)
         if kept is not None:
             self._kept_bytes -= kept.size
@@ -80,24 +82,26 @@ class SharedScans:
         block = self._scan(epoch, at, number)
         return None if block is None else self._documents.filter(block)
 
-    def begin(self, epoch: int, group: int, bundle: int) -> None:
-        """Read the first blocks of remote pieces together: of a bundle and the next, and at first of all lanes' bundles."""
+    def begin(self, epoch: int, group: int, cycle: int) -> None:
+        """Read the first blocks of remote parts together: of a cycle and the next, and at first of all lanes' cycles."""
         if not self._is_remote:
             return
-        bundles = [(epoch, group, bundle), (epoch, group, bundle + 1)]
+        cycles = [(epoch, group, cycle), (epoch, group, cycle + 1)]
         if not self._begun:
-            bundles = sorted({(e, lane % self._deal.groups, b) for lane, (e, b, _) in self._places.items()}) + bundles
+            cycles = (
+                sorted({(e, lane % self._assignment.groups, b) for lane, (e, b, _) in self._starts.items()}) + cycles
+            )
         begun = []
-        for epoch, group, bundle in bundles:
-            deal = self._deal.epoch(epoch)
-            for at in deal.bundle(group, bundle):
+        for epoch, group, cycle in cycles:
+            assignment = self._assignment.epoch(epoch)
+            for at in assignment.cycle(group, cycle):
                 if len(self._scans) >= self._most_scans:
                     break  # what lanes read now is not closed for what they read next
-                if self._data.files[deal.pieces[at].file].stored is not None and (epoch, at) not in self._begun:
+                if self._data.files[assignment.parts[at].file].stored is not None and (epoch, at) not in self._begun:
                     self._begun.add((epoch, at))
                     begun.append(self._open_scan(epoch, at))
         begin_together([scan.blocks for scan in begun])
-        oldest = min(epoch for epoch, _, _ in self._places.values())
+        oldest = min(epoch for epoch, _, _ in self._starts.values())
         self._begun = {key for key in self._begun if key[0] >= oldest}
 
     def close(self) -> None:
@@ -106,14 +110,14 @@ class SharedScans:
             self._drop(self._scans[0])
 
     def _scan(self, epoch: int, at: int, number: int) -> Block | None:
-        """Return a block by a scan, which keeps those before it for other lanes; None behind the end of the piece."""
-        piece = self._deal.epoch(epoch).pieces[at]
-        scans = [scan for scan in self._scans if scan.place == (epoch, at) and scan.blocks.number <= number]
+        """Return a block by a scan, which keeps those before it for other lanes; None behind the end of the part."""
+        part = self._assignment.epoch(epoch).parts[at]
+        scans = [scan for scan in self._scans if scan.part == (epoch, at) and scan.blocks.number <= number]
         if scans:  # it goes to its end even if this lane has no more: others have blocks there
             scan = max(scans, key=lambda scan: scan.blocks.number)
             self._scans.remove(scan)
             self._scans.append(scan)
-        elif number < self._ends.get(piece, math.inf):
+        elif number < self._ends.get(part, math.inf):
             scan = self._open_scan(epoch, at)
         else:
             return None
@@ -123,49 +127,49 @@ class SharedScans:
                     return block
                 self._keep((epoch, at, passed), block)
         except InputError as error:
-            far = self._data.files[piece.file].stored is not None
+            far = self._data.files[part.file].stored is not None
             if self._data.on_error != "skip" or (far and not isinstance(error, DamagedInputError)):
                 raise  # a remote file that changed is not damaged: other ranks may have read it before
-            self._documents.counts["damaged_files"] += piece not in self._ends
+            self._documents.counts["damaged_files"] += part not in self._ends
             log.warning("%s; the rest of this file is passed over", error)
-        self._ends[piece] = scan.blocks.number
+        self._ends[part] = scan.blocks.number
         self._drop(scan)
         return None
 
     def _open_scan(self, epoch: int, at: int) -> _Scan:
         while len(self._scans) >= self._most_scans:
             self._drop(self._scans[0])
-        data, deal, places = self._data, self._deal.epoch(epoch), self._places
-        piece = deal.pieces[at]
-        file = data.files[piece.file]
+        data, assignment, starts = self._data, self._assignment.epoch(epoch), self._starts
+        part = assignment.parts[at]
+        file = data.files[part.file]
         if data.on_error != "skip" or os.path.exists(file):  # what is gone is passed over like what is damaged
             data.check(file)
 
         def wanted(number: int) -> bool:
-            lane, bundle, round = deal.reader_of(at, number)
-            place = places.get(lane)
-            return place is not None and (epoch, bundle, round) >= place
+            lane, cycle, round = assignment.lane_of(at, number)
+            start = starts.get(lane)
+            return start is not None and (epoch, cycle, round) >= start
 
         blocks = BlockScan(
             file,
             self._block_bytes,
             wanted,
-            span=piece.span,
-            rows_before=piece.lines,
+            span=part.span,
+            rows_before=part.lines,
             text_key=data.text_key,
             id_key=data.id_key,
             keep=data.fields,
             where=data.where,
             extract=data.extract,
-            whole=piece.file in self._whole,
+            whole=part.file in self._whole,
         )
         self._scans.append(_Scan((epoch, at), blocks))
         return self._scans[-1]
 
-    def _keep(self, place: Place, block: Block) -> None:
+    def _keep(self, key: BlockKey, block: Block) -> None:
         """Keep a block that another lane reads, unless too much is kept already."""
-        if place not in self._kept and self._kept_bytes < self._most_kept:
-            self._kept[place] = kept = self._documents.filter(block)
+        if key not in self._kept and self._kept_bytes < self._most_kept:
+            self._kept[key] = kept = self._documents.filter(block)
             self._kept_bytes += kept.size
 
     def _drop(self, scan: _Scan) -> None:
@@ -175,7 +179,7 @@ class SharedScans:
 
 
 class _Scan(NamedTuple):
-    place: tuple[int, int]  # epoch, place of the piece in its order
+    part: tuple[int, int]  # epoch, number of the file part in its order
     blocks: BlockScan
 
 

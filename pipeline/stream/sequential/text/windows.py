@@ -1,7 +1,7 @@
 """Windows of raw text: blocks of records, read, filtered, shuffled and tokenized by one call.
 
-`deal` says which blocks a lane reads in an epoch, and in which order. A window is some rounds of these blocks, whose
-documents are shuffled by (seed, lane and the window's place); without a seed everything stays as it is in the files.
+`assignment` says which blocks a lane reads in an epoch, and in which order. A window is some rounds of these blocks, whose
+documents are shuffled by (seed, lane and the window's start); without a seed everything stays as it is in the files.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from ....text.document import Document
 from ...lanes import Lanes, TextWindowSize
 from ...order import derive_key
-from ..cursor import Place
-from ..lane import LaneWindow
-from .deal import Deal, cut_pieces
+from ..cursor import WindowStart
+from ..lane import SequentialWindow
+from .assignment import BlockAssignment, cut_file_parts
 from .documents import DocumentEncoder, Filters
 from .scans import KEPT_BYTES, SharedScans
 
@@ -27,7 +27,7 @@ _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small bloc
 
 
 class TextWindows:
-    """Makes the windows of some of the ``lanes``; ``places`` says where each of these begins to read.
+    """Makes the windows of some of the ``lanes``; ``starts`` says where each of these begins to read.
 
     ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends. As many ``sources`` as a mix has
     share the memory and the open files.
@@ -38,7 +38,7 @@ class TextWindows:
         data: TextData,
         *,
         lanes: Lanes,
-        places: dict[int, Place],
+        starts: dict[int, WindowStart],
         seed: int | None,
         window: TextWindowSize,
         filters: Filters,
@@ -48,16 +48,16 @@ class TextWindows:
     ) -> None:
         self._documents = DocumentEncoder(data, filters)
         self._lanes = lanes
-        self._places = dict(places)
+        self._starts = dict(starts)
         self._seed = seed
         self._epochs = epochs
         self._window = window
-        pieces = cut_pieces(data, lanes.count)
-        self._deal = Deal(pieces, groups=lanes.groups, lanes=lanes.group_size, seed=seed)
+        parts = cut_file_parts(data, lanes.count)
+        self._assignment = BlockAssignment(parts, groups=lanes.groups, lanes=lanes.group_size, seed=seed)
         self._scans = SharedScans(
             data,
-            self._deal,
-            self._places,
+            self._assignment,
+            self._starts,
             max(1, min(_BLOCK_BYTES, data.bytes // (lanes.count * _BLOCKS_A_LANE))),
             self._documents,
             kept_bytes=kept_bytes,
@@ -74,54 +74,54 @@ class TextWindows:
         """Raw bytes read so far."""
         return self._scans.bytes_read
 
-    def make(self, lane: int, place: Place) -> LaneWindow | None:
-        """Return the window of ``lane`` that begins at ``place``, or None behind the last epoch.
+    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
+        """Return the window of ``lane`` that begins at ``start``, or None behind the last epoch.
 
         A window ends with its epoch; where the lane has no block left in it, the window is empty.
         """
-        if self._epochs is not None and place[0] >= self._epochs:
+        if self._epochs is not None and start[0] >= self._epochs:
             return None
-        documents, following = self._read(lane, place)
-        key = None if self._seed is None else derive_key("text window", self._seed, lane, *place)
-        return LaneWindow(place, following, self._documents.window(documents, key))
+        documents, following = self._read(lane, start)
+        key = None if self._seed is None else derive_key("text window", self._seed, lane, *start)
+        return SequentialWindow(start, following, self._documents.window(documents, key))
 
     def close(self) -> None:
         """Close the files."""
         self._scans.close()
 
-    def _read(self, lane: int, place: Place) -> tuple[list[Document | None], Place]:
+    def _read(self, lane: int, start: WindowStart) -> tuple[list[Document | None], WindowStart]:
         """Return the documents of a window in the order of their blocks, None for each that is not kept; and its end."""
-        epoch, bundle, round = place
-        deal, (number, group) = self._deal.epoch(epoch), divmod(lane, self._lanes.groups)
+        epoch, cycle, round = start
+        assignment, (number, group) = self._assignment.epoch(epoch), divmod(lane, self._lanes.groups)
         documents: list[Document | None] = []
         size = count = 0
-        while pieces := deal.bundle(group, bundle):
+        while parts := assignment.cycle(group, cycle):
             if round == 0:
-                self._scans.begin(epoch, group, bundle)
-            numbers = [(piece, deal.block(group, piece, number, round)) for piece in pieces]
+                self._scans.begin(epoch, group, cycle)
+            numbers = [(part, assignment.block(group, part, number, round)) for part in parts]
             blocks = [block for key in numbers if (block := self._scans.block(epoch, *key)) is not None]
-            bundle, round = (bundle, round + 1) if blocks else (bundle + 1, 0)
-            self._places[lane] = epoch, bundle, round
+            cycle, round = (cycle, round + 1) if blocks else (cycle + 1, 0)
+            self._starts[lane] = epoch, cycle, round
             for block in blocks:
                 self._documents.count(block)
                 size, count = size + block.read_bytes, count + 1
                 documents += block.documents
-            if blocks and self._window.reached(place, size, count):
+            if blocks and self._window.reached(start, size, count):
                 break
-        following = (epoch, bundle, round) if deal.bundle(group, bundle) else (epoch + 1, 0, 0)
-        self._places[lane] = following
+        following = (epoch, cycle, round) if assignment.cycle(group, cycle) else (epoch + 1, 0, 0)
+        self._starts[lane] = following
         return documents, following
 
 
 class SmallTextWindows:
     """Windows of a source of a mix that has fewer documents than there are lanes: each lane reads all of them.
 
-    ``make_own(lane, place)`` makes the windows of a lane, which begins at ``places[lane]``, as those of a stream of one lane.
+    ``make_own(lane, start)`` makes the windows of a lane, which begins at ``starts[lane]``, as those of a stream of one lane.
     """
 
-    def __init__(self, make_own: Callable[[int, Place], TextWindows], places: dict[int, Place]) -> None:
+    def __init__(self, make_own: Callable[[int, WindowStart], TextWindows], starts: dict[int, WindowStart]) -> None:
         self._make_own = make_own
-        self._places = places
+        self._starts = starts
         self._own: dict[int, TextWindows] = {}
 
     @property
@@ -134,11 +134,11 @@ class SmallTextWindows:
         """Raw bytes read so far."""
         return sum(own.bytes_read for own in self._own.values())
 
-    def make(self, lane: int, place: Place) -> LaneWindow | None:
-        """Return the window of ``lane`` that begins at ``place``."""
+    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
+        """Return the window of ``lane`` that begins at ``start``."""
         if lane not in self._own:
-            self._own[lane] = self._make_own(lane, self._places[lane])
-        return self._own[lane].make(0, place)
+            self._own[lane] = self._make_own(lane, self._starts[lane])
+        return self._own[lane].make(0, start)
 
     def close(self) -> None:
         """Close the files."""

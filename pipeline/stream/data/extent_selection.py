@@ -13,7 +13,7 @@ from ..order import Blocks
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class ExtentSelection:
     """The extents of a table that are streamed: ``rows`` of it, ascending (None: all)."""
 
     table: ExtentTable

@@ -14,7 +14,7 @@ Key = tuple[int, int]  # epoch, number of the window in it
 _SMALL = 256 << 10  # bytes of a window that is made in less time than a thread takes to begin
 
 
-class LoadedWindows:
+class WindowCache:
     """Windows that ``maker`` makes, in threads or when they are read; ``spare`` of those that nothing needs stay.
 
     The ``sources`` of a mix share the threads that one of them would have: each keeps memory of its own.

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import Sequences, Shuffle
-from .loaded import Key, LoadedWindows
 from .window import Window
+from .window_cache import Key, WindowCache
 
 _AHEAD = 8  # a lane's next window is asked for when this part of its window is left: enough to load it in time
 
 Int = NDArray[np.int64]
-Place = tuple[Window, int]  # a window, and the unit in it at which a row begins
+WindowOffset = tuple[Window, int]  # a window, and the unit in it at which a row begins
 
 
 class _Span(NamedTuple):
@@ -32,7 +32,7 @@ class _Span(NamedTuple):
     keys: list[Key]
 
 
-class LaneWindows:
+class IndexedLanes:
     """Finds rows in windows. Positions count units of the endless stream: tokens, or whole ``documents``.
 
     ``sequences`` say where rows begin, each of which needs ``width`` units from there; no window is loaded from epoch ``end``
@@ -42,7 +42,7 @@ class LaneWindows:
 
     def __init__(
         self,
-        windows: LoadedWindows,
+        windows: WindowCache,
         order: Shuffle,
         sequences: Sequences,
         *,
@@ -69,10 +69,10 @@ class LaneWindows:
         for epoch in range(order.epoch(int(indices.min())), order.epoch(int(indices.max())) + 1):
             first = order.first(epoch)
             mine = (indices >= first) & (indices < order.first(epoch + 1))
-            begins[mine] = order.places(epoch, indices[mine] - first) + epoch * self.units
+            begins[mine] = order.positions(epoch, indices[mine] - first) + epoch * self.units
         return begins
 
-    def places(self, indices: Int, positions: Int) -> list[Place]:
+    def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
         """Return where the rows of sequence indices begin, at these positions."""
         spans = self._spans
         rows = list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True))
@@ -82,7 +82,7 @@ class LaneWindows:
         return [
             (spans[lane].window, position - spans[lane].begin)
             if spans[lane].begin <= position < spans[lane].stop
-            else self.place(position)
+            else self.location(position)
             for lane, position in rows
         ]
 
@@ -113,9 +113,9 @@ class LaneWindows:
         self.windows.keep({key for span in self._spans for key in span.keys})
         for lane in by_lane:
             span = self._spans[lane]
-            self._spans[lane] = span._replace(window=self.place(span.begin)[0])
+            self._spans[lane] = span._replace(window=self.location(span.begin)[0])
 
-    def place(self, position: int) -> Place:
+    def location(self, position: int) -> WindowOffset:
         """Return where a position lies."""
         epoch, number, begin, _ = self.window_of(position)
         return self.windows.get((epoch, number)), position - begin
