@@ -47,6 +47,7 @@ class FaultyServer(LocalServer):
     Requests for paths in ``busy`` get 503 each time, in ``forbidden`` 403.
     ``ranges=False`` ignores Range headers, and without ``etags`` no answer
     has a version; ``pause`` (seconds) lies between pieces of 64 KiB. ``moved`` redirects paths to other urls.
+    Answers begin after ``latency`` seconds; ``most_waiting`` requests waited for theirs at once.
     """
 
     def __init__(self, handler: type[FaultyHandler] | None = None, host: str = "127.0.0.1") -> None:
@@ -61,6 +62,8 @@ class FaultyServer(LocalServer):
         self.ranges = True
         self.etags = True
         self.pause = 0.0
+        self.latency = 0.0
+        self.waiting, self.most_waiting = 0, 0
         self.asked: list[Asked] = []
 
     @property
@@ -110,8 +113,14 @@ class FaultyHandler(BaseHTTPRequestHandler):
             path = f"/{path.split('/', 3)[3]}"
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.asked = Asked(path, self.headers.get("Range"), headers)
-        with self.server.lock:
-            self.server.asked.append(self.asked)
+        server = self.server
+        with server.lock:
+            server.asked.append(self.asked)
+            server.waiting += 1
+            server.most_waiting = max(server.most_waiting, server.waiting)
+        time.sleep(server.latency)
+        with server.lock:
+            server.waiting -= 1
         self.answer(path)
 
     def answer(self, path: str) -> None:

@@ -112,14 +112,17 @@ def _hash_ends(item: Input) -> str:
     return digest.hexdigest()
 
 
-def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:
-    """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for."""
+def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS, *, was_read: bool = False) -> None:
+    """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for.
+
+    One that ``was_read`` here may be known to have had it.
+    """
     if item.is_remote:
         from ..text.storage.opening import describe_again
 
         stored = item.file(credentials).stored
         assert stored is not None
-        describe_again(stored, credentials)
+        describe_again(stored, credentials, was_read=was_read)
         return
     try:
         status = os.stat(item.path)

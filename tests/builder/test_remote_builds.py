@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,30 @@ def test_a_dry_run_and_a_trial_of_rules_open_few_of_many_files(
         assert {path[-9] for path in opened} == {"0", "1"}
     said = capsys.readouterr().out
     assert "of a sample of 64 records from 64 files" in said
+
+
+def test_small_files_take_a_look_and_a_request_each_and_the_next_ones_are_asked_for_ahead(
+    tmp_path: Path, server: InputServer
+) -> None:
+    texts = [{"text": f"{number} " * 50} for number in range(12)]
+    server.files = {f"{number:02}.jsonl": (json.dumps(text) + "\n").encode() for number, text in enumerate(texts)}
+    server.latency = 0.02
+
+    def forget(stage: str) -> None:
+        if stage == "plan":  # which looks at all files side by side
+            server.most_waiting = 0
+
+    built = build(server.url("{00..11}.jsonl"), tmp_path / "out", workers=1, after_stage=forget)
+    assert built.split("train").documents == len(texts)
+    assert sorted(Counter(path for path, _ in server.requests).values()) == [2] * len(texts)
+    assert server.most_waiting >= 6
+
+
+def test_an_object_without_a_version_is_looked_at_again_when_it_was_read(tmp_path: Path, server: InputServer) -> None:
+    server.files["a.jsonl"] = (json.dumps({"text": "x " * 50}) + "\n").encode()
+    server.etags = False
+    build(server.url("a.jsonl"), tmp_path / "out")
+    assert len(server.requests) == 3
 
 
 def test_a_killed_build_of_urls_continues_and_gives_the_same_bytes(tmp_path: Path, server: InputServer) -> None:

@@ -17,34 +17,11 @@ import pipeline
 from pipeline.errors import CorruptShardError
 from pipeline.shards.ranges.remote_blocks import REQUEST_BYTES, Span, neighbours
 from pipeline.stream.stream import Stream
-from tests.faulty_server import FaultyHandler, FaultyServer
-from tests.local_server import serving
+from tests.faulty_server import running_server
 from tests.shard_samples import index_extents, make_documents, write_dataset
 
 SHARDS = 4
 EXTENT = 4 << 10
-
-
-class SlowServer(FaultyServer):
-    """Answers after ``seconds``, and notes how many requests for shards waited at once, ``most``."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(_Handler)
-        self.seconds, self.waiting, self.most = seconds, 0, 0
-
-
-class _Handler(FaultyHandler):
-    server: SlowServer
-
-    def answer(self, path: str) -> None:
-        server = self.server
-        with server.lock:
-            server.waiting += path.endswith(".tar")
-            server.most = max(server.most, server.waiting)
-        time.sleep(server.seconds)
-        with server.lock:
-            server.waiting -= path.endswith(".tar")
-        super().answer(path)
 
 
 @pytest.fixture
@@ -80,36 +57,39 @@ def test_blocks_of_a_window_come_side_by_side_and_neighbours_by_one_request(
     tmp_path: Path, dataset: Path, kind: str, cached: bool
 ) -> None:
     wanted = rows(stream(kind, dataset))
-    with serving(SlowServer(0.02)) as server:
+    with running_server() as server:
+        server.latency = 0.02
         url = server.serve(dataset)
         for _ in range(2):
             batches = rows(stream(kind, url, cache_dir=tmp_path / "cache" if cached else None))
             assert len(batches) == len(wanted)
             assert all(map(torch.equal, batches, wanted))
         asked = server.count("/data/train")
-    assert server.most >= SHARDS
+    assert server.most_waiting >= SHARDS
     if "windows" not in kind:  # lengths, perhaps starts, tokens of each shard; from a cache nothing
         assert asked <= 3 * SHARDS * (1 if cached else 2)
 
 
 def test_sources_of_a_mix_are_read_side_by_side(dataset: Path) -> None:
     names = "abcd"
-    with serving(SlowServer(0.05)) as server:
+    with running_server() as server:
+        server.latency = 0.05
         sources = {name: pipeline.ShardDataset(server.serve(dataset, name), cache_dir=None) for name in names}
         next(iter(pipeline.mix(sources, dict.fromkeys(names, 1.0)).shuffle(seed=1, window=1000).pack(32).batch(64)))
-    assert server.most > 2 * SHARDS  # of one source, two epochs at most
+    assert server.most_waiting > 2 * SHARDS  # of one source, two epochs at most
 
 
 def test_lanes_of_a_sequential_stream_begin_side_by_side(dataset: Path) -> None:
-    with serving(SlowServer(0.05)) as server:
+    with running_server() as server:
+        server.latency = 0.05
         data = pipeline.ShardDataset(server.serve(dataset), cache_dir=None)
         windows = data.shuffle(seed=3, lanes=8, window=1)  # of one block each, so that no window has several requests
         next(iter(windows.pack(64, best_fit=True).batch(1)))
-    assert server.most >= 8
+    assert server.most_waiting >= 8
 
 
 def test_a_request_that_pauses_does_not_stop_the_others(dataset: Path) -> None:
-    with serving(SlowServer(0.0)) as server:
+    with running_server() as server:
         url = server.serve(dataset)
         server.busy = {f"data/train-{number:06d}.tar" for number in range(SHARDS)}
         timer = threading.Timer(1.0, server.busy.clear)
@@ -158,7 +138,7 @@ def test_a_flipped_byte_in_any_extent_of_a_window_is_found(
     if place == "cached":
         options = {"cache_dir": tmp_path / "cache"}
     with (
-        serving(FaultyServer()) as server,
+        running_server() as server,
         pytest.raises(CorruptShardError, match=r"train-000002\.tar: bytes .*checksum"),
     ):
         rows(stream("packed", dataset if place == "local" else server.serve(dataset), **options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..inputs import check_same
 from ..limits import Limits
 from ..plan import Plan, Span
 
+_FILES_AHEAD = 8  # small remote files of a unit that are fetched while one is read
 UNREADABLE = "file that cannot be read further"
 
 NumberedRecord = tuple[int, Record]  # with the number of its span in the unit
@@ -64,18 +66,26 @@ class UnitRecords:
         return _partitions(_batches(iter(self), limits), limits)
 
     def _records(self) -> Iterator[NumberedRecord]:
-        for span_number, span in enumerate(self._unit):
-            for record in self._span_records(span):
-                yield span_number, record
+        readers: deque[DocumentReader] = deque()
+        for number, span in enumerate(self._unit):
+            for later in self._unit[number + len(readers) : number + 1 + _FILES_AHEAD]:
+                readers.append(self._reader(later))
+                if self._until is None and self._most == math.inf:
+                    readers[-1].fetch_ahead()
+            for record in self._span_records(span, readers.popleft()):
+                yield number, record
 
-    def _span_records(self, span: Span) -> Iterator[Record]:
-        """Yield the records of a span; note in ``spans`` what reading it found."""
+    def _reader(self, span: Span) -> DocumentReader:
         recipe, item = self._plan.recipe, self._plan.inputs[span.input]
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key, "extract": self._extract}
         keys |= {"keep": self._fields, "where": recipe.condition, "until": self._until, "warns": False}
         sample = self._plan.limits.file_records
         keys |= {"first_bytes": FIRST_BYTES, "until": FIRST_BYTES} if sample else {}
-        reader = DocumentReader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
+        return DocumentReader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
+
+    def _span_records(self, span: Span, reader: DocumentReader) -> Iterator[Record]:
+        """Yield the records of a span; note in ``spans`` what reading it found."""
+        recipe, item, sample = self._plan.recipe, self._plan.inputs[span.input], self._plan.limits.file_records
         digest, damage = None, None
         try:
             yield from itertools.islice(self._with_progress(reader, span.lanes), sample)
@@ -87,7 +97,7 @@ class UnitRecords:
                 raise DamagedInputError(f"{error}; {cure}") from error
             damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
             yield BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
-        check_same(item, self._credentials)
+        check_same(item, self._credentials, was_read=True)
         summary = {"lines": reader.lines, "sha256": digest, "damage": damage, "left_out": reader.left_out}
         self.spans.append(summary)
 

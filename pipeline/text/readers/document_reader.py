@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...errors import DamagedInputError, InputError
 from ...notices import warn
@@ -24,10 +24,12 @@ from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
-from ..storage.remote_file import RANGE_BYTES
+from ..storage.remote_file import RANGE_BYTES, RemoteFile
 from ..where import Where
 from .byte_stream import BLOCK, ByteStream, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
+
+AHEAD_BYTES = 1 << 20  # of a small file
 
 __all__ = [
     "ENDINGS",
@@ -120,6 +122,7 @@ class DocumentReader:
         self._tally = Tally(rows_before or 0)
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
         self._stream: ByteStream | None = None
+        self._opened: BinaryIO | None = None
         self.fault = ""  # why the file could not be read further, if so
 
     @property
@@ -169,15 +172,8 @@ class DocumentReader:
         """Yield the records in lists, some of them empty: each holds what one block of the file does."""
         try:
             reader = load_reader(self.format)
-            start, stop = self.span
-            ahead = stop if self._until is None else self._until
-            options: dict[str, Any] = {
-                "in_order": reader.in_order,
-                "first_bytes": self._first_bytes,
-                "whole": self._whole,
-            }
-            with open_input(self._file, start, ahead, **options) as file:
-                self._stream = ByteStream(file, start, stop, block=self._block, on_stream=weakly(self._confirm))
+            with self._opened or self._open(in_order=reader.in_order) as file:
+                self._stream = ByteStream(file, *self.span, block=self._block, on_stream=weakly(self._confirm))
                 yield from self._batches(self._stream, reader)
             _check_sha256(self._file, self._stream)
             if self._warns and self.left_out:
@@ -187,6 +183,19 @@ class DocumentReader:
             raise DamagedInputError(f"{self.path}: {self.fault}") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}; {self._read_so_far()}") from None
+
+    def fetch_ahead(self) -> None:
+        """Have the bytes of a small remote file fetched before they are read; the others are left."""
+        if self._file.stored is not None and self._file.size <= AHEAD_BYTES and load_reader(self.format).in_order:
+            self._opened = self._open(in_order=True)
+            if isinstance(self._opened, RemoteFile):
+                self._opened.begin()
+
+    def _open(self, *, in_order: bool) -> BinaryIO:
+        start, stop = self.span
+        ahead = stop if self._until is None else self._until
+        options: dict[str, Any] = {"first_bytes": self._first_bytes, "whole": self._whole}
+        return open_input(self._file, start, ahead, in_order=in_order, **options)
 
     def _read_so_far(self) -> str:
         count = self._tally.documents

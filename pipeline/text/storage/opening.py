@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
+from ...objects.http import server_of
 from ...objects.remote_object import RemoteObject, describe
+from ...objects.urls import is_http
 from .hub import HubObject
 from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
 from .remote_file import RANGE_BYTES, ObjectRanges, RemoteFile
@@ -43,12 +45,15 @@ def open_object(stored: StoredObject, credentials: Credentials, *, whole: bool =
     return ObjectRanges(stored, remote, whole=whole)
 
 
-def describe_again(stored: StoredObject, credentials: Credentials) -> None:
+def describe_again(stored: StoredObject, credentials: Credentials, *, was_read: bool = False) -> None:
     """Raise ``InputError`` unless a remote object still is the one that was listed.
 
-    An object of the hub belongs to a commit, which never changes.
+    An object of the hub belongs to a commit, which never changes. Of one that this process read by http, each answer had
+    the version that was listed.
     """
-    if not stored.url.startswith("hf://"):
-        error = stored.difference(*describe(credentials.url_of(stored), credentials.access))
+    url = credentials.url_of(stored)
+    is_known = was_read and stored.size and stored.version and (is_http(url) or server_of(url).signs)
+    if not (is_known or stored.url.startswith("hf://")):
+        error = stored.difference(*describe(url, credentials.access))
         if error is not None:
             raise error

@@ -134,6 +134,11 @@ class RemoteFile(io.RawIOBase):
             pieces = cut_range(begin, end, self.first_bytes)
             self._pieces = [_Piece(start, stop, 0, stop - start) for start, stop in pieces]
 
+    def begin(self) -> None:
+        """Have the first of what will be read fetched now."""
+        for piece in self._pieces[:1]:
+            self._begin(piece)
+
     @property
     def bytes_in_memory(self) -> int:
         """How many bytes are in memory or being fetched."""
