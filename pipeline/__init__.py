@@ -49,11 +49,15 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from filters.rules.ruleset import load_rules
+    from filters.rules.ruleset import RuleSet, load_rules
 
     from .builder.build import build
+    from .builder.counts.progress import Progress
+    from .builder.limits import Limits
+    from .builder.recipe import Recipe
     from .exchange.token_sources import import_tokens
     from .exchange.token_writer import write_shards
+    from .objects.request_options import RequestOptions
     from .shards.manifest import Manifest
     from .stream.batch.types import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
@@ -63,6 +67,11 @@ if TYPE_CHECKING:
     from .stream.testing import assert_resumes
 
 _HOME = {
+    "Limits": "pipeline.builder.limits",
+    "Progress": "pipeline.builder.counts.progress",
+    "Recipe": "pipeline.builder.recipe",
+    "RequestOptions": "pipeline.objects.request_options",
+    "RuleSet": "filters.rules.ruleset",
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
@@ -93,11 +102,16 @@ __all__ = [
     "DocumentBatch",
     "Drop",
     "InputError",
+    "Limits",
     "Manifest",
     "ManifestError",
     "MissingObjectError",
     "PackedBatch",
     "PlanChangedError",
+    "Progress",
+    "Recipe",
+    "RequestOptions",
+    "RuleSet",
     "ShardDataset",
     "ShardError",
     "ShardwrightError",

@@ -75,6 +75,10 @@ class RuleSet:
 
     Measuring is expensive and judging is cheap: keep the values to try other limits without measuring again. A rule set
     pickles, and converts to plain JSON, with everything resolved: worker processes need no rule file and no module.
+
+    >>> import pipeline
+    >>> [rule.name for rule in pipeline.load_rules("html_remnants").rules]
+    []
     """
 
     def __init__(self, rules: Iterable[Rule] = (), cleaners: Iterable[Cleaner] = ()) -> None:

@@ -90,11 +90,16 @@ def build(
     """
     started = time.perf_counter()
     for name, value, kind, wanted in (
-        ("recipe", recipe, Recipe | None, "a Recipe; give settings by their names, as in build(..., dedup=False)"),
+        (
+            "recipe",
+            recipe,
+            Recipe | None,
+            "a pipeline.Recipe; give settings by their names, as in build(..., dedup=False)",
+        ),
         ("overwrite", overwrite, bool, "True or False"),
         ("lock", lock, bool, "True or False"),
-        ("progress", progress, Progress | None, "a Progress, as in Progress(quiet=True)"),
-        ("limits", limits, Limits, "Limits"),
+        ("progress", progress, Progress | None, "a Progress, as in pipeline.Progress(quiet=True)"),
+        ("limits", limits, Limits, "pipeline.Limits"),
         ("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec"),
         ("after_stage", after_stage, Callable, "a function of the name of a stage"),
     ):

@@ -12,6 +12,9 @@ class Limits:
     They are no part of the recipe, because equal inputs and recipes give equal bytes under any limits. The plan keeps
     them: a build that is continued, and its workers on any machine, use the limits with which it was started. With token
     quotas, the sizes of units and partitions decide how much of a source is read until its quota is filled.
+
+    >>> Limits(unit_bytes=8 << 20).smallest_unit_bytes
+    1048576
     """
 
     unit_bytes: int = 32 << 20  # of input; bounds the memory of a worker and what a killed build loses

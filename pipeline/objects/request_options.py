@@ -42,6 +42,9 @@ class RequestOptions:
     One that has never answered this process is given up sooner: an attempt takes a quarter of ``timeout``, and none begins
     after half of it. ``options`` go to fsspec (``storage_options``: keys, endpoints). ``first_delay`` (seconds) is the pause
     before the second attempt; each later one is twice as long.
+
+    >>> RequestOptions(tries=3).timeout
+    20.0
     """
 
     tries: int = TRIES

@@ -87,11 +87,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ray_address": 3}, "ray_address must be text, as in 10.0.0.1:6379, got 3"),
     ({"start_method": "x"}, "start_method must be one of fork, spawn, forkserver, got 'x'"),
     ({"overwrite": "no"}, "overwrite must be True or False, got 'no'"),
-    ({"progress": True}, r"progress must be a Progress, as in Progress\(quiet=True\), got True"),
-    ({"limits": None}, "limits must be Limits, got None"),
+    ({"progress": True}, r"progress must be a Progress, as in pipeline.Progress\(quiet=True\), got True"),
+    ({"limits": None}, "limits must be pipeline.Limits, got None"),
     ({"storage_options": 3}, "storage_options must be a dict of arguments of fsspec, got 3"),
     ({"after_stage": None}, "after_stage must be a function of the name of a stage, got None"),
-    ({"recipe": {"dedup": False}}, "recipe must be a Recipe; give settings by their names"),
+    ({"recipe": {"dedup": False}}, "recipe must be a pipeline.Recipe; give settings by their names"),
     ({"output": ["oc"]}, r"output must be the name of a directory, got \['oc'\]"),
 ]
 

@@ -25,8 +25,9 @@ ERRORS = (
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
 NAMES = (
-    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build import_tokens"
-    " load_rules merge_states mix open_dataset transform write_shards"
+    "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
+    " ShardDataset Stream TextDataset assert_resumes build import_tokens load_rules merge_states mix"
+    " open_dataset transform write_shards"
 )
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
@@ -175,3 +176,19 @@ def test_the_readme_is_short_and_every_section_is_under_a_screen() -> None:
     assert {section.split("\n")[0]: lines for section in sections if (lines := section.count("\n")) > 46} == {}
     names = [section.split("\n")[0] for section in sections[1:]]
     assert names == ["Promises", "Beside others", "Install", "Build", "Train", "Architecture"]
+
+
+def test_every_type_that_a_caller_may_pass_is_a_name_of_the_package() -> None:
+    files = [path for room in ("pipeline", "filters") for path in (ROOT / room).rglob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    classes = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    public = [getattr(pipeline, name) for name in NAMES.split()]
+    functions = [
+        *filter(inspect.isfunction, public),
+        *filter(inspect.isfunction, public_methods(pipeline.Stream).values()),
+    ]
+    functions += [pipeline.ShardDataset.__init__, pipeline.TextDataset.__init__]
+    given = [(name, str(hint)) for each in functions for name, hint in each.__annotations__.items() if name != "return"]
+    named = {word for name, hint in given for word in re.findall(r"\b[A-Z]\w+", hint) if word in classes}
+    assert len(named) > 5
+    assert named - {*pipeline.__all__} <= {"Settings"}  # which are written by their names

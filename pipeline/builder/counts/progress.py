@@ -11,7 +11,11 @@ _LINE_SECONDS = 5.0
 
 
 class Progress:
-    """Shows progress on stderr; ``quiet`` shows nothing."""
+    """Shows progress on stderr; ``quiet`` shows nothing.
+
+    >>> Progress(quiet=True).on_terminal
+    False
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
