@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.text import Text
@@ -19,7 +17,7 @@ from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.dataset_folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.store import Store
-from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from pipeline.text.tokenizer.tokenizer import tokenizer_of_dataset
 
 from .command import Command, Parser, access_of, add_access
 
@@ -102,20 +100,11 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     if not manifest.tokenizer.get("sha256"):  # ids that were imported without their tokenizer
         console.print(str(tokens.tolist()))
         return
-    tokenizer = dataset_tokenizer(folder, manifest)
+    tokenizer = tokenizer_of_dataset(folder, manifest)
     if options.tokens:
         for token in tokens.tolist():
             console.print(f"{token:>14}  {tokenizer.decode([token])!r}", markup=False)
     console.print(f"\n{tokenizer.decode(tokens.tolist())}", markup=False)
-
-
-def dataset_tokenizer(folder: Folder, manifest: Manifest) -> Tokenizer:
-    """Load the tokenizer of a dataset from the files that its manifest names."""
-    with TemporaryDirectory() as directory:
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            if (data := folder.read_bound(name, manifest)) is not None:
-                Path(directory, name).write_bytes(data)
-        return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base)
 
 
 def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:

@@ -11,10 +11,10 @@ from typing import Any
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.shards.dataset_folder import Folder
-from pipeline.text.tokenizer.tokenizer import Tokenizer
+from pipeline.text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 
 from .command import Command, Parser, access_of, add_access
-from .inspect import console, dataset_tokenizer
+from .inspect import console
 
 DESCRIPTION = """\
 Show the documents in each row of a training step, past or future, by arithmetic.
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         name = row.get("source", "")
         if options.text and name not in tokenizers:
             folder = Folder(folders[name], access_of(options))
-            tokenizers[name] = dataset_tokenizer(folder, folder.manifest())
+            tokenizers[name] = tokenizer_of_dataset(folder, folder.manifest())
         for span in row["documents"]:
             if options.text:
                 span["text"] = tokenizers[name].decode(span.pop("ids"))

@@ -23,4 +23,5 @@ long_search.py        when to say that a filter or a stage has found nothing for
 function_identity.py  a name for a function's source and values, for states
 testing.py            assert_resumes
 trace.py              what a step is made of
+decoding.py           rows of a batch as text
 """

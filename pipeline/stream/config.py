@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .lanes import Lanes
 from .layout import DocumentLayout, Layout
 from .order import Sequences
 from .order.mixture import Schedule, weights_to_json
+
+if TYPE_CHECKING:
+    from ..text.tokenizer.tokenizer import Tokenizer
 
 ORDER = 2  # version of the order of documents: another one is another stream
 
@@ -37,6 +40,9 @@ class Data(Protocol):
 
     def fingerprints(self) -> dict[str, str]:
         """Return the fingerprint of each source by its name."""
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that made the ids; raises ``ConfigError`` where nobody knows it."""
 
     def sizes(self) -> str:
         """Return how much data there is, in words."""

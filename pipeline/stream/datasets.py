@@ -227,7 +227,7 @@ class ShardDataset(Documents):
         tokens, lengths = loaded.encode_flat(documents, bos=bos, eos=True)
         label = f"ShardDataset.from_texts({len(documents):,} texts, {loaded.name!r})"
         data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
-        data.vocab_size = loaded.vocab_size
+        data.vocab_size, data.encoder = loaded.vocab_size, loaded
         return Documents(data, epochs=epochs)
 
 

@@ -7,7 +7,7 @@ A stage holds one frozen ``StreamConfig`` and one position, at which every ``ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Never, overload
@@ -28,10 +28,12 @@ from .arguments import (
     parse_shift,
 )
 from .config import StreamConfig
+from .decoding import decoded
 from .frameworks.loader import Loader
 from .frameworks.refusals import refuse_read_ahead, refuse_second_split
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.stages import Map, Take, counts_items
+from .iteration.stats import metrics_of
 from .iteration.stream_position import StreamPosition
 from .layout import DocumentLayout, PackLayout, SampleLayout
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from filters.rules.ruleset import RuleSet
+
+    from ..text.tokenizer.tokenizer import Tokenizer
 
 Item = dict[str, Any]
 _DOCUMENT_METHODS = (".shuffle(", ".filter(", ".map_documents(")
@@ -367,8 +371,8 @@ class Stream(IterableDataset[Any]):
 
         Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
         would take unequally many steps: use an endless stream and end it with ``take``; where it gives nothing of a whole
-        epoch of an endless stream (of 8 epochs on several ranks); and where it gives two items for one, or keeps items that it
-        took ahead, as a buffer does: a state would lose these.
+        epoch of an endless stream (of 8 epochs on several ranks); and where it gives two items for one. A stage that keeps items
+        which it took ahead, as a buffer does, loses these in a resume: `assert_resumes` shows it.
 
         >>> import pipeline
         >>> def even(items):
@@ -501,6 +505,32 @@ class Stream(IterableDataset[Any]):
         """
         return self._config.data.vocab_size
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the data, with ``encode`` and ``decode``; of a dataset, read from its directory at each call.
+
+        Raises ``ConfigError`` for arrays, and for shards without a tokenizer.
+
+        >>> import pipeline
+        >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").tokenizer.decode([119, 114])
+        'to'
+        """
+        return self._config.data.load_tokenizer()
+
+    def decode(self, batch: Mapping[str, Any]) -> list[str]:
+        """Return the rows of a batch of this stream, or a sample, as text, by the ``tokenizer``.
+
+        Special tokens are spelled out, so a document ends at its end-of-text token. Text between ⟦ and ⟧ is no label that
+        counts. Padding of ``documents`` is left out.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(10, boundaries=True).batch(1)
+        >>> stream.decode(next(iter(stream)))
+        ['to be</s>⟦o⟧r n']
+        """
+        layout = self._config.stated_layout()
+        return decoded(batch, self.tokenizer, 0 if layout.same_labels else getattr(layout, "shift", 1))
+
     def __len__(self) -> int:
         """Return how many items this rank gets in one whole pass, whatever the position.
 
@@ -575,6 +605,21 @@ class Stream(IterableDataset[Any]):
         refuse_second_split(self, Stream, self._position.world_size)
         self._position.set_epoch(epoch)
 
+    def skip(self, batches: int) -> None:
+        """Go on ``batches`` of this rank's batches further on, as behind data where a loss jumped; the state keeps it.
+
+        Every ``iter()`` starts there. It counts from the position after the items handed out, and ends with the pass. Each rank
+        calls it with the same number. Of an indexed stream it takes no time; a sequential stream, and one with ``apply``, reads
+        what it skips. Raises ``StateError`` while an iterator is live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+        >>> stream.skip(3)
+        >>> stream.state_dict()["sequence_index"], next(iter(stream))["input_ids"][0, 0].item()
+        (6, 24)
+        """
+        self._position.skip(batches)
+
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
 
@@ -639,11 +684,26 @@ class Stream(IterableDataset[Any]):
         """
         return self._position.stats()
 
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of ``stats`` under flat names, for ``wandb.log``, TensorBoard or MLflow.
+
+        The names are ``data/`` and those of ``stats``, as ``data/tokens`` and ``data/waited_share``; of a mix,
+        ``data/source/NAME/served`` and the like.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> _ = next(iter(stream))
+        >>> stream.metrics()["data/tokens"], stream.metrics()["data/epoch"]
+        (4, 0)
+        """
+        return metrics_of(self.stats())
+
     def __repr__(self) -> str:
         config = self._config
         epochs = "endless" if config.epochs is None else f"epochs={config.epochs}"
         at = f"sequence_index={self._position.current.sequence_index:,}"
-        return f"{config.data!r}{''.join(config.calls)}\n  {config.data.sizes()}; {epochs}; {at}"
+        seed = "not shuffled" if config.seed is None else f"seed={config.seed}"
+        return f"{config.data!r}{''.join(config.calls)}\n  {config.data.sizes()}; {seed}; {epochs}; {at}"
 
     def __getstate__(self) -> dict[str, Any]:
         self._refuse_frameworks()  # a spawned worker does not see what its parent iterates

@@ -30,8 +30,8 @@ NAMES = (
     " open_dataset transform write_shards"
 )
 STREAM_METHODS = (
-    "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
-    " set_weights shard shuffle state_dict stats take to trace vocab_size"
+    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch sample"
+    " set_epoch set_weights shard shuffle skip state_dict stats take to tokenizer trace vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
 BATCH_KEYS = {

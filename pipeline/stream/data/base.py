@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from ..config import StreamConfig
 from ..lanes import WINDOW_BYTES, Lanes, best_fit_lanes_a_row, make_lanes
 from ..order import LANES, Sequences, default_window, sequential_window
 from .extent_selection import ExtentSelection
+
+if TYPE_CHECKING:
+    from ...text.tokenizer.tokenizer import Tokenizer
 
 
 class CountedData:
@@ -34,6 +37,7 @@ class CountedData:
     eos_id: int
     vocab_size: int | None = None
     tokenizer: str | None
+    encoder: Tokenizer | None = None
     documents: list[int]
     tokens: list[int]
     fingerprint: str
@@ -44,6 +48,14 @@ class CountedData:
 
     def __repr__(self) -> str:
         return self.label
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that made the ids; ``ConfigError`` where nobody knows it."""
+        if self.encoder is not None:
+            return self.encoder
+        raise ConfigError(
+            f"{self.label} does not say its tokenizer: load it by pipeline.load_tokenizer(NAME), and decode a row's input_ids"
+        )
 
     def table(self) -> ExtentTable:
         """Return the table of all extents of its shards."""

@@ -13,6 +13,7 @@ from .base import CountedData
 from .text import TextData
 
 if TYPE_CHECKING:
+    from ...text.tokenizer.tokenizer import Tokenizer
     from ..config import Data, StreamConfig
 
 _PACKED = {
@@ -60,6 +61,9 @@ class _Mix(Generic[_Source]):
 
     def fingerprints(self) -> dict[str, str]:
         return {name: next(iter(data.fingerprints().values())) for name, data in self.sources.items()}
+
+    def load_tokenizer(self) -> Tokenizer:
+        return next(iter(self.sources.values())).load_tokenizer()
 
     def sizes(self) -> str:
         return ", ".join(f"{name}: {data.sizes()}" for name, data in self.sources.items())

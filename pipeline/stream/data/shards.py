@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ...errors import ConfigError
 from ...objects.remote_object import knows_ranges
 from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
+from ...shards.dataset_folder import Folder
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.loading import load_extent_table, load_tars
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
@@ -32,6 +33,9 @@ from ...shards.shard_names import ENDING
 from ...shards.store import Store
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .base import CountedData
+
+if TYPE_CHECKING:
+    from ...text.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_CACHE = "auto"
 PIECE_TOKENS = 4096  # of an array without documents, that are shuffled as one (section 2 of the order)
@@ -110,6 +114,7 @@ class ShardFiles(CountedData):
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
         self.label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
+        self._manifest, self._directory = parts[0].manifest, parts[0].directory
         manifest = parts[0].manifest  # others agree with it in all that is read of it here
         if manifest is not None:
             self._infos = infos = [info for part in parts for info in part.infos or ()]
@@ -192,6 +197,13 @@ class ShardFiles(CountedData):
             return True
         say_once(f"{shown(self._urls[0])}: {reason}: shards are downloaded whole")
         return False
+
+    def load_tokenizer(self) -> Tokenizer:
+        if self._manifest is None or not self._manifest.tokenizer.get("sha256"):
+            return super().load_tokenizer()
+        from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # which training does without
+
+        return tokenizer_of_dataset(Folder(self._directory, self._store.access), self._manifest)
 
 
 class MemoryData(CountedData):

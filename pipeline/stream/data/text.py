@@ -145,6 +145,9 @@ class TextData:
     def fingerprints(self) -> dict[str, str]:
         return {"": self.fingerprint}
 
+    def load_tokenizer(self) -> Tokenizer:
+        return self.encoder
+
     def sizes(self) -> str:
         return f"{len(self.files):,} files, {self.bytes:,} bytes of text"
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
-from weakref import WeakValueDictionary
-
-import numpy as np
-import torch
 
 from ...errors import ConfigError
 from ..config import StreamConfig
@@ -125,9 +121,10 @@ def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iter
 class _AppliedStage:
     """A stage of the user in one iteration: each item that it gives gets the position after the last item that it took.
 
-    A state is saved between two items that the stage gives, so a stage that has more than one for an item, or that keeps items
-    which it took ahead, is an error. The position of a stage that drops items belongs to one rank. On several ranks of a
-    bounded stream such a stage is an error, since a rank that ends early leaves the others waiting forever.
+    A state is saved between two items that the stage gives, so a stage that has more than one for an item is an error. What a
+    stage keeps of items that it took ahead is lost by a resume, which `assert_resumes` shows. The position of a stage that
+    drops items belongs to one rank. On several ranks of a bounded stream such a stage is an error, since a rank that ends early
+    leaves the others waiting forever.
     """
 
     def __init__(self, stages: UserStages, number: int, stage: Any) -> None:
@@ -137,7 +134,6 @@ class _AppliedStage:
         self._position = self._gave_at = stages.start  # after the last item that was taken, and that was given
         self._taken = 0  # items since the last that was given
         self._bound = stages.start.bound_to == self._name
-        self._kept = _KeptItems()
         self._search = LongSearch()
         self._since: int | None = None  # the epoch in which it gave its last item
         later = any(take > number for take in stages.takes)
@@ -152,7 +148,6 @@ class _AppliedStage:
             for self._position, item in items:
                 self._taken += 1
                 self._refuse_fruitless()
-                self._kept.take(item)
                 yield item
             exhausted = True
 
@@ -163,11 +158,6 @@ class _AppliedStage:
                     "that holds both"
                 )
             self._bound |= self._taken > 1  # ranks that gave equally many may have taken unequally many
-            if self._kept.give(item) and self._bound:
-                raise ConfigError(
-                    f"stage {self._name} takes items ahead and keeps them, so a state between the items that it gives would "
-                    "lose them; leave the order to .shuffle()"
-                )
             if self._taken > 1:
                 self._dropped()
             self._taken, self._gave_at, self._since = 0, self._position, None
@@ -205,37 +195,3 @@ class _AppliedStage:
                 f"stage {self._name} took {self._taken} items, those of {epochs}, and gave none: it drops everything; loosen "
                 "it, or end the stream by epochs="
             )
-
-
-class _KeptItems:
-    """Finds a stage that keeps items from before the last one that it gave: a state that was saved there loses them.
-
-    A stage that drops items, or joins several, keeps nothing: what it took for one item that it gives is gone when it gives
-    the next. One array or tensor of each item shows this, by a weak reference, unless it was given itself.
-    """
-
-    def __init__(self) -> None:
-        # By id: arrays that were taken before the last item that was given, and since.
-        self._before: WeakValueDictionary[int, Any] = WeakValueDictionary()
-        self._since: WeakValueDictionary[int, Any] = WeakValueDictionary()
-
-    def take(self, item: object) -> None:
-        """Note an item that the stage takes."""
-        ids = item.get("input_ids") if isinstance(item, Mapping) else None  # others may be constants that a map added
-        for array in (_arrays([ids]) or _arrays(item))[:1]:
-            self._since[id(array)] = array
-
-    def give(self, item: object) -> bool:
-        """Note an item that the stage gives; say whether the stage keeps some from before the one that it gave last."""
-        for array in _arrays(item):
-            self._before.pop(id(array), None)
-            self._since.pop(id(array), None)
-        keeps = len(self._before) > 0
-        self._before.update(self._since)
-        self._since.clear()
-        return keeps
-
-
-def _arrays(item: object) -> list[Any]:
-    values = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else [item]
-    return [value for value in values if isinstance(value, torch.Tensor | np.ndarray)]

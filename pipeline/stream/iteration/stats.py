@@ -48,6 +48,19 @@ def _written(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, float]:
+    """Return the numbers of stats under flat names.
+
+    >>> metrics_of({"tokens": 8, "waited_share": 0.5, "sources": {"web": {"asked": 0.75, "served": 0.7}}})
+    {'data/tokens': 8, 'data/waited_share': 0.5, 'data/source/web/asked': 0.75, 'data/source/web/served': 0.7}
+    """
+    found: dict[str, float] = {}
+    for name, value in stats.items():
+        path = f"{prefix}/{'source' if name == 'sources' else name}"
+        found |= metrics_of(value, path) if isinstance(value, Mapping) else {path: value}
+    return found
+
+
 def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
     """Return what a reader counts, or what it would count before it reads anything."""
     if reader is not None:

@@ -231,6 +231,22 @@ class StreamPosition:
             position = replace(self._progress.position, given={})
         self._move(position, standing, "the next pass")
 
+    def skip(self, batches: int) -> None:
+        """Move so many batches on from the current position."""
+        check_integer("batches", batches, least=0, most=MAX_STEPS)
+        self._refuse_live("skip")
+        position, standing = self._stand()
+        began = self._progress is not None and not standing.ended
+        position = self.current if began else self._begin(position, standing)
+        if self._config.sequential or not counts_items(self._config):
+            self._move(position, standing, "skip")
+            for _ in islice(self.iterate(), batches):
+                pass
+            position = self.current
+        else:
+            position = self._behind(position, batches)
+        self._move(position, standing, "skip")
+
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the current position on."""
         self._refuse_live("set_weights")
@@ -247,7 +263,7 @@ class StreamPosition:
     def _after(self, batches: int) -> Position:
         """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
         check_integer("batches", batches, least=0, most=MAX_STEPS)
-        config, world_size, (position, standing) = self._config, self.world_size, self._stand()
+        config, (position, standing) = self._config, self._stand()
         # Workers may have read the rest of a pass ahead of who uses it, so whether it is read says the latest that began.
         position = self._begin(position, replace(standing, ended=self._shared.memory.again))
         if not counts_items(config):
@@ -266,7 +282,11 @@ class StreamPosition:
                 "counted; add .batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's "
                 "StatefulDataLoader"
             )
-        index = position.sequence_index + batches * config.batch_size * world_size
+        return self._behind(position, batches)
+
+    def _behind(self, position: Position, batches: int) -> Position:
+        """Return the position that lies ``batches`` (without `.batch`, sequences) behind another, in the same pass."""
+        index = position.sequence_index + batches * (self._config.batch_size or 1) * self.world_size
         end = self.passes.bounds(position)[1]
         if end is not None:
             index = max(position.sequence_index, min(index, end))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
+from ...shards.dataset_folder import Folder
+from ...shards.manifest import Manifest
 from .encoders import DEFINITION, ENCODERS, FAST, FIRST_BYTE, ID, THREADS, Load, fault_of_fast, load_definition
 from .loading import (
     BYT5,
@@ -238,6 +241,15 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
     parts = BYT5_TOKENIZER if spec == BYTES else read_definition(spec)
     return _made(parts, spec, _name(spec), eos, sample)
+
+
+def tokenizer_of_dataset(folder: Folder, manifest: Manifest) -> Tokenizer:
+    """Load the tokenizer of a dataset from the files that its manifest names."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in (TOKENIZER_NAME, CONFIG_NAME):
+            if (data := folder.read_bound(name, manifest)) is not None:
+                Path(directory, name).write_bytes(data)
+        return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base)
 
 
 def _made(parts: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:

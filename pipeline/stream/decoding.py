@@ -1,0 +1,44 @@
+"""Rows of a batch as text, with marks where labels do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .batch.collate import IGNORE
+
+if TYPE_CHECKING:
+    from ..text.tokenizer.tokenizer import Tokenizer
+
+
+def decoded(batch: Mapping[str, Any], tokenizer: Tokenizer, shift: int | None) -> list[str]:
+    """Return each row as text; its label of a token lies ``shift`` before it (None: as the batch says)."""
+    arrays = {name: _array(value) for name, value in batch.items() if hasattr(value, "shape")}
+    sample = arrays["labels"].ndim == 1
+    counts = arrays["labels"] != IGNORE
+    if "ignored" in arrays:
+        counts.reshape(-1)[arrays["ignored"]] = False
+    rows = 1 if sample else len(counts)
+    ids, counts = arrays["input_ids"].reshape(rows, -1), counts.reshape(rows, -1)
+    there = arrays.get("attention_mask", np.ones_like(ids)).reshape(rows, -1) != 0
+    shift = batch["shift"] if shift is None else shift
+    counted = np.ones_like(there)  # the first tokens of a row are labels of none
+    counted[:, shift:] = counts[:, : counts.shape[1] - shift]
+    return [_text(*row, tokenizer) for row in zip(ids, there, counted, strict=True)]
+
+
+def _array(value: Any) -> NDArray[Any]:
+    array: NDArray[Any] = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+    return array
+
+
+def _text(ids: NDArray[Any], there: NDArray[np.bool_], counted: NDArray[np.bool_], tokenizer: Tokenizer) -> str:
+    tokens = zip(ids[there].tolist(), counted[there].tolist(), strict=True)
+    runs = [
+        (counts, tokenizer.decode(id for id, _ in run)) for counts, run in groupby(tokens, key=lambda token: token[1])
+    ]
+    return "".join(text if counts else f"⟦{text}⟧" for counts, text in runs)

@@ -1,0 +1,87 @@
+"""Skipping batches, rows as text, and flat names of what was counted."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from tests.stream.streams import batched, ids, odd
+from tests.stream.test_epochs import KINDS
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "stage"])
+def test_skipped_batches_are_those_that_would_come_next_and_the_state_keeps_that(
+    small: Path, texts: Path, kind: str
+) -> None:
+    def make() -> pipeline.Stream:
+        return batched(small).apply(odd).take(5) if kind == "stage" else KINDS[kind](small, texts)
+
+    whole = ids(make())
+    stream = make()
+    assert ids(islice(stream, 1)) == whole[:1]
+    stream.skip(2)
+    state = stream.state_dict()
+    assert ids(stream) == whole[3:]
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert ids(resumed) == whole[3:]
+
+
+def test_skipping_ends_with_the_pass_and_is_refused_beside_a_live_iterator(small: Path) -> None:
+    stream = batched(small, 1)
+    stream.skip(10**9)
+    assert ids(stream) == []
+    assert ids(stream) == ids(batched(small, 1))
+    stream.skip(1)  # of the next pass
+    iterator = iter(stream)
+    assert next(iterator)["input_ids"].tolist() == ids(batched(small, 1))[1]
+    with pytest.raises(StateError, match="skip while an iterator"):
+        stream.skip(1)
+
+
+def test_rows_are_text_with_marks_where_labels_do_not_count() -> None:
+    texts = ["the first one", "two", "and three of them"]
+    data = pipeline.ShardDataset.from_texts(texts, "bytes")
+    joined = "".join(f"{text}</s>" for text in texts)
+    for options in ({}, {"shift": 3}, {"labels": "same"}):
+        batch = next(iter(data.pack(12, **options).batch(2)))
+        rows = data.pack(12, **options).decode(batch)
+        assert rows[0] == joined[:12]
+    stream = data.pack(20, boundaries=True, shift=2).batch(1)
+    assert stream.decode(next(iter(stream))) == ["the first one</s>⟦tw⟧o</s>⟦an⟧"]
+    stored = data.pack(20, boundaries=True, shift=2).batch(1, dtype="stored")
+    assert stored.decode(next(iter(stored))) == stream.decode(next(iter(stream)))
+    documents = data.documents().batch(3)
+    assert documents.decode(next(iter(documents))) == [f"{text}</s>" for text in texts]
+    masked = data.map_documents(lambda ids, mask: (ids, np.arange(len(ids)) >= 4), same_length=True).documents()
+    assert masked.decode(next(iter(masked)))[0] == "t⟦he ⟧first one</s>"
+    drawn = data.pack(24, shift="divisors").batch(1)
+    assert drawn.decode(next(iter(drawn)))[0] == joined[:30]
+
+
+def test_the_tokenizer_is_that_of_the_data_or_an_error_says_what_to_do(texts: Path) -> None:
+    text = pipeline.TextDataset(texts, "bytes").pack(8)
+    assert text.tokenizer.name == "bytes"
+    with pytest.raises(ConfigError, match=r"does not say its tokenizer: load it by pipeline\.load_tokenizer"):
+        _ = pipeline.ShardDataset.from_tokens(range(9)).tokenizer
+
+
+def test_metrics_are_numbers_under_flat_names(small: Path) -> None:
+    sources = {name: pipeline.ShardDataset(small) for name in ("web", "wiki")}
+    stream = pipeline.mix(sources, {"web": 3, "wiki": 1}).pack(16).batch(2)
+    list(islice(stream, 4))
+    metrics: dict[str, Any] = stream.metrics()
+    assert metrics["data/tokens"] == 4 * 2 * 16
+    assert metrics["data/source/web/served"] == stream.stats()["sources"]["web"]["served"]
+    assert all(type(value) in (int, float) for value in metrics.values())
+
+
+def test_a_stream_shows_its_seed(small: Path) -> None:
+    assert "seed=1; epochs=1" in repr(batched(small, 1))
+    assert "not shuffled; endless" in repr(pipeline.ShardDataset(small).pack(4))
