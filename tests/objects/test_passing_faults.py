@@ -18,8 +18,6 @@ from tests.faulty_server import PASSING, FaultyServer
 from tests.shard_samples import index_extents, make_documents, write_dataset
 from tests.text_streams import ids
 
-pytestmark = pytest.mark.stacks
-
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "progress": Progress(quiet=True)}
 
 
@@ -47,6 +45,7 @@ def test_of_shards_that_are_streamed(server: FaultyServer, dataset: Path) -> Non
     assert server.passing == []
 
 
+@pytest.mark.stacks
 def test_of_texts_that_are_streamed(tmp_path: Path, server: FaultyServer) -> None:
     names = [f"{number}.jsonl" for number in range(len(PASSING))]
     for number, name in enumerate(names):
@@ -73,6 +72,7 @@ def test_of_a_dataset_that_is_verified(tmp_path: Path, server: FaultyServer) -> 
     assert server.passing == []
 
 
+@pytest.mark.stacks
 def test_of_a_dataset_that_a_build_is_held_against(tmp_path: Path, server: FaultyServer) -> None:
     (tmp_path / "first.jsonl").write_bytes(lines(0, 40))
     (tmp_path / "more.jsonl").write_bytes(lines(20, 40))

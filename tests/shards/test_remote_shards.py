@@ -28,8 +28,6 @@ from tests import interpreters
 from tests.faulty_server import FaultyServer
 from tests.shard_samples import index_extents, make_documents, write_dataset
 
-pytestmark = pytest.mark.stacks
-
 EXTENT = 4 << 10
 Make = Callable[[Any], Stream]
 
@@ -107,6 +105,7 @@ def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(server: FaultyServer
     assert same(first + rows(local), rows(packed(dataset)))
 
 
+@pytest.mark.stacks
 def test_blocks_come_from_s3_as_boto_signs_it_in_workers_after_use_in_the_parent_too(
     dataset: Path, s3: dict[str, Any]
 ) -> None:
@@ -121,6 +120,7 @@ def test_blocks_come_from_s3_as_boto_signs_it_in_workers_after_use_in_the_parent
         assert same(rows(loader), wanted)
 
 
+@pytest.mark.stacks
 def test_objects_of_s3_are_read_without_loading_a_client_that_takes_as_long_as_a_first_batch(
     dataset: Path, s3: dict[str, Any]
 ) -> None:
@@ -246,6 +246,7 @@ print(sum(batch["input_ids"].numel() for batch in data.pack(64).batch(8)), flush
 """
 
 
+@pytest.mark.stacks
 @pytest.mark.parametrize("is_whole", ["1", "0"])
 def test_a_kill_while_blocks_or_shards_are_fetched_leaves_nothing_that_is_used(
     tmp_path: Path, server: FaultyServer, dataset: Path, is_whole: str

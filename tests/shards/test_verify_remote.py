@@ -23,8 +23,6 @@ from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import make_documents, scan_tar, write_dataset
 
-pytestmark = pytest.mark.stacks
-
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = RequestOptions(tries=6, first_delay=0.001, timeout=10)
 SHARDS = [f"train-{number:06d}.tar" for number in range(3)]
@@ -137,6 +135,7 @@ def test_shards_that_no_manifest_names_are_found_where_a_server_lists(dataset: P
     assert "does not name this shard" in found.message
 
 
+@pytest.mark.stacks
 def test_the_commands_work_on_s3_in_processes_of_their_own(tmp_path: Path, s3: dict[str, Any]) -> None:
     import s3fs
 
