@@ -79,10 +79,7 @@ def make_reader(config: StreamConfig, start: Position, context: WorkerContext, s
     if config.sequential:
         return _sequential_reader(config, start, context, share)
     _warn_of_shared_lanes(config, context)
-    if isinstance(config.data, MixedData):
-        return _mixed_reader(config, config.data)
-    assert isinstance(config.data, CountedData)
-    return _indexed_reader(config, config.data, config.epochs if start.start_epoch is None else None)
+    return _indexed_reader(config, config.epochs if start.start_epoch is None else None)
 
 
 def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
@@ -110,52 +107,50 @@ def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
 # Indexed streams.
 
 
-def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) -> Reader[Any]:
-    """Make the reader of one source, which ends before epoch ``end`` (None: nowhere)."""
-    layout = config.stated_layout()
+def _indexed_reader(config: StreamConfig, end: int | None) -> Reader[Any]:
+    """Make the reader of one source, which ends before epoch ``end`` (None: nowhere), or of a mix, which has no end."""
+    data, layout = config.data, config.stated_layout()
+    mixture = make_mixture(config, 1)
+    if isinstance(data, MixedData):
+        lanes = [_indexed_lanes(config, source, None, name) for name, source in data.sources.items()]
+    else:
+        assert isinstance(data, CountedData)
+        lanes = [_indexed_lanes(config, data, end)]
+    if isinstance(layout, PackLayout | SampleLayout):
+        tokens = lanes[0].units * end if end is not None and isinstance(layout, PackLayout) else None
+        rows = [_rows(config, source, tokens) for source in lanes]
+        return PackedSequences(rows, data.dtype, boundaries=layout.boundaries, mixture=mixture)
+    assert isinstance(layout, DocumentLayout)
+    maps = _document_maps(config)
+    if layout.bucket is None:
+        return DocumentSequences(lanes, maps=maps, mixture=mixture)
+    return BucketedDocuments(lanes[0], maps=maps, bucket=layout.bucket, seed=config.seed)
+
+
+def _indexed_lanes(config: StreamConfig, data: CountedData, end: int | None, name: str | None = None) -> IndexedLanes:
+    """Return the lanes of one source before epoch ``end`` (None: of all); of a mix, ``name`` is that of the source."""
+    layout, count = config.stated_layout(), config.lane_count
+    sources = 1 if name is None else len(config.weights[0][1])
     if isinstance(layout, SampleLayout):
         order = Shuffle(data.extents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
         data.raise_if_empty(order.tokens, layout.unit)
-        windows = _loaded_windows(config, data, order, _SAMPLED_WINDOWS)
-        offsets = RandomOffsets(windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0)
-        return PackedSequences([_rows(config, offsets, None)], data.dtype, boundaries=layout.boundaries)
-    order = _order(config, data, config.lane_count)
-    windows = _loaded_windows(config, data, order)
-    if isinstance(layout, PackLayout):
-        sequences = Sequences(order.tokens, layout.stride, config.lane_count)
-        if end is not None:
-            sequences = replace(sequences, end=sequences.with_labels(end, layout.tokens_before_labels))
-        lanes = IndexedLanes(windows, order, sequences, width=layout.width, end=end)
-        rows = _rows(config, lanes, None if end is None else end * order.tokens)
-        return PackedSequences([rows], data.dtype, boundaries=layout.boundaries)
-    assert isinstance(layout, DocumentLayout)
-    sequences = Sequences(order.documents, 1, config.lane_count)
-    lanes = IndexedLanes(windows, order, sequences, documents=True, end=end)
-    maps = _document_maps(config)
-    if layout.bucket is None:
-        return DocumentSequences(lanes, maps=maps)
-    return BucketedDocuments(lanes, maps=maps, bucket=layout.bucket, seed=config.seed)
-
-
-def _mixed_reader(config: StreamConfig, mix: MixedData) -> Reader[Any]:
-    layout, count = _layout_of_mix(config), config.lane_count
-    sizes = mix.window(config, count)
-    rows = []
-    for name, data in mix.sources.items():
-        order = Shuffle(data.extents.blocks(in_mix=True), count, sizes[name], config.seed, name)
+        windows = _loaded_windows(config, data, order, max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources), sources)
+        seed = config.seed or 0
+        return RandomOffsets(windows, order, seq_len=layout.seq_len, width=layout.width, seed=seed, name=name or "")
+    if name is None:
+        order = _order(config, data, count)
+    else:
+        size = config.data.window(config, count)[name]
+        order = Shuffle(data.extents.blocks(in_mix=True), count, size, config.seed, name)
         data.raise_if_empty(order.tokens, "tokens")
-        sequences = Sequences(order.tokens, layout.stride, count)
-        windows = _loaded_windows(config, data, order, sources=len(mix.sources))
-        lanes = IndexedLanes(windows, order, sequences, width=layout.width)
-        rows.append(_rows(config, lanes, None))
-    return PackedSequences(rows, mix.dtype, boundaries=layout.boundaries, mixture=mix.mixture(config, count))
-
-
-def _layout_of_mix(config: StreamConfig) -> PackLayout:
-    layout = config.stated_layout()
-    if not isinstance(layout, PackLayout):
-        raise ConfigError("a mix is packed; add .pack(seq_len)")
-    return layout
+    windows = _loaded_windows(config, data, order, sources=sources)
+    if isinstance(layout, DocumentLayout):
+        return IndexedLanes(windows, order, Sequences(order.documents, 1, count), documents=True, end=end)
+    assert isinstance(layout, PackLayout)
+    sequences = Sequences(order.tokens, layout.stride, count)
+    if end is not None:
+        sequences = replace(sequences, end=sequences.with_labels(end, layout.tokens_before_labels))
+    return IndexedLanes(windows, order, sequences, width=layout.width, end=end)
 
 
 def _order(config: StreamConfig, data: CountedData, lanes: int) -> Shuffle:
@@ -211,7 +206,6 @@ def _sequential_reader(
     packed = layout if isinstance(layout, PackLayout) else None
     buffer, mixture = None, None
     if isinstance(config.data, MixedTexts):
-        _layout_of_mix(config)
         mixture = config.data.mixture(config, lanes.count)
     if packed is not None:
         with_masks = bool(config.document_maps)

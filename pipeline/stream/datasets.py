@@ -400,7 +400,7 @@ def mix(
     *,
     temperature: float | None = None,
 ) -> Stream:
-    """Mix bare datasets by their share of sequences; ``.shuffle()`` and ``.pack()`` follow, and hold for all sources.
+    """Mix bare datasets by their share of rows; ``.shuffle()`` and ``.pack()``, or others, follow and hold for all.
 
     ``sources`` maps names to datasets, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or a schedule
     ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to tokens

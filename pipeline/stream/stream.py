@@ -226,7 +226,7 @@ class Stream(IterableDataset[Any]):
         shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
         sequential (see ``Stream``), and warns where it pads more than 5%, with the setting that pads less. Raises
-        ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix.
+        ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix of shards.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
@@ -254,7 +254,7 @@ class Stream(IterableDataset[Any]):
 
         A sequence begins at a hash of its sequence index and the seed given to ``shuffle`` (0 without it); every token is
         equally likely. An epoch has as many sequences as ``seq_len`` fits into the tokens. Options, keys and shapes are those
-        of ``pack``. Raises ``ConfigError`` for a mix, for a sequential stream, and where ``shuffle`` was given ``window`` or
+        of ``pack``. Raises ``ConfigError`` for a sequential stream, and where ``shuffle`` was given ``window`` or
         ``lanes``, which would have no effect.
 
         >>> import pipeline
@@ -288,7 +288,7 @@ class Stream(IterableDataset[Any]):
         ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
         ``bucket`` puts that many documents of similar length side by side, out of every 64 buckets of the global order, which
         saves padding: give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for ``bucket`` of
-        a sequential stream, and for a mix.
+        a sequential stream and of a mix.
 
         >>> import pipeline
         >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
@@ -305,6 +305,7 @@ class Stream(IterableDataset[Any]):
             check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
+            self._config.data.check_stage("documents(bucket)")
         arguments: dict[str, Any] = {
             "max_length": max_length,
             "pad_to_multiple_of": pad_to_multiple_of,

@@ -61,10 +61,15 @@ def served(names: list[str], weights: dict[int, Weights], seed: int, lane: int) 
 class Mix:
     """Section 8. ``changes`` holds the weights and the sequence index of each change, in order; the first is 0."""
 
-    def __init__(self, sources: dict[str, Source], changes: list[tuple[int, Weights]], options: Options) -> None:
+    def __init__(
+        self, sources: dict[str, Source], changes: list[tuple[int, Weights]], options: Options, samples: bool = False
+    ) -> None:
         self.options = options
-        self.lanes = lane_count(options, in_mix=True)
-        self.streams = {name: Stream(source, options, name, len(sources)) for name, source in sources.items()}
+        self.lanes = 1 if samples else lane_count(options, in_mix=True)
+        self.streams: dict[str, Stream | Samples] = {
+            name: Samples(source, options, name) if samples else Stream(source, options, name, len(sources))
+            for name, source in sources.items()
+        }
         self.weights = {ceil_div(x, self.lanes): weights for x, weights in changes}  # by row: the last of one row holds
         seed = 0 if options.seed is None else options.seed
         self._served = [served(list(sources), self.weights, seed, lane) for lane in range(self.lanes)]
@@ -97,15 +102,16 @@ class Mix:
 class Samples:
     lanes = 1
 
-    def __init__(self, source: Source, options: Options) -> None:
+    def __init__(self, source: Source, options: Options, name: str | None = None) -> None:
         self.options = options
+        self.names = [] if name is None else [name]
         self.ring = [token for document in kept_documents(source) for token in document]
         if not self.ring:
             raise ValueError("no tokens")
 
     def begin(self, i: int) -> int:
         seed = 0 if self.options.seed is None else self.options.seed
-        return keyed_hash(i, key("sample", seed)) * len(self.ring) >> 64
+        return keyed_hash(i, key("sample", seed, *self.names)) * len(self.ring) >> 64
 
     def row(self, i: int) -> Row:
         begin, seq_len, shift = self.begin(i), self.options.seq_len, self.options.shift

@@ -42,6 +42,7 @@ class Case:
     last: str
     files: list[Path] = field(default_factory=list)
     pieces: list[Any] = field(default_factory=list)
+    of_mix: tuple[int, int] | None = None  # seed of the mix and lane there, by which best fit orders its sequences
 
     @property
     def lanes(self) -> int:
@@ -220,7 +221,7 @@ def sequences_of(case: Case, lane: int) -> Iterator[tuple[Tokens, Tokens]]:
                 pieces += [(document[at : at + length], document[at : at + length + shift]) for at in cuts]
             bins = plain_best_fit([len(ids) for ids, _ in pieces], length)
             if case.seed is not None:
-                key = derive_key("best fit", case.seed, lane, *place)
+                key = derive_key("best fit", *(case.of_mix or (case.seed, lane)), *place)
                 bins = [bins[index] for index in permutation(len(bins), key).tolist()]
             for items in bins:
                 ids = [token for item in items for token in pieces[item][0]]

@@ -241,9 +241,7 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
         (lambda f: mixed(f, dict.fromkeys(NAMES, "1/0")), "must be numbers"),
         (lambda f: mixed(f).pack(4).set_weights(0.5), r"a dict of shares by the name.* got 0\.5"),
         *((lambda f, t=t: mixed(f, temperature=t), "temperature must be a number above 0") for t in BAD_TEMPERATURES),
-        (lambda f: mixed(f).sample(8), r"a mix is packed; add \.pack\(seq_len\) in place of \.sample\(\)"),
-        (lambda f: mixed(f).documents(), r"a mix is packed; add \.pack\(seq_len\) in place of \.documents\(\)"),
-        (lambda f: mixed(f).documents(8, bucket=4), r"a mix is packed"),
+        (lambda f: mixed(f).documents(8, bucket=4), r"a bucket holds documents of one source; leave bucket out"),
     ],
 )
 def test_a_mix_that_cannot_work_is_refused_with_the_reason(folder: Path, make: Any, message: str) -> None:

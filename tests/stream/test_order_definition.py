@@ -242,7 +242,7 @@ WEIGHTS = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abc"}).fil
 
 
 def exact(weights: dict[str, int]) -> dict[str, Fraction]:
-    return {name: Fraction(weights[name], sum(weights.values())) for name in "abc"}
+    return {name: Fraction(weights[name], sum(weights.values())) for name in weights}
 
 
 @settings(max_examples=12, deadline=None)
@@ -289,6 +289,24 @@ def test_mixes_with_schedules_and_changed_weights(
         if take and index > take:  # saved without the take, so the pass that holds it
             end = (index // take + 1) * take
         assert_follows(stream, oracle, case.ranks, case.batch, state=state, end=end, number=8, last=case.last)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.booleans(), st.integers(0, 30), st.integers(0, 12))
+def test_mixes_of_documents_and_of_samples(data: st.DataObject, samples: bool, seed: int, stop: int) -> None:
+    lanes = None if samples else data.draw(st.sampled_from([None, 1, 3, 8]))
+    options = Options(seq_len=5, seed=seed or None, lanes=lanes, whole_documents=not samples, shift=1)
+    sizes = data.draw(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=2, max_size=3))
+    held = {name: in_memory(numbered([[*own, 3]])[0], "<u2") for name, own in zip("abc", sizes, strict=False)}
+    weights = {name: data.draw(st.integers(1, 5)) for name in held}
+    oracle = Mix({name: source for name, (_, source) in held.items()}, [(0, exact(weights))], options, samples)
+    stream = pipeline.mix({name: one for name, (one, _) in held.items()}, weights)
+    if seed:
+        stream = stream.shuffle(seed=seed, lanes=lanes)
+    stream = stream.sample(5) if samples else stream.documents()
+    ranks, batch = data.draw(RANKS), data.draw(st.integers(1, 3))
+    state = state_at(stream, data.draw(RANKS), batch, stop)
+    assert_follows(stream, oracle, ranks, batch, state=state, number=6)
 
 
 @pytest.mark.parametrize("number", [0, 1, 7])

@@ -102,5 +102,3 @@ def test_what_sampling_cannot_do_is_refused_with_the_cure(dataset: Path) -> None
     data = pipeline.ShardDataset(dataset)
     with pytest.raises(ConfigError, match="remove window= and lanes="):
         data.shuffle(lanes=4).sample(8)
-    with pytest.raises(ConfigError, match=r"a mix is packed; add \.pack"):
-        iter(pipeline.mix({"a": data}, weights={"a": 1}).sample(8))

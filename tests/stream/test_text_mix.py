@@ -45,6 +45,10 @@ def mixed(folder: Path, ranks: int = 1, seed: int = 3, weights: Any = None) -> p
     return bare(folder, weights).shuffle(seed=seed, lanes=LANES).pack(SEQ_LEN).batch(ROWS // ranks)
 
 
+def padded(ids: Any) -> Any:
+    return torch.nn.functional.pad(ids, (0, SEQ_LEN - len(ids)))
+
+
 def rows(batches: Any) -> list[list[list[int]]]:
     return [batch["input_ids"].tolist() for batch in batches]
 
@@ -67,9 +71,13 @@ def sources_of(batches: list[list[list[int]]], folder: Path) -> dict[str, int]:
     return counts
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.integers(0, 9), st.lists(st.integers(1, 5), min_size=3, max_size=3))
-def test_a_mix_of_texts_is_its_plain_definition(folder: Path, seed: int, weights: list[int]) -> None:
+@settings(max_examples=6, deadline=None)
+@given(
+    st.integers(0, 9),
+    st.lists(st.integers(1, 5), min_size=3, max_size=3),
+    st.sampled_from(["pack", "documents", "best_fit"]),
+)
+def test_a_mix_of_texts_is_its_plain_definition(folder: Path, seed: int, weights: list[int], kind: str) -> None:
     stated = dict(zip(COUNTS, weights, strict=True))
     exact = {name: Fraction(weight, sum(weights)) for name, weight in stated.items()}
     sequences: dict[tuple[str, int], Any] = {}
@@ -79,18 +87,28 @@ def test_a_mix_of_texts_is_its_plain_definition(folder: Path, seed: int, weights
             alone = len(texts) < LANES
             case = Case(
                 corpus=[("jsonl", texts)], seed=key("text source", seed, name, *([lane] if alone else [])),
-                lanes_a_row=1 if alone else LANES // ROWS, window=None, eos=True, modulus=0, kind="pack",
+                lanes_a_row=1 if alone else LANES // ROWS, window=None, eos=True, modulus=0, kind=kind,
                 seq_len=SEQ_LEN, stride=SEQ_LEN, shift=1, rows=1 if alone else ROWS, epochs=None, take=None, last="pad",
-                files=[folder / f"{name}.jsonl"],
+                files=[folder / f"{name}.jsonl"], of_mix=(seed, lane),
             )  # fmt: skip
             sequences[name, lane] = sequences_of(case, 0 if alone else lane)
     drawn = [served(list(COUNTS), {0: exact}, seed, lane) for lane in range(LANES)]
     expected = [next(sequences[next(drawn[i % LANES])[0], i % LANES])[0] for i in range(20 * ROWS)]
-    found = rows(islice(mixed(folder, seed=seed, weights=stated), 20))
-    assert [row for batch in found for row in batch] == expected
+    stream = bare(folder, stated).shuffle(seed=seed, lanes=LANES)
+    stream = stream.documents() if kind == "documents" else stream.pack(SEQ_LEN, best_fit=kind == "best_fit")
+    found = [row for batch in islice(stream.batch(ROWS), 20) for row in batch["input_ids"].tolist()]
+    padding = 0 if kind == "pack" else 1  # the id that ends documents fills rows
+    assert [row[: len(own)] for row, own in zip(found, expected, strict=True)] == expected
+    assert all(set(row[len(own) :]) <= {padding} for row, own in zip(found, expected, strict=True))
 
 
-def test_a_mix_goes_on_with_the_same_rows_on_any_ranks(folder: Path) -> None:
+@pytest.mark.parametrize("kind", ["pack", "documents", "best_fit"])
+def test_a_mix_goes_on_with_the_same_rows_on_any_ranks(folder: Path, kind: str) -> None:
+    def mixed(folder: Path, ranks: int = 1) -> pipeline.Stream:
+        stream = bare(folder).shuffle(seed=3, lanes=LANES)
+        stream = stream.documents(SEQ_LEN) if kind == "documents" else stream.pack(SEQ_LEN, best_fit=kind == "best_fit")
+        return stream.map(lambda row: {"input_ids": padded(row["input_ids"])}).batch(ROWS // ranks)
+
     whole = rows(islice(mixed(folder), 30))
     states: list[dict[str, Any]] = []
     at = 0
@@ -165,9 +183,8 @@ def test_what_cannot_be_mixed_is_an_error_that_says_what_to_do(folder: Path, tmp
     ):
         with pytest.raises(ConfigError, match=message):
             pipeline.mix(sources, **options)  # type: ignore[arg-type]
-    for stage in (lambda mix: mix.documents(), lambda mix: mix.sample(8), lambda mix: mix.pack(8, best_fit=True)):
-        with pytest.raises(ConfigError, match="mix"):
-            stage(bare(folder))
+    with pytest.raises(ConfigError, match="needs to know in advance where tokens are"):
+        bare(folder).sample(8)
     state = mixed(folder).state_dict()
     state["lanes"]["0"] = [0, 0, 0, 0]
     with pytest.raises(StateError, match="must be 12 numbers"):

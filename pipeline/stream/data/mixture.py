@@ -6,32 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from ...errors import ConfigError
-from ..lanes import Lanes, make_lanes
+from ..lanes import Lanes, best_fit_lanes_a_row, make_lanes
 from ..order import LANES_OF_MIX, mix_window
 from ..order.mixture import Mixture
 from .base import CountedData
-from .text import TextData
+from .text import TOKEN_BYTES, TextData
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
     from ..config import Data, StreamConfig
 
-_PACKED = {
-    "sample": "a mix is packed; add .pack(seq_len) in place of .sample()",
-    "documents": "a mix is packed; add .pack(seq_len) in place of .documents()",
-}
 _REFUSED = {
     "filter": "a mix of shards counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
     "map_documents": (
         "a mix of shards counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped "
         "shards, or pass same_length=True where every document keeps its number of tokens"
     ),
-    "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
-    **_PACKED,
-}
-_REFUSED_OF_TEXTS = {
-    "pack(best_fit=True)": "a mix shares whole sequences out among its sources, so best_fit cannot pack it; remove best_fit",
-    **_PACKED,
+    "pack(best_fit=True)": (
+        "a mix of shards counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit, or mix "
+        "texts (TextDataset)"
+    ),
+    "documents(bucket)": "a bucket holds documents of one source; leave bucket out of the .documents() of a mix",
 }
 _Source = TypeVar("_Source", bound="Data")
 
@@ -120,7 +115,7 @@ class MixedTexts(_Mix[TextData]):
 
     counted = False
     default_lanes = 1
-    refused = _REFUSED_OF_TEXTS
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         """Return as many lanes as the source of the most records has; a lane without any in an epoch goes on to the next."""
@@ -128,7 +123,12 @@ class MixedTexts(_Mix[TextData]):
         def records(most: int) -> int:
             return max(data.records(most) for data in self.sources.values())
 
-        return make_lanes(rows, config.lanes, records, is_shuffled=config.seed is not None)
+        most = None
+        if config.best_fit:  # each lane holds a window of each source
+            tokens = max(data.tokens for data in self.sources.values())
+            item = TOKEN_BYTES * len(self.sources)
+            most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, tokens, item)
+        return make_lanes(rows, config.lanes, records, most, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
         return next(iter(self.sources.values())).window(config, lanes)

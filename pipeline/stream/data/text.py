@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
-_TOKEN_BYTES = 4  # of text: about
+TOKEN_BYTES = 4  # of text: about
 
 
 class TextData:
@@ -167,12 +167,12 @@ class TextData:
     @property
     def tokens(self) -> int:
         """About how many tokens there are."""
-        return self.bytes // _TOKEN_BYTES
+        return self.bytes // TOKEN_BYTES
 
     def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
         most = None
         if config.best_fit:
-            most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, _TOKEN_BYTES)
+            most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, TOKEN_BYTES)
         return make_lanes(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
@@ -189,7 +189,7 @@ class TextData:
             size //= 2  # each byte of text is a token of two bytes
         least = 0
         if config.best_fit:
-            least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
+            least = best_fit_tokens(config.stated_layout().sequence_stride, size // TOKEN_BYTES) * TOKEN_BYTES
         blocks = None if config.window is None else max(1, config.window // lanes)
         return TextWindowSize(max(size, least), least, blocks)
 

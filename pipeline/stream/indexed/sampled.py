@@ -18,14 +18,15 @@ from ..windows.window_cache import WindowCache
 _SPREAD = 0x9E3779B97F4A7C15
 
 
-def draw(indices: Iterable[int], tokens: int, seed: int) -> list[int]:
-    """Return the tokens, below ``tokens``, at which sequence indices begin.
+def draw(indices: Iterable[int], tokens: int, seed: int, name: str = "") -> list[int]:
+    """Return the tokens, below ``tokens``, at which sequence indices begin; of a mix, those of its source ``name``.
 
     >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
     True
     """
     spread: NDArray[np.uint64] = np.array([i % 2**64 for i in indices], dtype=np.uint64) * np.uint64(_SPREAD)
-    hashes = mix64(mix64(spread) ^ np.uint64(derive_key("sample", seed)))
+    key = derive_key("sample", seed, name) if name else derive_key("sample", seed)
+    hashes = mix64(mix64(spread) ^ np.uint64(key))
     return [value * tokens >> 64 for value in hashes.tolist()]
 
 
@@ -35,12 +36,12 @@ class RandomOffsets(IndexedLanes):
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
-    def __init__(self, windows: WindowCache, order: Shuffle, *, seq_len: int, width: int, seed: int) -> None:
+    def __init__(self, windows: WindowCache, order: Shuffle, *, seq_len: int, width: int, seed: int, name: str) -> None:
         super().__init__(windows, order, Sequences(order.tokens, seq_len, 1), width=width)
-        self._seed = seed
+        self._seed, self._name = seed, name
 
     def positions(self, indices: Int) -> Int:
-        return np.array(draw(indices.tolist(), self.units, self._seed), np.int64)
+        return np.array(draw(indices.tolist(), self.units, self._seed, self._name), np.int64)
 
     def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
         starts = positions.tolist()

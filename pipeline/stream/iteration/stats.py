@@ -74,8 +74,11 @@ def stats_at(position: Position, config: StreamConfig, world_size: int, mixture:
         return {"epoch": Passes(config, world_size).epoch(position)}
     shares = mixture.shares(position.sequence_index)
     if isinstance(config.data, MixedData):
-        stride, sources = config.stated_layout().sequence_stride, config.data.sources
-        orders = {name: Sequences(sum(data.tokens), stride, config.lane_count) for name, data in sources.items()}
+        layout, sources = config.stated_layout(), config.data.sources
+        units = {
+            name: sum(data.tokens if layout.unit == "tokens" else data.documents) for name, data in sources.items()
+        }
+        orders = {name: Sequences(count, layout.sequence_stride, config.lane_count) for name, count in units.items()}
         epochs = [order.epoch(shares[name]["sequences"]) for name, order in orders.items()]
     else:
         cursors = position.lanes or beginning(position.start_epoch or 0, 1, len(shares))

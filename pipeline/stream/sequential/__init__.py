@@ -63,10 +63,11 @@ lane for each row. Windows are runs of its records; one ends with the document t
 16 MiB or ``window * 32 KiB``, or as many documents as the epoch had records before it, but at least 8. ``key("live window",
 seed, rank, epoch, records before it)`` shuffles its documents. Its round counts as 0.
 
-A mix of texts has the lanes of its source of the most records, of which a live one has any number; each lane has a cursor in
-each source, and reads source ``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``.
-Section 8 of `pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than
-lanes is not shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``.
+A mix of texts has the lanes of its source of the most records, of which a live one has any number; each lane has a cursor in each
+source, and reads source ``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``. Section 8
+of `pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than lanes is not
+shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``. Best fit counts
+the sequences of the largest source and the windows of all, and orders them by the seed of the mix.
 
 Shards
 ------
