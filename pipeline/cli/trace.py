@@ -51,10 +51,11 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
+    access = access_of(options)
     state = read_state(options.state)
     shape = json.loads(state["shape"])
     folders = sources_of(options.dataset, shape)
-    stream = make_stream(folders, shape, options.global_batch)
+    stream = make_stream(folders, shape, options.global_batch, access)
     stream.load_state_dict(state)
     rows = stream.trace(options.step, with_ids=options.text)
     if options.row is not None:
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     for row in rows:
         name = row.get("source", "")
         if options.text and name not in tokenizers:
-            folder = Folder(folders[name], access_of(options))
+            folder = Folder(folders[name], access)
             tokenizers[name] = tokenizer_of_dataset(folder, folder.manifest())
         for span in row["documents"]:
             if options.text:
@@ -106,13 +107,19 @@ def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, str]:
     return named
 
 
-def make_stream(folders: dict[str, str], shape: dict[str, Any], global_batch: int) -> Any:
+def make_stream(folders: dict[str, str], shape: dict[str, Any], global_batch: int, access: RequestOptions) -> Any:
     """Return the stream that a state describes, as one rank reads it."""
     splits = (
         [part.rpartition(":")[2] for part in shape["split"].split("+")] if shape.get("weights") else [shape["split"]]
     )
     sources = {
-        name: pipeline.ShardDataset(folder, split=None if split == "all splits" else split, epochs=shape["epochs"])
+        name: pipeline.ShardDataset(
+            folder,
+            split=None if split == "all splits" else split,
+            epochs=shape["epochs"],
+            tries=access.tries,
+            timeout=access.timeout,
+        )
         for (name, folder), split in zip(sorted(folders.items()), splits, strict=True)
     }
     stream: Any = sources.get("")

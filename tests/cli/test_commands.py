@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
+import pipeline
 from pipeline.builder.recipe import Recipe
 from pipeline.cli import COMMANDS
 from pipeline.cli.command import exit_status
@@ -55,7 +57,11 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--output", f"{tmp_path}/out"] if command in ("build", "import", "texts") else []
-    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect') else 'a.jsonl'}"
+    if command == "trace":
+        state = tmp_path / "state.json"
+        state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(9)).pack(4).state_dict()))
+        flags = ["--state", str(state), "--step", "0", "--global-batch", "1"]
+    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect', 'trace') else 'a.jsonl'}"
     assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
     assert main([command, url, "--tries", "0", *flags]) == 2
