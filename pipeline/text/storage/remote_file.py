@@ -84,7 +84,7 @@ def _download(process: int, key: object) -> _Download:
 
 
 @dataclass(slots=True, eq=False)
-class _Piece:
+class _PendingRange:
     """Bytes that one request fetches, of a group of ranges; ``left`` of them are not read yet."""
 
     start: int
@@ -109,14 +109,14 @@ class RemoteFile(io.RawIOBase):
         self.name, self.size = ranges.stored.url, ranges.stored.size
         self._ranges = ranges
         self._at = 0
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_PendingRange] = []
 
     def expect(self, groups: Iterable[Iterable[ByteRange]]) -> None:
         """State what will be read from now on: groups of ranges, one group after the other."""
         if self._ranges.is_whole:
             return
         self._pieces = [
-            _Piece(start, stop, number, stop - start)
+            _PendingRange(start, stop, number, stop - start)
             for number, group in enumerate(groups)
             for joined in join_ranges(group)
             for start, stop in cut_range(*joined, RANGE_BYTES if number else self.first_bytes)
@@ -132,7 +132,7 @@ class RemoteFile(io.RawIOBase):
             end = min(end, stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE))
         if begin < end and not self._ranges.is_whole:
             pieces = cut_range(begin, end, self.first_bytes)
-            self._pieces = [_Piece(start, stop, 0, stop - start) for start, stop in pieces]
+            self._pieces = [_PendingRange(start, stop, 0, stop - start) for start, stop in pieces]
 
     def begin(self) -> None:
         """Have the first of what will be read fetched now."""
@@ -193,7 +193,7 @@ class RemoteFile(io.RawIOBase):
             self._pieces = [p for p in self._pieces if p.group >= piece.group and p.left]
         return data
 
-    def _begin(self, piece: _Piece) -> Future[bytes]:
+    def _begin(self, piece: _PendingRange) -> Future[bytes]:
         piece.future = piece.future or REQUESTS.submit(partial(self._ranges.fetch, piece.start, piece.stop))
         return piece.future
 
