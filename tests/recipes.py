@@ -17,7 +17,7 @@ from tests.documentation import blocks_of
 from tests.stream.ranks import run_ranks
 
 BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]
-RECIPES = dict(zip(("trainer", "accelerate", "lightning", "dcp"), BLOCKS, strict=True))
+RECIPES = dict(zip(("trainer", "accelerate", "lightning", "fabric", "dcp"), BLOCKS, strict=True))
 VOCABULARY = 64
 VALIDATION_BATCHES = 5
 
