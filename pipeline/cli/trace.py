@@ -10,6 +10,7 @@ from typing import Any
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.dataset_folder import Folder
 from pipeline.text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 
