@@ -63,7 +63,9 @@ def test_the_page_runs_nothing_needs_nothing_from_elsewhere_and_shows_hostile_te
 
 
 def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
-    counts, text = Manifest.read(dataset).counts, "".join(parse(dataset).text)
+    manifest, text = Manifest.read(dataset), "".join(parse(dataset).text)
+    counts = manifest.counts
+    assert f"{len(manifest.inputs)} input files, {sum(item['bytes'] for item in manifest.inputs) / 1e6:,.1f} MB" in text
     for name in ("read", "kept", "tokens", "kept_characters"):
         assert f"{counts[name]:,}" in text
     for name in [*counts["dropped"], *counts["histograms"], "exact duplicates", "near duplicates", "Sources", "odd"]:

@@ -152,6 +152,16 @@ def test_other_limits_need_no_measuring() -> None:
         rules.with_limit("word", "min", 3)
 
 
+def test_zero_is_a_limit_like_any_other_and_false_alone_switches_a_rule_off(tmp_path: Path) -> None:
+    for limit, judged in (("max = 0", {0.0: True, 1.0: False}), ("min = 0", {-1.0: False, 0.0: True})):
+        (rule,) = load_rules(rule_file(tmp_path, f"words = {{ {limit} }}")).rules
+        assert {value: rule.judge(value) is None for value in judged} == judged
+    parent = rule_file(tmp_path, "words = { min = 5, max = 7 }", "parent.toml")
+    (rule,) = load_rules([parent, rule_file(tmp_path, "words = { min = 0 }")]).rules
+    assert (rule.min, rule.max) == (0, 7)
+    assert not load_rules([parent, rule_file(tmp_path, "words = false")])
+
+
 def test_later_sets_replace_limits_and_extend(tmp_path: Path) -> None:
     path = rule_file(
         tmp_path,
@@ -188,6 +198,8 @@ def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
         ("words = { min = '5' }", "min must be a number from .*, got '5'"),
         ("words = { min = nan }", "min must be a number"),
         ("words = 5", r"own\.toml: words must be a table"),
+        ("words = 0", r"own\.toml: words must be a table like { min = 3 }, or false, not 0"),  # zero is not off
+        ("words = ''", r"own\.toml: words must be a table like { min = 3 }, or false, not ''"),
         ("stop_words = { min = 2 }", "needs words"),
         ("extends = ['gophr']", "did you mean 'gopher'"),
         ("extends = ['own.toml']", "extends itself"),
