@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from tests.tokenizer_samples import CORPUS, train
 # No test depends on how fast the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+# A shell that starts a command in the background has it ignore Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What processes of the start method "forkserver" find imported: each then starts in milliseconds, not in seconds. They
 # get their arguments pickled, as spawned ones do.
