@@ -12,9 +12,10 @@ from pipeline.text.readers.document_reader import BadRecord, Document, DocumentR
 
 
 class BadRecords:
-    """Reads documents, counts the records that gave none, and says why the first did not."""
+    """Reads documents and counts them; counts the records that gave none, and says why the first did not."""
 
     def __init__(self) -> None:
+        self.read = 0
         self._count = 0
         self._first: BadRecord | None = None
 
@@ -23,6 +24,7 @@ class BadRecords:
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         for record in DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract):
             if isinstance(record, Document):
+                self.read += 1
                 yield record
             elif isinstance(record, BadRecord):
                 self._count += 1

@@ -78,8 +78,14 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--list-rules", action=ListRules, help="show the rule sets and all measures, and exit")
-    parser.add_argument("--limit", type=int, default=2000, help="documents in the sample (default: 2000)")
+    parser.add_argument("--limit", type=int, default=2000, help="documents that are read (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
+    parser.add_argument(
+        "--show",
+        choices=("dropped", "kept"),
+        default="dropped",
+        help="what examples are shown of: each rule's dropped documents, or kept ones (default: dropped)",
+    )
     parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
     parser.add_argument(
         "--set",
@@ -114,7 +120,15 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         bad.print()
         return 1
     bad.print()
-    _print_table(tried, samples, options.examples)
+    violations = [sample.judge(tried) for sample in samples]
+    _print_table(tried, samples, violations, bad.read)
+    if options.show == "kept":
+        kept = [sample for sample, violation in zip(samples, violations, strict=True) if violation is None]
+        _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
+    else:
+        for rule in tried.rules:
+            dropped = [(s, v.reason) for s, v in zip(samples, violations, strict=True) if v and v.measure == rule.name]
+            _print_examples(rule.name, dropped[: options.examples])
     if options.set:
         before = sum(sample.judge(rules) is None for sample in samples)
         after = sum(sample.judge(tried) is None for sample in samples)
@@ -165,9 +179,8 @@ def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Do
         taken += len(documents)
 
 
-def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
-    """Print for each rule how many documents it drops, how many fail it at all, and examples."""
-    violations = [sample.judge(rules) for sample in samples]
+def _print_table(rules: RuleSet, samples: Sequence[Sample], violations: Sequence[Violation | None], read: int) -> None:
+    """Print for each rule how many documents it drops and how many fail it at all; ``read`` counts those not judged too."""
     first = Counter(violation.measure for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
     measured = [sample.values for sample in samples if sample.values is not None]
@@ -177,20 +190,23 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
         failing = [values for values in measured if rule.name in values and rule.judge(values[rule.name])]
         rows.append((rule.name, limits_said(rule.min, rule.max), first[rule.name], len(failing)))
     width = max([len(name) for name, *_ in rows], default=4)
-    print(f"{len(samples):,} documents: {kept:,} kept ({kept / len(samples):.1%}), {len(samples) - kept:,} dropped\n")
+    print(f"judged {len(samples):,} of {read:,} documents read: {kept:,} kept ({kept / len(samples):.1%}), ", end="")
+    print(f"{len(samples) - kept:,} dropped\n")
     print(f"{'rule':{width}}  {'limits':>16}  {'drops':>7}  {'':>6}  {'fails':>7}")
     for name, limits, drops, fails in rows:
         print(f"{name:{width}}  {limits:>16}  {drops:>7,}  {drops / len(samples):>6.1%}  {fails:>7,}")
     print("\n(drops: documents for which it is the first rule to fail; fails: whatever the others say)")
-    for rule in rules.rules if examples else ():
-        dropped = [(s, v) for s, v in zip(samples, violations, strict=True) if v is not None and v.measure == rule.name]
-        for number, (sample, violation) in enumerate(dropped[:examples]):
-            if number == 0:
-                print(f"\n{rule.name}")
-            document = sample.document
-            code = document.language.code if document.language else UNDETERMINED
-            print(f"  {violation.reason}   [{code}] {document.id} {document.file}:{document.line}")
-            print(f"    {excerpt(document.text)}")
+
+
+def _print_examples(title: str, examples: Sequence[tuple[Sample, str]]) -> None:
+    """Print documents with what is said of each and the beginnings of their texts, below a title if there are any."""
+    for number, (sample, said) in enumerate(examples):
+        if number == 0:
+            print(f"\n{title}")
+        document = sample.document
+        code = document.language.code if document.language else UNDETERMINED
+        print(f"  {said}   [{code}] {document.id} {document.file}:{document.line}")
+        print(f"    {excerpt(document.text)}")
 
 
 def excerpt(text: str) -> str:

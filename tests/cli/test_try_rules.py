@@ -35,7 +35,7 @@ def inputs(tmp_path: Path) -> str:
 def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([inputs, "--rules", "gopher"]) == 0
     out = capsys.readouterr().out
-    assert "4 documents: 2 kept (50.0%), 2 dropped" in out
+    assert "judged 4 of 4 documents read: 2 kept (50.0%), 2 dropped" in out
     assert "words 4 < 50   [en] d1 sample.jsonl:2" in out
     assert "top_2_gram_ratio" in out
     assert "\x1b" not in out
@@ -46,9 +46,9 @@ def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys
     [
         (["--set", "words.min=3", "--examples", "0"], "kept without --set: 2; with words.min=3: "),
         (["--rules", "none", "--measure", "characters"], "characters of 4 documents"),
-        (["--limit", "1"], "1 documents"),
-        (["--language", "en=0"], "4 documents: 2 kept"),
-        (["--where", "id in ['d0', 'd1']"], "2 documents: 1 kept"),
+        (["--limit", "1"], "judged 1 of 1 documents read"),
+        (["--language", "en=0"], "judged 4 of 4 documents read: 2 kept"),
+        (["--where", "id in ['d0', 'd1']"], "judged 2 of 2 documents read: 1 kept"),
     ],
 )
 def test_limits_measures_and_languages_are_tried(
@@ -58,6 +58,13 @@ def test_limits_measures_and_languages_are_tried(
     assert said in capsys.readouterr().out
     assert main([inputs, "--language", "fi"]) == 1
     assert "no document was read in fi" in capsys.readouterr().err
+
+
+def test_kept_documents_are_shown_where_they_are_asked_for(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([inputs, "--rules", "gopher", "--show", "kept", "--examples", "5"]) == 0
+    shown = capsys.readouterr().out.partition("\nkept\n")[2]
+    assert re.findall(r"^  kept   \[en\] (d\d) sample\.jsonl:\d$", shown, re.MULTILINE) == ["d0", "d3"]
+    assert "words 4 < 50" not in shown
 
 
 @pytest.mark.parametrize(
@@ -107,7 +114,7 @@ def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
         assert manifest.counts["dropped"]["empty text"] == 3
         assert main([str(source), "--rules", "html_remnants", *flags]) == 0
         out = capsys.readouterr().out
-        assert f"{kept + 3} documents: {kept} kept" in out
+        assert f"judged {kept + 3} of 6 documents read: {kept} kept" in out
         assert "3 dropped" in out
         assert re.search(r"^empty text +before rules +3 ", out, re.MULTILINE)
     assert main([str(source), "--rules", "html_remnants", "--measure", "words"]) == 0

@@ -109,7 +109,7 @@ def test_a_filters_folder_in_the_current_directory_does_not_stand_for_the_packag
     sample = next(elsewhere.glob("*.jsonl"))
     tried = execute(environment / "python", "-m", "pipeline", "try-rules", sample, "--limit", "4", cwd=elsewhere)
     assert tried.returncode == 0, tried.stderr
-    assert tried.stdout.startswith("4 documents: ")
+    assert tried.stdout.startswith("judged 4 of 4 documents read: ")
 
 
 def test_a_folder_of_the_user_that_comes_first_is_named_with_its_cure(environment: Path, elsewhere: Path) -> None:

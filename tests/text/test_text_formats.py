@@ -166,7 +166,7 @@ def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, capsys: pytes
     assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "paragraphs"]) == 0
     assert pq.read_table(output)["text"].to_pylist() == ["one\ntwo", "three"]
     assert run_command("try-rules", [str(tmp_path / "x.txt"), "--format", "lines"]) == 0
-    assert "3 documents: 0 kept" in capsys.readouterr().out
+    assert "judged 3 of 3 documents read: 0 kept" in capsys.readouterr().out
     assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "line"]) == 2
     assert "did you mean 'lines'" in capsys.readouterr().err
 
