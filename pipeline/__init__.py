@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .builder.counts.progress import Progress
     from .builder.limits import Limits
     from .builder.recipe import Recipe
+    from .exchange.export import export_tokens
     from .exchange.token_sources import import_tokens
     from .exchange.token_writer import write_shards
     from .objects.request_options import RequestOptions
@@ -83,6 +84,7 @@ _HOME = {
     "DocumentBatch": "pipeline.stream.batch.types",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
+    "export_tokens": "pipeline.exchange.export",
     "import_tokens": "pipeline.exchange.token_sources",
     "write_shards": "pipeline.exchange.token_writer",
     "load_rules": "filters.rules.ruleset",
@@ -123,6 +125,7 @@ __all__ = [
     "assert_resumes",
     "build",
     "errors",
+    "export_tokens",
     "import_tokens",
     "load_rules",
     "merge_states",

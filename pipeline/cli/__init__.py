@@ -5,7 +5,7 @@ command.py      what all commands share: the parser, exit statuses, errors, Ctrl
 rule_list.py    what --list-rules prints
 settings.py     flags of the settings of a build, for every command that has them
 records.py      documents of inputs, and what is said of bad records
-build.py import.py verify.py inspect.py trace.py texts.py try_rules.py    one command each: its flags, and what it prints
+build.py import.py export.py verify.py inspect.py trace.py texts.py try_rules.py    one command each: its flags and output
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported only when
 the command is called, so ``shardwright --help`` loads nothing else.
@@ -16,6 +16,7 @@ from __future__ import annotations
 COMMANDS = {
     "build": "build verified shards from raw text",
     "import": "make a dataset of token ids that are in files already",
+    "export": "write a dataset as files of Megatron, nanoGPT or Parquet",
     "verify": "recompute every hash, count and index of a dataset",
     "inspect": "show a dataset at a glance, or one document and its origin",
     "trace": "show which documents a training step was made of",

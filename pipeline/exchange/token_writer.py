@@ -7,15 +7,13 @@ process that is killed leaves nothing under that name. The next one removes what
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import hashlib
 import itertools
 import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,21 +26,21 @@ from ..builder.counts.progress import Progress
 from ..builder.counts.stats import BuildStats
 from ..builder.draws import draws
 from ..builder.outcome import DUPLICATES
-from ..builder.output_directory import local_directory
 from ..builder.recipe import Recipe
 from ..builder.stages.split import SPLITS, TRAIN, VAL, in_validation
 from ..builder.stages.write import lay_out
-from ..builder.work.atomic_directory import discard, explain_disk_full_errors, result_directory
+from ..builder.work.atomic_directory import discard
 from ..errors import BuildError, ConfigError, InputError, value_said
 from ..shards.extents.extent_table import ExtentTable
 from ..shards.extents.table_file import write_table
 from ..shards.format import token_dtype
-from ..shards.manifest import MANIFEST_NAME, FileInfo, Manifest, ShardInfo, Split
+from ..shards.manifest import FileInfo, Manifest, ShardInfo, Split
 from ..shards.verify.dataset import verify_dataset
 from ..shards.writer import TokenBlocks, write_shard
 from ..text.document import BadRecord, OnError, location_of
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from .new_directory import new_directory
 
 _DOCUMENTS = 512  # read back and written together
 _MOST_IDS = 1 << 32  # ids of a dataset whose tokenizer is not known
@@ -121,39 +119,6 @@ def write_shards(
         manifest.write(directory)
         _verify(directory, progress)
     return manifest
-
-
-@contextmanager
-def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a hidden directory beside ``output`` to fill, which gets that name when the block ends.
-
-    Removes what a killed process left for the same output. Raises ``ConfigError`` where something is there already.
-    """
-    path = local_directory(Path(output))
-    if path.exists() and any(path.iterdir()):
-        there = "a dataset" if (path / MANIFEST_NAME).exists() else "files"
-        raise ConfigError(f"{path}: holds {there} already; choose another output, or remove it first")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with suppress(OSError), _locked(left):  # its process is gone
-            discard(left)
-    with explain_disk_full_errors(path.parent), ExitStack() as stack, result_directory(path) as directory:
-        with suppress(OSError):  # a file system without locks: then no process takes this one for left
-            stack.enter_context(_locked(directory))
-        yield directory
-        if path.exists() and any(path.iterdir()):
-            raise BuildError(f"{path}: another process wrote there meanwhile; choose another output")
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Lock a directory until the block ends; ``OSError`` where another process has it, or there are no locks."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
 
 
 class _WrongIdsError(Exception):

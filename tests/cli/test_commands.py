@@ -56,12 +56,13 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
 def test_every_command_asks_a_server_as_often_as_it_is_told(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--output", f"{tmp_path}/out"] if command in ("build", "import", "texts") else []
+    flags = ["--output", f"{tmp_path}/out"] if command in ("build", "import", "export", "texts") else []
+    flags += ["--to", "nanogpt"] if command == "export" else []
     if command == "trace":
         state = tmp_path / "state.json"
         state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(9)).pack(4).state_dict()))
         flags = ["--state", str(state), "--step", "0", "--global-batch", "1"]
-    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect', 'trace') else 'a.jsonl'}"
+    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect', 'trace', 'export') else 'a.jsonl'}"
     assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
     assert main([command, url, "--tries", "0", *flags]) == 2

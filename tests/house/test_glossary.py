@@ -26,7 +26,7 @@ ERRORS = (
 )
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
-    " ShardDataset Stream TextDataset assert_resumes build import_tokens load_rules merge_states mix"
+    " ShardDataset Stream TextDataset assert_resumes build export_tokens import_tokens load_rules merge_states mix"
     " open_dataset transform write_shards"
 )
 STREAM_METHODS = (
@@ -45,7 +45,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build import inspect texts trace try-rules verify"
+COMMAND_NAMES = "build export import inspect texts trace try-rules verify"
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [

@@ -1,0 +1,48 @@
+"""Directories that are written in one go, and get their name when they are complete."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from ..builder.output_directory import local_directory
+from ..builder.work.atomic_directory import discard, explain_disk_full_errors, result_directory
+from ..errors import BuildError, ConfigError
+from ..shards.manifest import MANIFEST_NAME
+
+
+@contextmanager
+def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a hidden directory beside ``output`` to fill, which gets that name when the block ends.
+
+    Removes what a killed process left for the same output. Raises ``ConfigError`` where something is there already.
+    """
+    path = local_directory(Path(output))
+    if path.exists() and any(path.iterdir()):
+        there = "a dataset" if (path / MANIFEST_NAME).exists() else "files"
+        raise ConfigError(f"{path}: holds {there} already; choose another output, or remove it first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError), _locked(left):  # its process is gone
+            discard(left)
+    with explain_disk_full_errors(path.parent), ExitStack() as stack, result_directory(path) as directory:
+        with suppress(OSError):  # a file system without locks: then no process takes this one for left
+            stack.enter_context(_locked(directory))
+        yield directory
+        if path.exists() and any(path.iterdir()):
+            raise BuildError(f"{path}: another process wrote there meanwhile; choose another output")
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock a directory until the block ends; ``OSError`` where another process has it, or there are no locks."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)

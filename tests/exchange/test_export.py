@@ -1,0 +1,133 @@
+"""`shardwright export`: what is written is what was in the dataset, as the tools that it is for read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.builder.counts.progress import Progress
+from pipeline.cli.main import main
+from pipeline.errors import ConfigError, CorruptShardError
+from pipeline.shards.manifest import Manifest
+from tests.exchange.test_write_shards import stored, stored_split, write
+
+QUIET = Progress(quiet=True)
+FILES = {"megatron": "{}.bin", "nanogpt": "{}.bin", "parquet": "data/{}-*.parquet"}
+WIDE = 70_000  # an id that uint16 does not hold
+
+
+def export(dataset: Path, output: Path, to: str) -> dict[str, Any]:
+    return pipeline.export_tokens(dataset, output, to, progress=QUIET)
+
+
+def dataset_of(documents: Any, output: Path, **options: Any) -> Manifest:
+    return write(documents, output, None, **{"eos_id": 0, **options})
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    documents=st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=12), min_size=1, max_size=25),
+    to=st.sampled_from(["megatron", "nanogpt", "parquet"]),
+    val_fraction=st.sampled_from([0.0, 0.4]),
+)
+def test_what_is_exported_is_imported_as_the_same_documents(
+    documents: list[list[int]], to: str, val_fraction: float, tmp_path_factory: Any
+) -> None:
+    path = tmp_path_factory.mktemp("round")
+    manifest = dataset_of(documents, path / "set", val_fraction=val_fraction, tokens_per_shard=40)
+    export(path / "set", path / "out", to)
+    for split, entry in manifest.splits.items():
+        if entry.documents:
+            sources = str(path / "out" / FILES[to].format(split))
+            pipeline.import_tokens(sources, path / split, eos_id=0, val_fraction=0, progress=QUIET)
+            assert stored(path / split) == stored_split(path / "set", split)
+
+
+@pytest.mark.parametrize(("to", "dtype"), [("megatron", "int32"), ("nanogpt", "uint32"), ("parquet", "int64")])
+def test_ids_beyond_uint16_keep_their_value_and_the_dtype_is_said(to: str, dtype: str, tmp_path: Path) -> None:
+    dataset_of([[WIDE]], tmp_path / "set", val_fraction=0)
+    assert export(tmp_path / "set", tmp_path / "out", to)["dtype"] == dtype
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["dtype"] == dtype
+    if to != "parquet":
+        assert np.fromfile(tmp_path / "out" / "train.bin", dtype).tolist() == [WIDE, 0]
+
+
+def test_megatron_is_given_no_ids_that_int32_may_not_hold(tmp_path: Path) -> None:
+    dataset_of([[2**31]], tmp_path / "set", val_fraction=0)
+    with pytest.raises(ConfigError, match="id 2147483648, but int32 holds ids to 2147483647"):
+        export(tmp_path / "set", tmp_path / "out", "megatron")
+    assert not (tmp_path / "out").exists()
+
+
+def test_parquet_holds_fields_of_any_kind_under_one_schema(tmp_path: Path) -> None:
+    import pyarrow.dataset as ds
+
+    fields = [{"id": "a"}, {"url": "u", "n": 1}, {"url": 3, "n": 2.5}, {"tags": ["x"], "key": "mine"}]
+    dataset_of(
+        [([k + 1], field) for k, field in enumerate(fields)], tmp_path / "set", val_fraction=0, tokens_per_shard=2
+    )
+    export(tmp_path / "set", tmp_path / "out", "parquet")
+    rows = ds.dataset(tmp_path / "out" / "data").to_table().to_pylist()
+    assert [row["input_ids"] for row in rows] == [[1, 0], [2, 0], [3, 0], [4, 0]]
+    assert [row["url"] for row in rows] == [None, "u", "3", None]
+    assert [row["n"] for row in rows] == [None, 1, 2.5, None]
+    assert rows[3]["tags"] == ["x"]
+    assert (rows[3]["column:key"], rows[3]["key"]) == ("mine", "000000000003")
+
+
+@pytest.mark.stacks
+def test_datasets_finds_the_splits_of_parquet(tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    dataset_of([[k % 300 + 1] for k in range(200)], tmp_path / "set", val_fraction=0.2)
+    export(tmp_path / "set", tmp_path / "out", "parquet")
+    loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    for split in ("train", "val"):
+        assert [list(ids) for ids in loaded[split]["input_ids"]] == stored_split(tmp_path / "set", split)
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("greatest", [300, WIDE])
+def test_megatron_core_reads_each_document(greatest: int, tmp_path: Path) -> None:
+    from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+    drawn = np.random.default_rng(0)
+    documents = [drawn.integers(1, greatest, drawn.integers(1, 50)).tolist() for _ in range(100)]
+    dataset_of(documents, tmp_path / "set", val_fraction=0.2)
+    export(tmp_path / "set", tmp_path / "out", "megatron")
+    for split in ("train", "val"):
+        read = IndexedDataset(str(tmp_path / "out" / split))
+        assert [ids.tolist() for ids in read] == stored_split(tmp_path / "set", split)
+        assert len(read.document_indices) == len(read) + 1
+
+
+def test_a_document_that_was_damaged_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    dataset_of([[5] * 100], tmp_path / "set", val_fraction=0)
+    shard = tmp_path / "set" / "train-000000.tar"
+    raw = bytearray(shard.read_bytes())
+    raw[700] ^= 1
+    shard.write_bytes(raw)
+    with pytest.raises(CorruptShardError, match="document 0 has another checksum than its table says"):
+        export(tmp_path / "set", tmp_path / "out", "nanogpt")
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write([[5, 6], [7]], tmp_path / "set", val_fraction=0)
+    flags = ["--output", str(tmp_path / "out")]
+    assert main(["export", str(tmp_path / "set"), "--to", "nanogpt", *flags]) == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/out/train.bin: 10 bytes\n" in said
+    assert "train: 2 documents, 5 tokens as uint16\n" in said
+    assert (tmp_path / "out" / "tokenizer_config.json").exists()
+    assert main(["export", str(tmp_path / "set"), "--to", "megatrn", *flags]) == 2
+    assert "got 'megatrn' (did you mean 'megatron'?)" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "set"), "--to", "megatron", *flags]) == 2
+    assert "holds files already" in capsys.readouterr().err
