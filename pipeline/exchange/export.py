@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ..atomic import atomic_file, write_json
 from ..builder.counts.progress import Progress
 from ..errors import ConfigError, CorruptShardError, did_you_mean
-from ..objects.access import Access
-from ..shards.folder import CURE, Folder
+from ..objects.request_options import RequestOptions
+from ..shards.dataset_folder import CURE, Folder
 from ..shards.manifest import Manifest, ShardInfo
 from ..shards.store import Store
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
@@ -35,7 +35,7 @@ def export_tokens(
     output: str | os.PathLike[str],
     to: str,
     *,
-    access: Access | None = None,
+    access: RequestOptions | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the documents of a dataset, split by split and in order, as files of other tools; return what was written.

@@ -36,7 +36,7 @@ def test_the_page_has_100_columns_where_it_is_piped_and_its_rows_add_up(
     assert inspect([str(built)]) == 0
     manifest = pipeline.Manifest.read(built)
     *lines, _ = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines[1:])) <= 100
+    assert max(len(line) for line in lines[1:] if not line.startswith("warning: ")) <= 100  # which stay one line
     first, last = (
         next(k for k, line in enumerate(lines) if line.startswith(f"documents {end}")) for end in ("read", "kept")
     )

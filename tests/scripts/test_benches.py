@@ -50,7 +50,7 @@ def test_the_server_is_read_over_https_and_counts_its_bytes(tmp_path: Path, monk
     for tls in (False, True):
         with serving(tmp_path / "data", tls=tls) as url:
             measured = child.main({"data": url, "counts": url, "seconds": 0.1, "warm": 0.0})
-        assert size / 2 < measured["before_first"]["bytes"] + measured["after"]["bytes"] < 2 * size
+        assert size / 2 < measured["before_first"]["bytes"] + measured["after"]["bytes"] < 5 * size  # of some epochs
 
 
 def test_a_child_that_fails_gives_its_error(tmp_path: Path) -> None:
