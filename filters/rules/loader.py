@@ -30,7 +30,7 @@ def user_module(name: str, home: str, what: str) -> UserModule | None:
 
 def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:
     """Return the rules and cleaners of rule sets and files, the later over the earlier."""
-    book = _Book()
+    book = RuleTable()
     for name in names:
         book.read(name, seen=())
     return list(book.rules.values()), list(book.cleaners.values())
@@ -39,7 +39,7 @@ def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:
 _LARGEST = 2**53
 
 
-class _Book:
+class RuleTable:
     """Rules as they are read, by name: the later replaces the earlier, limit by limit."""
 
     def __init__(self) -> None:

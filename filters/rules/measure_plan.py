@@ -15,7 +15,7 @@ from filters.rules.rule import Rule
 from filters.text_view import By, Page
 
 
-class Writing(NamedTuple):
+class LanguageAndScript(NamedTuple):
     """What a document is written in: the language, the script that the identifier's label names, else that of its letters."""
 
     language: str = ""
@@ -29,7 +29,7 @@ class MeasurePlan:
     Where none is given, every rule holds.
     """
 
-    def __init__(self, rules: Sequence[Rule], writing: Writing | None) -> None:
+    def __init__(self, rules: Sequence[Rule], writing: LanguageAndScript | None) -> None:
         self.columns = [column for column, rule in enumerate(rules) if writing is None or _holds(rule, writing)]
         self.functions: dict[int, Callable[[Page], float]] = {}
         self._scans: dict[By, dict[int, str]] = {}
@@ -56,7 +56,7 @@ class MeasurePlan:
             yield list(measures), scanned[:, [SCANNED.index(measure) for measure in measures.values()]]
 
 
-def _holds(rule: Rule, writing: Writing) -> bool:
+def _holds(rule: Rule, writing: LanguageAndScript) -> bool:
     """Whether a rule holds for documents in a language and script; a label that names a script is believed."""
     if rule.language not in ("", writing.language):
         return False

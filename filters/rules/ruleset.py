@@ -44,7 +44,7 @@ from filters.language.language import sample_of
 from filters.language.scripts import script_of_label, script_of_text
 from filters.rules.columns import column_field
 from filters.rules.loader import NO_RULES, read_rules
-from filters.rules.measure_plan import MeasurePlan, Writing
+from filters.rules.measure_plan import LanguageAndScript, MeasurePlan
 from filters.rules.rule import Cleaner, Rule, Violation
 from filters.spacy_tokens import tokens_version
 from filters.text_view import DEFINITION, Page
@@ -89,7 +89,7 @@ class RuleSet:
             rule.bound()
         self._languages = {rule.language for rule in self.rules if rule.language}
         self._with_script = {rule.language for rule in self.rules if rule.script}
-        self._plans: dict[Writing, MeasurePlan] = {}
+        self._plans: dict[LanguageAndScript, MeasurePlan] = {}
 
     def __bool__(self) -> bool:
         """True where there is anything to cut or to judge."""
@@ -168,7 +168,7 @@ class RuleSet:
         known = [{}] * len(texts) if contexts is None else contexts
         values = np.zeros((len(texts), len(self.rules)), np.float64)
         holds = np.zeros(values.shape, bool)
-        groups: dict[Writing, list[int]] = {}
+        groups: dict[LanguageAndScript, list[int]] = {}
         for row, context in enumerate(known):
             groups.setdefault(self._writing(texts[row], context), []).append(row)
         for writing, rows in groups.items():
@@ -205,17 +205,17 @@ class RuleSet:
         rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
         return [{name: value for name, value, holds in zip(names, *row, strict=True) if holds} for row in rows]
 
-    def _writing(self, text: str, context: Mapping[str, Any]) -> Writing:
+    def _writing(self, text: str, context: Mapping[str, Any]) -> LanguageAndScript:
         """Return the language and, where rules ask for it, the script that choose the rules for a document."""
         language = context.get("language")
         if language not in self._languages:
-            return Writing()
+            return LanguageAndScript()
         if language not in self._with_script:
-            return Writing(language)
+            return LanguageAndScript(language)
         script = script_of_label(context.get("language_label", ""))
-        return Writing(language, script, "" if script else script_of_text(sample_of(text)))
+        return LanguageAndScript(language, script, "" if script else script_of_text(sample_of(text)))
 
-    def _plan(self, writing: Writing) -> MeasurePlan:
+    def _plan(self, writing: LanguageAndScript) -> MeasurePlan:
         plan = self._plans.get(writing)
         if plan is None:
             plan = self._plans[writing] = MeasurePlan(self.rules, writing)

@@ -18,8 +18,8 @@ from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import Manifest
+from .counts.funnel import funnel
 from .counts.progress import Progress
-from .counts.waterfall import waterfall
 from .engine.local import default_start_method
 from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
@@ -178,7 +178,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
     with _timed(run, "finish"):
         stats = gather_stats(workspace)
         manifest = make_manifest(workspace, stats)
-        rows = waterfall(stats, changes(stats))
+        rows = funnel(stats, changes(stats))
         manifest = write_beside_shards(workspace, manifest, rows)
     seconds["total"] = sum(seconds.values())
     write_run(workspace, manifest, seconds, facts)

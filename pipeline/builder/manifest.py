@@ -19,8 +19,8 @@ from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from .build_tokenizer import load_build_tokenizer
 from .counts.counts import Counts
+from .counts.funnel import Row
 from .counts.stats import BuildStats
-from .counts.waterfall import Row
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
@@ -92,7 +92,7 @@ def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
 def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[Row]) -> Manifest:
     """Write everything that is beside the shards, except the manifest; return the manifest that names it.
 
-    ``rows`` are the waterfall that the report shows.
+    ``rows`` are the funnel that the report shows.
     """
     recipe, output = workspace.plan.recipe, workspace.output
     load_build_tokenizer(workspace).save(output)

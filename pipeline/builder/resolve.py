@@ -28,7 +28,7 @@ from .build_tokenizer import TOKENIZER, resolve_tokenizer
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
 from .recipe import Recipe
 from .signature_store import check_against
-from .transforms.chain import Parts, check_order, find_user_functions
+from .transforms.chain import TransformContext, check_order, find_user_functions
 from .transforms.scores import Scores
 from .transforms.user_functions import UserFunction, find_user_function
 from .work.atomic_directory import discard, result_directory
@@ -44,7 +44,7 @@ _DROP_IDS = "drop_ids.txt"
 class References:
     """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
-    parts: Parts
+    parts: TransformContext
     drop_ids: bytes | None
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
@@ -70,7 +70,7 @@ class References:
                 (directory / _DROP_IDS).write_bytes(self.drop_ids)
 
 
-def load_parts(workspace: Workspace) -> Parts:
+def load_parts(workspace: Workspace) -> TransformContext:
     """Load what transforms are made of, as `References.write` wrote it.
 
     Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
@@ -81,7 +81,7 @@ def load_parts(workspace: Workspace) -> Parts:
     if workspace.plan.recipe.lid_model is None:
         model = replace(model, path=str(bundled_model()))
     model.checked()
-    return Parts(
+    return TransformContext(
         rules=RuleSet.from_json(index["rules"]),
         language_model=model,
         user_functions={spec: UserFunction.from_json(value) for spec, value in index["user_functions"].items()},
@@ -129,7 +129,7 @@ def resolve(recipe: Recipe, access: RequestOptions) -> References:
     if recipe.drop_ids is not None:
         drop_ids = _read_text(recipe.drop_ids, "drop_ids")
         definitions["drop_ids"] = hashlib.sha256(drop_ids).hexdigest()
-    parts = Parts(rules, model, user_functions, evaluation if hashes else None, scores, extract)
+    parts = TransformContext(rules, model, user_functions, evaluation if hashes else None, scores, extract)
     merge_fields([parts.fields(recipe), recipe.condition.fields if recipe.condition else ()])
     return References(parts, drop_ids, tokenizer, definitions)
 

@@ -7,8 +7,8 @@ import argparse
 from rich.console import Console
 from rich.text import Text
 
+from pipeline.builder.counts.funnel import funnel
 from pipeline.builder.counts.stats import BuildStats
-from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.recipe import command_line
 from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.html import group_rows
@@ -76,7 +76,7 @@ def glance(directory: str, manifest: Manifest) -> None:
     )
     page.print(f"{vocabulary}, end of text {tokenizer['eos_id']}, stored as {manifest.token_dtype}\n", markup=False)
     stats = BuildStats.from_json(manifest.counts)
-    print_counts(page, manifest, waterfall(stats, changes(stats)) if stats.characters else [])
+    print_counts(page, manifest, funnel(stats, changes(stats)) if stats.characters else [])
     for kind, groups in (("source", stats.by_source), ("language", stats.by_language)):
         table = make_table(kind, "read", "kept", "tokens")
         for row in group_rows(groups, _MOST_GROUPS):

@@ -17,7 +17,7 @@ from filters.rules.rule import Rule, Violation, limits_said
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.transforms.chain import Chain, Parts
+from pipeline.builder.transforms.chain import Chain, TransformContext
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import parse_fields
@@ -160,7 +160,7 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: B
     """Yield the documents that reach the rules in a build, measured, and those of which nothing is left by then."""
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
-    build = Chain(recipe, Parts(rules, NamedFile.read(identifier.path), {}))
+    build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
     files = evenly(find_inputs(options.inputs, access=access_of(options), format=recipe.format), MOST_FILES)
     keep = parse_fields(rules.fields)
     documents = chain.from_iterable(_spread([bad.documents(file, recipe, keep) for file in files], options.limit))

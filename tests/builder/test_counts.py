@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from filters import bundled_rule_sets
 from filters.rules.ruleset import load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
+from pipeline.builder.counts.funnel import funnel
 from pipeline.builder.counts.histograms import BINS, Bins
 from pipeline.builder.counts.samples import SAMPLES, Samples
 from pipeline.builder.counts.stats import BuildStats
 from pipeline.builder.counts.types import Histogram
-from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
@@ -179,7 +179,7 @@ def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_p
     ]
     source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[0], "  spaces   and\ttabs  "])
     stats = BuildStats.from_json(run_plain(source, tmp_path / "out", rules=preset).counts)
-    *rows, kept = waterfall(stats, changes(stats))
+    *rows, kept = funnel(stats, changes(stats))
     assert sum(row.documents for row in rows) == kept.documents == stats.kept
     assert sum(row.tokens for row in rows) == kept.tokens == stats.tokens
     cut = [row.tokens for row in rows if row.what == "text cut from documents"]

@@ -14,8 +14,8 @@ import zstandard
 
 from filters.measures.length import words
 from filters.text_view import Page
+from pipeline.builder.counts.funnel import funnel
 from pipeline.builder.counts.stats import BuildStats
-from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.dedup.segments import KINDS, without
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
@@ -158,7 +158,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert samples["cut as repeated"][0]["reason"].endswith("found earlier in the corpus")
     page = (tmp_path / "out/report.html").read_text()
     stats = BuildStats.from_json(counts)
-    said = next(row.what for row in waterfall(stats, changes(stats)) if row.what.startswith("cut"))
+    said = next(row.what for row in funnel(stats, changes(stats)) if row.what.startswith("cut"))
     lines = f"{counts['repeats']['lines']:,} lines that occur earlier"
     assert said == f"cut from {counts['repeats']['documents']:,} documents: {lines}"
     assert said in page

@@ -5,7 +5,7 @@ histograms.py  documents by the value of each measure
 samples.py     some texts of every outcome, chosen by hash
 margins.py     texts nearest to the limits of each rule
 stats.py       the counts of a whole build, as its manifest has them
-waterfall.py   documents read, dropped by what, kept: made once, for the terminal and the page
+funnel.py      documents read, dropped by what, kept: made once, for the terminal and the page
 types.py       the shapes of counts, as JSON has them
 progress.py    progress of a build on the terminal
 """

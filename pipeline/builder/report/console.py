@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
 from ..counts.counts import descending
+from ..counts.funnel import Row
 from ..counts.stats import BuildStats
 from ..counts.types import DamagedFile
-from ..counts.waterfall import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ def make_table(*names: str) -> Table:
 
 
 def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None:
-    """Print the waterfall of documents, which only a build has, the splits, and what a reader must know."""
+    """Print the funnel of documents, which only a build has, the splits, and what a reader must know."""
     counts = BuildStats.from_json(manifest.counts)
     most = max((row.tokens for row in rows), default=0)
     small = [row for row in rows if row.is_change and row.share < _SMALL and abs(row.tokens) <= _SMALL * most]

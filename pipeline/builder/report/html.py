@@ -21,11 +21,11 @@ from filters.rules.rule import limits_said
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
 from ..counts.counts import descending
+from ..counts.funnel import Row
 from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS
 from ..counts.stats import BuildStats
 from ..counts.types import Group, Histogram, Sample
-from ..counts.waterfall import Row
 from ..dedup.decontaminate import too_short_said
 from ..recipe import command_line
 from .console import damage_said
@@ -55,7 +55,7 @@ def _page() -> Template:
 
 
 def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
-    """Return the page; ``rows`` are the waterfall of the build, ``margins`` the texts nearest to the limits."""
+    """Return the page; ``rows`` are the funnel of the build, ``margins`` the texts nearest to the limits."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
     groups = [("Languages", group_rows(stats.by_language))]
@@ -69,7 +69,7 @@ def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
         and manifest.tokenizer["name"] != f"train:{manifest.tokenizer['vocab_size']}",
         fingerprint=manifest.fingerprint,
         cards=_cards(stats),
-        waterfall=[_bar(row) for row in rows],
+        funnel=[_bar(row) for row in rows],
         bad=descending(stats.bad),
         notes=stats.notes,
         damaged=stats.damaged,
@@ -152,7 +152,7 @@ def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
 
 
 def _bar(row: Row) -> dict[str, object]:
-    """Return a row of the waterfall with its bar, in percent of the documents read or added."""
+    """Return a row of the funnel with its bar, in percent of the documents read or added."""
     return {
         "what": row.what,
         "documents": row.documents,

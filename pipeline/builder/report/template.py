@@ -57,7 +57,7 @@ that repeat){% endif %}; dataset
 estimated by its characters.</p>
 <div class="panel"><table><tr><th>stage</th><th class="n">documents</th><th class="n">share</th><th class="n">tokens</th>
 <th class="track"></th></tr>
-{% for row in waterfall %}<tr><td>{{ row.what }}</td><td class="n">{{ row.documents|whole }}</td>
+{% for row in funnel %}<tr><td>{{ row.what }}</td><td class="n">{{ row.documents|whole }}</td>
 <td class="n">{{ row.share|percent }}</td><td class="n">{{ row.tokens }}</td>
 <td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="kept" x="0" y="0"
 width="{{ row.left }}" height="8"/><rect class="gone" x="{{ row.left }}" y="0" width="{{ row.took }}" height="8"/></svg>

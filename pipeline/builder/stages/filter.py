@@ -39,7 +39,7 @@ from ..plan import Plan, Span
 from ..quotas import units_read
 from ..recipe import Recipe
 from ..resolve import load_parts
-from ..transforms.chain import Chain, Judged, Parts
+from ..transforms.chain import Chain, ProcessedDocument, TransformContext
 from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_number
@@ -139,7 +139,7 @@ def _count_records(run: Run, number: int, most: int) -> int:
 class _Loaded:
     """What filtering needs of the recipe of a build."""
 
-    def __init__(self, plan: Plan, parts: Parts) -> None:
+    def __init__(self, plan: Plan, parts: TransformContext) -> None:
         recipe = plan.recipe
         self.plan = plan
         self.bins = Bins(parts.rules.rules)
@@ -254,7 +254,7 @@ def _filter_partition(
     return counts
 
 
-def _rows(kept: Sequence[Judged], span_numbers: Sequence[int], column: MetadataColumn) -> list[Row]:
+def _rows(kept: Sequence[ProcessedDocument], span_numbers: Sequence[int], column: MetadataColumn) -> list[Row]:
     """Return what is written of the documents that are kept; ``span_numbers`` are the spans of the records of the batch."""
     origins = {result.document.origin: "" for result in kept}
     for text in origins:

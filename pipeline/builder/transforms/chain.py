@@ -29,7 +29,7 @@ _UNKNOWN = Language(UNDETERMINED, 0.0, "")
 
 
 @dataclass(frozen=True)
-class Parts:
+class TransformContext:
     """What transforms are made of: what the names in a recipe refer to."""
 
     rules: RuleSet
@@ -59,7 +59,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Judged:
+class ProcessedDocument:
     """A document between and after the transforms. ``record`` is the number of its record in the batch.
 
     ``outcome``, the name of a rule or a transform, and ``reason`` say why it is dropped; '' and None: it is kept.
@@ -78,7 +78,7 @@ class Judged:
 class Chain:
     """The transforms of a build, loaded once in each process."""
 
-    def __init__(self, recipe: Recipe, parts: Parts) -> None:
+    def __init__(self, recipe: Recipe, parts: TransformContext) -> None:
         own = {spec: UserTransform(function.name, function.load()) for spec, function in parts.user_functions.items()}
         made = [own[name] if name in own else BUILT_IN[name](recipe, parts) for name in transform_order(recipe)]
         self._transforms: list[Transform] = [JoinScores(parts.scores)] if parts.scores else []
@@ -89,13 +89,13 @@ class Chain:
         for transform in self._transforms:
             transform.prepare()
 
-    def judge(self, documents: Sequence[Document], counts: Counts) -> list[Judged]:
+    def judge(self, documents: Sequence[Document], counts: Counts) -> list[ProcessedDocument]:
         """Apply every transform to documents, whose texts are edited; return all of them in order, those dropped too.
 
         Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
         drops is not given to those after it.
         """
-        every = [Judged(document, record) for record, document in enumerate(documents)]
+        every = [ProcessedDocument(document, record) for record, document in enumerate(documents)]
         for transform in self._transforms:
             every = _apply(transform, every, counts)
         for judged in every:
@@ -104,22 +104,22 @@ class Chain:
         return every
 
 
-def _apply(transform: Transform, every: list[Judged], counts: Counts) -> list[Judged]:
+def _apply(transform: Transform, every: list[ProcessedDocument], counts: Counts) -> list[ProcessedDocument]:
     """Apply a transform to the documents that are left; return all, with several in the place of one that became several."""
     left = [judged for judged in every if judged.reason is None]
     if not left:
         return every
-    parts: dict[int, list[Judged]] = {}
+    parts: dict[int, list[ProcessedDocument]] = {}
     for judged, decision in zip(left, transform([judged.document for judged in left], counts), strict=True):
         if type(decision) is Drop:
             judged.outcome, judged.reason = decision.rule or transform.name, decision.reason
         elif type(decision) is list:
-            parts[id(judged)] = [Judged(document, judged.record) for document in decision]
+            parts[id(judged)] = [ProcessedDocument(document, judged.record) for document in decision]
             counts.add("added", transform.name, number=len(decision) - 1)
     return [part for judged in every for part in parts.get(id(judged), [judged])] if parts else every
 
 
-BUILT_IN: Mapping[str, Callable[[Recipe, Parts], Transform | None]] = {
+BUILT_IN: Mapping[str, Callable[[Recipe, TransformContext], Transform | None]] = {
     "normalize": lambda recipe, parts: Normalize() if recipe.normalize else None,
     "clean": lambda recipe, parts: (
         Clean(parts.rules, normalized=_is_normalized(recipe)) if parts.rules.cleaners else None

@@ -1,4 +1,4 @@
-"""The waterfall of a build: documents read, removed or added by what, and kept."""
+"""The funnel of a build: documents read, removed or added by what, and kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     is_exact: bool = False  # whether the tokens are counted, and not estimated from characters
 
 
-def waterfall(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
+def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
     """Return a row for the input, for everything that removed or added documents or text, and for what is kept.
 
     Documents and tokens of all rows but the last add up to those of the last.
