@@ -10,7 +10,7 @@ lanes.py      the lanes of a sequential stream: how many, whose, how much each r
 data/         the kinds of data: counts, fingerprints, extents
 order/        the order as integer arithmetic; its docstring is the definition
 windows/      shuffled documents in memory, and the rows that are cut out of them
-indexed/      readers of data whose counts are known in advance: any sequence, directly
+indexed.py    readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
 assemble.py   a config -> its reader and its collator: the one place that knows kinds
 position.py   a position, and which rank and worker a process is

@@ -17,9 +17,7 @@ from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.shards import say_once
 from .data.text import TextData
-from .indexed.documents import BucketedDocuments, DocumentSequences
-from .indexed.packed import PackedSequences
-from .indexed.sampled import RandomOffsets
+from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets
 from .lanes import WINDOW_BYTES, Lanes, best_fit_tokens
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key

@@ -11,7 +11,7 @@ from .assemble import make_reader
 from .config import StreamConfig
 from .data.base import CountedData
 from .data.mixture import MixedData
-from .indexed.core import IndexedReader, Location
+from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .iteration.stages import counts_items
 from .layout import DocumentLayout, PackLayout, SampleLayout

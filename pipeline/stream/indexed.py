@@ -1,0 +1,242 @@
+"""Readers of data whose counts are known in advance: any sequence is found by arithmetic and cut out of its window.
+
+Rows are sequences of tokens (`PackedSequences`) or whole documents (`DocumentSequences`, `BucketedDocuments`), of one source or
+of a mix. Lanes say where each begins: in the order of the epochs, or at random (`RandomOffsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..weak_methods import weak_lru_cache
+from .batch.rows import DocumentRows, RowBuffer, Rows
+from .order import RankStep, Sequences, Shuffle, derive_key, mix64
+from .order.buckets import GROUP, arrange
+from .order.mixture import Mixture
+from .windows.indexed_lanes import IndexedLanes, WindowOffset
+from .windows.mapped import DocumentMaps
+from .windows.rows import TokenRows
+from .windows.window_cache import WindowCache
+
+Int = NDArray[np.int64]
+_SPREAD = 0x9E3779B97F4A7C15
+
+
+class Location(NamedTuple):
+    """Where a sequence begins: a ``position`` of the ``lanes`` of a source, and how many units from there on exist."""
+
+    lanes: IndexedLanes
+    position: int
+    units: int
+
+
+class ServedRows(NamedTuple):
+    """The rows of a batch that one ``source`` serves: their indices in its own stream, and the positions of these."""
+
+    source: int
+    rows: list[int]
+    indices: Int
+    positions: Int
+
+
+class IndexedReader:
+    """A reader of one source, or of several of which ``mixture`` says which serves a sequence: ``lanes`` of each."""
+
+    cursors: None = None
+
+    def __init__(self, lanes: Sequence[IndexedLanes], mixture: Mixture | None = None) -> None:
+        self._sources = lanes
+        self._mixture = mixture
+
+    def locate(self, indices: Int) -> list[Location]:
+        """Return where sequences begin: of each the lanes of its source, and the position there."""
+        located: dict[int, Location] = {}
+        for source, rows, _, positions in self._served(indices):
+            for row, position in zip(rows, positions.tolist(), strict=True):
+                located[row] = Location(self._sources[source], position, self._existing(source, position))
+        return [located[row] for row in range(len(indices))]
+
+    def _existing(self, source: int, position: int) -> int:
+        """Return how many units of a row exist from a position on."""
+        return 1
+
+    def _requested(self, indices: Int) -> list[ServedRows]:
+        """Return which rows each source serves; windows of all sources are read side by side."""
+        served = self._served(indices)
+        for source, _, *where in served if self._mixture is not None else ():
+            self._sources[source].request(*where)
+        return served
+
+    def _served(self, indices: Int) -> list[ServedRows]:
+        """Return which rows each source serves."""
+        if self._mixture is None:
+            return [ServedRows(0, list(range(len(indices))), indices, self._sources[0].positions(indices))]
+        served: dict[int, tuple[list[int], list[int]]] = {}
+        for row, index in enumerate(indices.tolist()):
+            lane_row, lane = divmod(index, self._mixture.lanes)
+            source, draw = self._mixture.source(lane_row, lane)
+            rows, in_source = served.setdefault(source, ([], []))
+            rows.append(row)
+            in_source.append(draw * self._mixture.lanes + lane)
+        found = []
+        for source, (rows, in_source) in served.items():
+            of_source = np.array(in_source, np.int64)
+            found.append(ServedRows(source, rows, of_source, self._sources[source].positions(of_source)))
+        return found
+
+    def source_of(self, lanes: IndexedLanes) -> int:
+        """Return the number of the source that lanes belong to."""
+        return [item is lanes for item in self._sources].index(True)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the bytes read."""
+        return {"bytes_read": sum(lanes.windows.bytes_read for lanes in self._sources)}
+
+    def tokens_left(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Stop threads."""
+        for lanes in self._sources:
+            lanes.windows.close()
+
+
+# Rows of tokens
+
+
+class PackedSequences(IndexedReader):
+    """Sequences of tokens, those of the labels included, as the ``rows`` of each source cut them.
+
+    ``boundaries``: rows say where documents end. ``mixture`` is that of `IndexedReader`.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[TokenRows],
+        dtype: np.dtype[np.unsignedinteger],
+        *,
+        boundaries: bool,
+        mixture: Mixture | None = None,
+    ) -> None:
+        super().__init__([source.lanes for source in rows], mixture)
+        self._rows = rows
+        self._buffer = RowBuffer(rows[0].width, dtype, with_ends=boundaries, with_masks=rows[0].masks)
+
+    def read(self, step: RankStep) -> Rows:
+        """Return the tokens of a rank's rows of a step."""
+        indices, existing = step.indices(), None
+        self._buffer.begin(len(indices))
+        for source, rows, in_source, positions in self._requested(indices):
+            existing = self._rows[source].fill(self._buffer, rows, in_source, positions)
+        return self._buffer.rows(existing)  # which no source of a mix bounds
+
+    def _existing(self, source: int, position: int) -> int:
+        return self._rows[source].existing(position)
+
+
+# Whole documents
+
+
+class DocumentSequences(IndexedReader):
+    """Whole documents, one a sequence, as ``maps`` change them."""
+
+    def __init__(
+        self, lanes: Sequence[IndexedLanes], *, maps: DocumentMaps | None = None, mixture: Mixture | None = None
+    ) -> None:
+        super().__init__(lanes, mixture)
+        self._maps = maps
+
+    def read(self, step: RankStep) -> DocumentRows:
+        """Return the token ids of a rank's documents of a step."""
+        indices = step.indices()
+        locations: dict[int, WindowOffset] = {}
+        for source, rows, in_source, positions in self._requested(indices):
+            locations.update(zip(rows, self._sources[source].locations(in_source, positions), strict=True))
+        return self._documents([locations[row] for row in range(len(indices))])
+
+    def _documents(self, locations: list[WindowOffset]) -> DocumentRows:
+        documents = [window.document(number) for window, number in locations]
+        self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
+        if self._maps is None:
+            return DocumentRows(documents)
+        return DocumentRows.of([self._maps.document(document) for document in documents])
+
+
+class BucketedDocuments(DocumentSequences):
+    """Whole documents, of which ``bucket`` neighbours are of similar length."""
+
+    def __init__(self, lanes: IndexedLanes, *, maps: DocumentMaps | None, bucket: int, seed: int | None) -> None:
+        super().__init__([lanes], maps=maps)
+        self.lanes = lanes
+        self._bucket = bucket
+        self._seed = seed
+        self._group = weak_lru_cache(self._arrange, 2)
+
+    def read(self, step: RankStep) -> DocumentRows:
+        """Return the token ids of a rank's documents of a step."""
+        return self._documents([self.lanes.location(position) for position in self._positions(step.indices())])
+
+    def locate(self, indices: Int) -> list[Location]:
+        """Return which documents sequences are."""
+        return [Location(self.lanes, position, 1) for position in self._positions(indices)]
+
+    def _positions(self, indices: Int) -> list[int]:
+        positions = []
+        for index in indices.tolist():
+            first, arranged = self._group(self.lanes.sequences.epoch(index), index // (GROUP * self._bucket))
+            positions.append(int(arranged[index - first]))
+        return positions
+
+    def _arrange(self, epoch: int, group: int) -> tuple[int, Int]:
+        """Return the first sequence index of a group, as much of it as lies in the epoch, and the position of each."""
+        order, size = self.lanes.sequences, GROUP * self._bucket
+        first, stop = max(order.first(epoch), group * size), min(order.first(epoch + 1), (group + 1) * size)
+        indices = np.arange(first, stop)
+        positions = self.lanes.positions(indices)
+        # All windows of the group are needed until it has been read.
+        self.lanes.prepare(zip((indices % order.lanes).tolist(), positions.tolist(), strict=True))
+        locations = [self.lanes.location(position) for position in positions.tolist()]
+        lengths = np.array([window.ends[number + 1] - window.ends[number] for window, number in locations])
+        key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
+        return first, positions[arrange(lengths, first, self._bucket, key)]
+
+
+# Sequences from random offsets
+
+
+def draw(indices: Iterable[int], tokens: int, seed: int, name: str = "") -> list[int]:
+    """Return the tokens, below ``tokens``, at which sequence indices begin; of a mix, those of its source ``name``.
+
+    >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
+    True
+    """
+    spread: NDArray[np.uint64] = np.array([i % 2**64 for i in indices], dtype=np.uint64) * np.uint64(_SPREAD)
+    key = derive_key("sample", seed, name) if name else derive_key("sample", seed)
+    hashes = mix64(mix64(spread) ^ np.uint64(key))
+    return [value * tokens >> 64 for value in hashes.tolist()]
+
+
+class RandomOffsets(IndexedLanes):
+    """Where sequences of ``width`` tokens, those of the labels included, begin: anywhere in the files, whose ``order`` is kept.
+
+    The corpus is taken as one ring of tokens in the order of its files, so every token is as likely to be a sequence's first.
+    Nothing but the sequence index is needed to draw, so a position resumes on any number of ranks and workers.
+
+    An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
+    """
+
+    def __init__(self, windows: WindowCache, order: Shuffle, *, seq_len: int, width: int, seed: int, name: str) -> None:
+        super().__init__(windows, order, Sequences(order.tokens, seq_len, 1), width=width)
+        self._seed, self._name = seed, name
+
+    def positions(self, indices: Int) -> Int:
+        return np.array(draw(indices.tolist(), self.units, self._seed, self._name), np.int64)
+
+    def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
+        starts = positions.tolist()
+        self.windows.request(dict.fromkeys(key for p in starts for key in self.keys(p, p + self.width - 1)))
+        return [self.location(position) for position in starts]
