@@ -82,9 +82,9 @@ class WindowMaker:
         sizes = [int(sums[last] - sums[first]) for first, last in runs]
         memory = self._memory(sum(sizes))
         self.source.read(runs, memory)
-        offsets = [0, *accumulate(sizes)]
-        starts = np.concatenate([begins + at for (begins, _), at in zip(indexes, offsets, strict=False)])
-        lengths = np.concatenate([lengths for _, lengths in indexes])
+        offsets, nothing = [0, *accumulate(sizes)], np.zeros(0, np.int64)  # a half of a split may be empty
+        starts = np.concatenate([nothing, *(begins + at for (begins, _), at in zip(indexes, offsets, strict=False))])
+        lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
         made = _in_order(memory, starts, lengths, order, self._extents.table.dtype)
         if len(memory) <= _KEPT_BYTES:  # only now: after an error, requests may still write to it
             self._own.memory = memory.obj
