@@ -102,6 +102,16 @@ def test_a_mix_is_traced_to_its_sources_under_weights_that_changed(tmp_path: Pat
         assert all((row["source"] == "b") == (row["documents"][0]["ids"][0] >= 1000) for row in rows)
 
 
+@pytest.mark.parametrize("layout", [lambda mix: mix.documents(11), lambda mix: mix.sample(9)])
+def test_a_mix_of_documents_and_of_samples_is_traced_too(tmp_path: Path, layout: Any) -> None:
+    first, _ = written(tmp_path / "a", numbered(SIZES), extent_bytes=64)
+    second, _ = written(tmp_path / "b", numbered(SIZES, first=1000), extent_bytes=64)
+    sources = {"a": pipeline.ShardDataset(first), "b": pipeline.ShardDataset(second)}
+    stream = layout(pipeline.mix(sources, weights={"a": 3, "b": 1}).shuffle(seed=5)).batch(4)
+    for step, batch in enumerate(islice(stream, 12)):
+        assert_is(stream.trace(step, with_ids=True), batch)
+
+
 def test_an_origin_names_the_shard_the_key_and_the_id_of_a_document(dataset: Path) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle(seed=1).documents().batch(8)
     manifest = pipeline.Manifest.read(dataset)
