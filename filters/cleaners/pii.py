@@ -16,7 +16,9 @@ _MAIL = re.compile(
 )
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)", re.ASCII)
 # 2000::/3, of which public addresses are, so that `a::b` of a program is none.
-_IPV6 = re.compile(r"(?<![\w:.])[23][0-9a-f]{3}:[0-9a-f:]{1,33}(?:[0-9a-f]|::)(?!\w|:[\w:])", re.ASCII | re.IGNORECASE)
+_IPV6 = re.compile(
+    r"(?<![\w:.])[23][0-9a-f]{3}:(?:[0-9a-f:]{1,33}(?:[0-9a-f]|::)|:)(?!\w|:[\w:])", re.ASCII | re.IGNORECASE
+)
 
 
 def pii(

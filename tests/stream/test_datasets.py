@@ -166,7 +166,7 @@ def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path)
         f"ShardDataset({str(folder / 'data')!r}, split='train').shuffle(seed=3, lanes=4).pack(16, boundaries=True)"
         ".map(dict).batch(2, last='drop').to('cpu')"
     )
-    assert second == f"  2 shards, 18 documents, {tokens:,} tokens; epochs=2; sequence_index=0"
+    assert second == f"  2 shards, 18 documents, {tokens:,} tokens; seed=3; epochs=2; sequence_index=0"
     iterator = iter(stream)
     next(iterator)
     assert repr(stream).endswith("; sequence_index=2")
@@ -185,9 +185,9 @@ def test_every_kind_of_stream_has_a_text(folder: Path) -> None:
     data, text = pipeline.ShardDataset(folder / "data"), pipeline.TextDataset(folder / "a.jsonl", "bytes", epochs=1)
     mixed = pipeline.mix({"a": data, "b": data}, {"a": 1, "b": 1}).shuffle().pack(8)
     for stream, told in (
-        (data, "tokens; endless; sequence_index=0"),
+        (data, "tokens; not shuffled; endless; sequence_index=0"),
         (data.split(val=0.5)[1].split(val=0.1)[0].documents(), ").split(val=0.5)[1].split(val=0.1)[0].documents()"),
-        (text.split(val=0.5)[0].filter(bool).pack(8), "bytes of text; epochs=1; sequence_index=0"),
+        (text.split(val=0.5)[0].filter(bool).pack(8), "bytes of text; not shuffled; epochs=1; sequence_index=0"),
         (text, f"TextDataset({str(folder / 'a.jsonl')!r}, tokenizer='bytes')"),
         (mixed, "mix({'a': ShardDataset("),
         (mixed, ", 18 documents"),

@@ -173,7 +173,7 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Pa
     windows = TextWindows(
         stream._config.data,
         lanes=Lanes(rows=1, count=4),
-        places=dict.fromkeys(range(4), (0, 0, 0)),
+        starts=dict.fromkeys(range(4), (0, 0, 0)),
         seed=0,
         window=TextWindowSize(0),
         filters=(),

@@ -46,6 +46,7 @@ _CURES = {
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
 _EDIT_CURE = "it is damaged or was edited: load it as it was saved"
 _FIELDS = ("sequence_index", "start_epoch", "given", "step")  # of each state
+_FIELDS_OF_RANK = ("bound_to", "world_size")  # of one that a stage of the user may bind to a rank
 _SHARE = re.compile(r"[0-9]{1,4000}(/[0-9]{1,4000})?")  # as Python writes fractions
 _MOST_SHOWN = 400  # characters of a value in an error
 _REPR = reprlib.Repr()
@@ -157,7 +158,8 @@ def parse_state(state: object, rank: int) -> SavedState:
         if shape.get(name) is not None:
             _number(f"shape.{name}", shape[name], least=1, most=most)
     part_rank, part = _part(state, rank)
-    if missing := [name for name in _FIELDS if name not in part]:
+    fields = _FIELDS if part is state else _FIELDS + _FIELDS_OF_RANK
+    if missing := [name for name in fields if name not in part]:
         raise StateError(f"{missing[0]} is missing in the state; {_EDIT_CURE}")
     for name in ("start_epoch", "world_size"):
         if part.get(name) is not None:
