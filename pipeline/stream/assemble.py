@@ -14,16 +14,15 @@ from .batch.label_shift import DrawnShifts
 from .batch.rows import RowBuffer
 from .data.base import CountedData
 from .data.live import LiveData
-from .data.mixture import MixedData, MixedTexts
 from .data.shards import say_once
-from .data.text import TextData
+from .data.sources import Source
 from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets
-from .lanes import WINDOW_BYTES, Lanes, best_fit_tokens
+from .lanes import WINDOW_BYTES, Lanes, TextWindowSize, best_fit_tokens
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
 from .sequential.cursor import Cursor, WindowStart, beginning, part_of_source
-from .sequential.lane import SequentialWindow, WindowReader
+from .sequential.lane import OwnWindows, SequentialWindow, WindowReader
 from .sequential.reader import SequentialReader
 from .sequential.shards import ShardWindows
 from .windows.indexed_lanes import IndexedLanes
@@ -34,9 +33,11 @@ from .windows.window_cache import WindowCache
 
 if TYPE_CHECKING:
     from .config import StreamConfig
+    from .data.text import TextData
     from .order.mixture import Mixture
     from .position import Position, WorkerContext
     from .reader import Collator, Reader, WorkerShare
+    from .sequential.text.windows import TextWindows
 
 _LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
 _SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
@@ -46,7 +47,7 @@ _FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is m
 
 def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
-    layout, eos_id = config.stated_layout(), config.data.eos_id
+    layout, eos_id = config.stated_layout(), config.sources.eos_id
     if isinstance(layout, DocumentLayout):
         return DocumentCollator(
             size=size,
@@ -65,7 +66,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
         eos_id=eos_id,
         boundaries=layout.boundaries,
         same_labels=layout.same_labels,
-        dtype=config.data.dtype if narrow and config.data.dtype.kind == "u" else np.dtype(np.int64),
+        dtype=config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64),
     )
     if layout.shift is not None:
         return make(shift=layout.shift)
@@ -86,7 +87,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
     is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
     if lanes == 1 or not is_shared or context.rank or context.worker:
         return
-    sources = config.data.sources.values() if isinstance(config.data, MixedData) else [config.data]
+    sources = config.sources.by_name.values()
     size = sum(source.extents.blocks().bytes for source in sources if isinstance(source, CountedData))
     if size >= ranks * _LEAST_OF_LANE:
         say_once(
@@ -97,9 +98,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
 
 def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
     """Say which source of a mix serves each row, on so many ranks; None where there is one source."""
-    if isinstance(config.data, MixedData | MixedTexts):
-        return config.data.mixture(config, config.stream_lanes(world_size))
-    return None
+    return config.mixture(config.stream_lanes(world_size)) if config.sources.is_mix else None
 
 
 # Indexed streams.
@@ -107,41 +106,37 @@ def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
 
 def _indexed_reader(config: StreamConfig, end: int | None) -> Reader[Any]:
     """Make the reader of one source, which ends before epoch ``end`` (None: nowhere), or of a mix, which has no end."""
-    data, layout = config.data, config.stated_layout()
-    mixture = make_mixture(config, 1)
-    if isinstance(data, MixedData):
-        lanes = [_indexed_lanes(config, source, None, name) for name, source in data.sources.items()]
-    else:
-        assert isinstance(data, CountedData)
-        lanes = [_indexed_lanes(config, data, end)]
+    layout, mixture, maps = config.stated_layout(), make_mixture(config, 1), _document_maps(config)
+    lanes = [
+        _indexed_lanes(config, name, source, end)
+        for name, source in config.sources.by_name.items()
+        if isinstance(source, CountedData)
+    ]
     if isinstance(layout, PackLayout | SampleLayout):
         tokens = lanes[0].units * end if end is not None and isinstance(layout, PackLayout) else None
         rows = [_rows(config, source, tokens) for source in lanes]
-        return PackedSequences(rows, data.dtype, boundaries=layout.boundaries, mixture=mixture)
+        return PackedSequences(
+            rows, config.sources.dtype, seq_len=layout.seq_len, boundaries=layout.boundaries, mixture=mixture
+        )
     assert isinstance(layout, DocumentLayout)
-    maps = _document_maps(config)
     if layout.bucket is None:
         return DocumentSequences(lanes, maps=maps, mixture=mixture)
-    return BucketedDocuments(lanes[0], maps=maps, bucket=layout.bucket, seed=config.seed)
+    return BucketedDocuments(lanes, maps=maps, bucket=layout.bucket, seed=config.seed, mixture=mixture)
 
 
-def _indexed_lanes(config: StreamConfig, data: CountedData, end: int | None, name: str | None = None) -> IndexedLanes:
-    """Return the lanes of one source before epoch ``end`` (None: of all); of a mix, ``name`` is that of the source."""
+def _indexed_lanes(config: StreamConfig, name: str, source: CountedData, end: int | None) -> IndexedLanes:
+    """Return the lanes of a source before epoch ``end`` (None: of all)."""
     layout, count = config.stated_layout(), config.lane_count
-    sources = 1 if name is None else len(config.weights[0][1])
+    sources = sum(1 for share in config.weights[0][1].values() if share) if config.weights else 1
     if isinstance(layout, SampleLayout):
-        order = Shuffle(data.extents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
-        data.raise_if_empty(order.tokens, layout.unit)
-        windows = _loaded_windows(config, data, order, max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources), sources)
-        seed = config.seed or 0
-        return RandomOffsets(windows, order, seq_len=layout.seq_len, width=layout.width, seed=seed, name=name or "")
-    if name is None:
-        order = _order(config, data, count)
-    else:
-        size = config.data.window(config, count)[name]
-        order = Shuffle(data.extents.blocks(in_mix=True), count, size, config.seed, name)
-        data.raise_if_empty(order.tokens, "tokens")
-    windows = _loaded_windows(config, data, order, sources=sources)
+        order = Shuffle(source.extents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
+        source.raise_if_empty(order.tokens, layout.unit)
+        windows = _loaded_windows(config, source, order, max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources), sources)
+        return RandomOffsets(
+            windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0, name=name
+        )
+    order = _order(config, name, source, count, config.seed)
+    windows = _loaded_windows(config, source, order, sources=sources)
     if isinstance(layout, DocumentLayout):
         return IndexedLanes(windows, order, Sequences(order.documents, 1, count), documents=True, end=end)
     assert isinstance(layout, PackLayout)
@@ -151,11 +146,15 @@ def _indexed_lanes(config: StreamConfig, data: CountedData, end: int | None, nam
     return IndexedLanes(windows, order, sequences, width=layout.width, end=end)
 
 
-def _order(config: StreamConfig, data: CountedData, lanes: int) -> Shuffle:
-    """Return the order of one source; ``ConfigError`` where there is nothing to order."""
-    order = Shuffle(data.extents.blocks(), lanes, data.window(config, lanes), config.seed)
+def _order(
+    config: StreamConfig, name: str, source: CountedData, lanes: int, seed: int | None, window: int | None = None
+) -> Shuffle:
+    """Return the order of a source under a seed; ``ConfigError`` where there is nothing to order."""
+    mixed = config.sources.mixed
+    window = config.window_of(source, lanes) if window is None else window
+    order = Shuffle(source.extents.blocks(in_mix=mixed > 0), lanes, window, seed, name)
     unit = config.stated_layout().unit
-    data.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
+    source.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
     return order
 
 
@@ -176,7 +175,7 @@ def _rows(config: StreamConfig, lanes: IndexedLanes, tokens: int | None) -> Toke
 
 
 def _document_maps(config: StreamConfig) -> DocumentMaps | None:
-    return DocumentMaps(config.document_maps, config.data.dtype) if config.document_maps else None
+    return DocumentMaps(config.document_maps, config.sources.dtype) if config.document_maps else None
 
 
 # Sequential streams.
@@ -190,8 +189,8 @@ def _sequential_reader(
     Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
     """
     layout, world_size = config.stated_layout(), context.world_size
-    lanes = config.make_lanes(world_size)
-    if any(config.data.live) and context.workers > 1:
+    lanes, live = config.make_lanes(world_size), config.sources.live
+    if any(live) and context.workers > 1:
         raise ConfigError(
             f"a live source has one lane on each rank, which {context.workers} workers of a DataLoader cannot share; use "
             "num_workers=0, and .prefetch(n) to read ahead, or num_workers=1"
@@ -200,97 +199,108 @@ def _sequential_reader(
     step = start.sequence_index // lanes.rows + share.skip
     own = lanes.own(context.rank, world_size, step, share.every)
     first = start.start_epoch or 0
-    cursors = beginning(first, lanes.count, len(config.data.live)) if start.lanes is None else start.lanes
+    cursors = beginning(first, lanes.count, len(live)) if start.lanes is None else start.lanes
     packed = layout if isinstance(layout, PackLayout) else None
-    buffer, mixture = None, None
-    if isinstance(config.data, MixedTexts):
-        mixture = config.data.mixture(config, lanes.count)
+    buffer = None
     if packed is not None:
         with_masks = bool(config.document_maps)
-        buffer = RowBuffer(packed.width, config.data.dtype, with_ends=packed.boundaries, with_masks=with_masks)
+        buffer = RowBuffer(packed.width, config.sources.dtype, with_ends=packed.boundaries, with_masks=with_masks)
+    epochs = None if config.epochs is None else first + config.epochs
+    sources = []
+    for number, (name, source) in enumerate(config.sources.by_name.items()):
+        starts = {
+            lane: _window_start(part_of_source(cursors[str(lane)], number)) for lane in own if str(lane) in cursors
+        }
+        sources.append(_window_reader(config, name, source, lanes, context, starts, epochs))
     return SequentialReader(
-        _windows(config, lanes, own, context, cursors, None if config.epochs is None else first + config.epochs),
+        sources,
         partial(_cut, config),
         lanes=lanes,
         own=own,
-        live=config.data.live,
+        live=live,
         batch_size=config.batch_size or 1,
         cursors=cursors,
         bounded=config.epochs is not None,
         buffer=buffer,
+        seq_len=0 if packed is None else packed.seq_len,
         stride=None if packed is None or packed.best_fit else packed.stride,
         lag=layout.tokens_before_labels,
-        mixture=mixture,
+        mixture=config.mixture(lanes.count),
     )
 
 
-def _windows(
-    config: StreamConfig,
-    lanes: Lanes,
-    own: list[int],
-    context: WorkerContext,
-    cursors: dict[str, Cursor],
-    epochs: int | None,
-) -> list[WindowReader]:
-    """Return what makes the windows of some lanes of each source, before epoch ``epochs`` (None: of all epochs)."""
-    data = config.data
-
-    def starts_in(source: int) -> dict[int, WindowStart]:
-        return {lane: _window_start(part_of_source(cursors[str(lane)], source)) for lane in own if str(lane) in cursors}
-
-    if isinstance(data, TextData | MixedTexts):
-        sources = data.sources if isinstance(data, MixedTexts) else {"": data}
-        made = []
-        for number, (name, texts) in enumerate(sources.items()):
-            made.append(_text_windows(config, name, texts, lanes, context, starts_in(number), epochs, len(sources)))
-        return made
-    assert isinstance(data, CountedData)
-    order = _order(config, data, lanes.count)
-    documents = _FILTERED_DOCUMENTS
-    if config.best_fit:
-        tokens = best_fit_tokens(
-            config.stated_layout().sequence_stride, WINDOW_BYTES // (lanes.count * data.dtype.itemsize)
-        )
-        documents = max(1, tokens * order.documents // order.tokens)
-    loaded = _loaded_windows(config, data, order)
-    filters = tuple(transform.function for transform in config.filters)
-    options: dict[str, Any] = {"starts": starts_in(0), "filters": filters, "epochs": epochs}
-    return [ShardWindows(loaded, order, lanes=lanes.count, size=documents, **options)]
-
-
-def _text_windows(
+def _window_reader(
     config: StreamConfig,
     name: str,
-    texts: TextData,
+    source: Source,
     lanes: Lanes,
     context: WorkerContext,
     starts: dict[int, WindowStart],
     epochs: int | None,
-    sources: int,
 ) -> WindowReader:
-    """Return what makes windows of one text, of ``sources`` that a mix has; without a ``name`` it is no mix."""
-    from .sequential.text.live import LiveWindows  # loaded for text alone
-    from .sequential.text.windows import SmallTextWindows, TextWindows
+    """Return what makes the windows of some lanes of a source, before epoch ``epochs`` (None: of all epochs).
 
+    Of a mix, each source has a seed of its own; of one of fewer documents than lanes each lane reads all, under its own seed.
+    """
     options: dict[str, Any] = {
-        "window": texts.window_size(config, lanes.count, sources),
         "filters": tuple(transform.function for transform in config.filters),
         "epochs": epochs,
     }
 
     def seed_of(*lane: int) -> int | None:
-        return derive_key("text source", config.seed, name, *lane) if name and config.seed is not None else config.seed
+        if config.seed is None or not config.sources.is_mix:
+            return config.seed
+        return derive_key("text source", config.seed, name, *lane)
 
-    if isinstance(texts, LiveData):
-        return LiveWindows(texts, rank=context.rank, ranks=context.world_size, seed=seed_of(), **options)
-    if name and texts.records(lanes.count) < lanes.count:
+    if isinstance(source, LiveData):
+        from .sequential.text.live import LiveWindows  # loaded for text alone
 
-        def make_own(lane: int, start: WindowStart) -> TextWindows:
-            alone, share = Lanes(1, 1), sources * lanes.count
-            return TextWindows(texts, lanes=alone, starts={0: start}, seed=seed_of(lane), sources=share, **options)
+        window = _text_window(config, source, lanes.count)
+        return LiveWindows(
+            source, rank=context.rank, ranks=context.world_size, seed=seed_of(), window=window, **options
+        )
 
-        return SmallTextWindows(make_own, starts)
-    return TextWindows(texts, lanes=lanes, starts=starts, seed=seed_of(), sources=sources, **options)
+    def make(shared: Lanes, starts: dict[int, WindowStart], seed: int | None) -> WindowReader:
+        if isinstance(source, CountedData):
+            return _windows_of_shards(config, source, lanes.count, lanes=shared, starts=starts, seed=seed, **options)
+        return _windows_of_text(config, source, lanes.count, lanes=shared, starts=starts, seed=seed, **options)
+
+    if not config.sources.is_mix or source.records(lanes.count) >= lanes.count:
+        return make(lanes, starts, seed_of())
+    return OwnWindows(lambda lane: make(Lanes(1, 1), {0: starts[lane]}, seed_of(lane)))
+
+
+def _windows_of_shards(
+    config: StreamConfig, source: CountedData, of_lanes: int, *, lanes: Lanes, seed: int | None, **options: Any
+) -> ShardWindows:
+    """Return what makes windows of shards for some of the ``of_lanes`` lanes of a stream."""
+    sources = len(config.sources.by_name)
+    order = _order(config, "", source, lanes.count, seed, config.window_of(source, of_lanes))
+    documents = _FILTERED_DOCUMENTS
+    if config.best_fit:
+        most = WINDOW_BYTES // (of_lanes * sources * source.token_bytes)
+        tokens = best_fit_tokens(config.stated_layout().sequence_stride, most)
+        documents = max(1, tokens * order.documents // order.tokens)
+    loaded = _loaded_windows(config, source, order, sources=sources)
+    return ShardWindows(loaded, order, lanes=lanes.count, size=documents, **options)
+
+
+def _windows_of_text(
+    config: StreamConfig, source: TextData, of_lanes: int, *, lanes: Lanes, **options: Any
+) -> TextWindows:
+    """Return the same of text; what each of the lanes has of the memory and of the open files, all readers share."""
+    from .sequential.text.windows import TextWindows  # loaded for text alone
+
+    sources = len(config.sources.by_name) * of_lanes // lanes.count
+    return TextWindows(source, lanes=lanes, window=_text_window(config, source, of_lanes), sources=sources, **options)
+
+
+def _text_window(config: StreamConfig, source: TextData, lanes: int) -> TextWindowSize:
+    packed = config.stated_layout().sequence_stride if config.best_fit else None
+    shuffled = config.seed is not None
+    return source.window_size(
+        lanes, len(config.sources.by_name), is_shuffled=shuffled, window=config.window, best_fit=packed
+    )
 
 
 def _window_start(cursor: Cursor) -> WindowStart:

@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from ..errors import ConfigError
+from .data.base import CountedData
+from .data.sources import Sources
 from .function_identity import DocumentMap, Filter
-from .lanes import Lanes
+from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout, Layout
 from .order import Sequences
-from .order.mixture import Schedule, weights_to_json
-
-if TYPE_CHECKING:
-    from ..text.tokenizer.tokenizer import Tokenizer
+from .order.buckets import GROUP
+from .order.mixture import Mixture, Schedule, weights_to_json
 
 ORDER = 2  # version of the order of documents: another one is another stream
-
-
-class Data(Protocol):
-    """Where the tokens of a stream come from, as its config knows it; `data` has the kinds.
-
-    ``counted``: how many tokens and documents there are is known in advance. ``live``: which of the sources are live, in the
-    order of a cursor's parts; each rank reads a part of such a source, so a state belongs to a number of ranks.
-    ``default_lanes``: those of a shuffled indexed stream that states none.
-    """
-
-    counted: bool
-    live: tuple[bool, ...]
-    default_lanes: int
-    split: str
-    dtype: np.dtype[Any]
-    eos_id: int
-    vocab_size: int | None
-    tokenizer: str | None
-
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each source by its name."""
-
-    def load_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer that made the ids; raises ``ConfigError`` where nobody knows it."""
-
-    def sizes(self) -> str:
-        """Return how much data there is, in words."""
-
-    def check_stage(self, method: str) -> None:
-        """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
-
-    def check_rules(self, fields: Sequence[str]) -> None:
-        """Raise ``ConfigError`` where rules cannot judge this data, or where it lacks ``fields`` that they read."""
-
-    def source_of_mix(self, name: str) -> Any:
-        """Return this data as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
-
-    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
-        """Return the lanes of a sequential stream, for so many rows of a global batch."""
-
-    def window(self, config: StreamConfig, lanes: int) -> Any:
-        """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated.
-
-        ``lanes`` are those in force.
-        """
-
-    def sequences(self, config: StreamConfig) -> Sequences | None:
-        """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +27,15 @@ class StreamConfig:
     is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix, and nothing else, has ``weights``, from
-    global sequences on. ``filters`` say which documents stay, ``document_maps`` what becomes of them. ``calls`` are the calls
-    of the chain as text.
+    global sequences on, and perhaps a ``stopping_strategy``. ``filters`` say which documents stay, ``document_maps`` what
+    becomes of them. ``calls`` are the calls of the chain as text.
     """
 
-    data: Data
+    sources: Sources
     filters: tuple[Filter, ...] = ()
     document_maps: tuple[DocumentMap, ...] = ()
     weights: Schedule = ()
+    stopping_strategy: str | None = None
     epochs: int | None = None
     seed: int | None = None
     window: int | None = None
@@ -116,11 +67,6 @@ class StreamConfig:
         return self.layout
 
     @property
-    def mixed(self) -> bool:
-        """Whether this is a mix of sources."""
-        return bool(self.weights)
-
-    @property
     def best_fit(self) -> bool:
         """Whether whole documents are packed."""
         return self.layout is not None and self.layout.best_fit
@@ -129,25 +75,104 @@ class StreamConfig:
     def sequential(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
         longer = any(not transform.same_length for transform in self.document_maps)
-        return self.best_fit or bool(self.filters) or longer or not self.data.counted
+        return self.best_fit or bool(self.filters) or longer or not self.sources.counted
 
     @property
     def lane_count(self) -> int:
         """The lanes that an indexed stream interleaves, and that ranks share; no table of extents is read for it."""
         if self.seed is None or not (self.layout is None or self.layout.interleaved):
             return 1
-        return self.data.default_lanes if self.lanes is None else self.lanes
+        return self.sources.default_lanes if self.lanes is None else self.lanes
 
     def make_lanes(self, world_size: int) -> Lanes:
-        """Return the lanes of a sequential stream; text that was not counted before is read for it.
+        """Return the lanes of a sequential stream, as the source of most documents has; text is read to count these.
 
         Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
         """
-        return self.data.make_lanes(self, world_size * (self.batch_size or 1))
+        rows, sources = world_size * (self.batch_size or 1), self.sources.by_name.values()
+        if not self.sources.is_mix and any(self.sources.live):
+            if self.lanes is not None:
+                raise ConfigError(
+                    f"lanes={self.lanes}: a live source has one lane on each rank; leave lanes out of .shuffle()"
+                )
+            return Lanes(rows, rows)
+        most = None
+        if self.best_fit:  # each lane holds a window of each source
+            tokens, item = max(source.total_tokens for source in sources), sum(source.token_bytes for source in sources)
+            most = best_fit_lanes_a_row(self.stated_layout().sequence_stride, rows, tokens, item)
+
+        def records(most: int) -> int:
+            return max(source.records(most) for source in sources)
+
+        return make_lanes(rows, self.lanes, records, most, is_shuffled=self.seed is not None)
 
     def stream_lanes(self, world_size: int) -> int:
         """Return how many lanes the stream has, on so many ranks."""
         return self.make_lanes(world_size).count if self.sequential else self.lane_count
+
+    def window_of(self, source: CountedData, lanes: int) -> int:
+        """Return how many blocks of a source are shuffled together; ``lanes`` are those in force."""
+        if self.seed is None:
+            return 1
+        if self.window is not None:
+            return self.window
+        return source.default_window(lanes, self.sources.mixed, sequential=self.sequential)
+
+    def _windows(self, lanes: int) -> Any:
+        """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated."""
+        stated = None if self.window is None else f"{self.window} blocks"
+        windows = {
+            name: self.window_of(source, lanes) if isinstance(source, CountedData) else stated
+            for name, source in self.sources.by_name.items()
+        }
+        is_text = not any(source.counted for source in self.sources.by_name.values())
+        return windows if self.sources.is_mix and not is_text else next(iter(windows.values()))
+
+    def sequences_of(self, source: CountedData) -> Sequences:
+        """Return where the epochs of an indexed source begin, in its own order."""
+        layout = self.stated_layout()
+        count = source.total_tokens if layout.unit == "tokens" else source.total_documents
+        source.raise_if_empty(count, layout.unit)
+        return Sequences(count, layout.sequence_stride, self.lane_count)
+
+    def sequences(self) -> Sequences | None:
+        """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
+        layout, [source, *_] = self.stated_layout(), self.sources.by_name.values()
+        if self.sources.is_mix or self.sequential or not isinstance(source, CountedData):
+            return None
+        sequences, lag = self.sequences_of(source), layout.tokens_before_labels
+        if self.epochs is not None and not sequences.with_labels(self.epochs, lag):
+            raise ConfigError(
+                f"no label lies in the data: split {source.split!r} holds {sequences.tokens} tokens, epochs={self.epochs}, and "
+                f"labels lie {lag} tokens ahead; give more input, or a smaller shift"
+            )
+        return sequences
+
+    def mixture(self, lanes: int) -> Mixture | None:
+        """Return which source serves each row of so many lanes; None where there is one source.
+
+        Weights change between groups of buckets, since a group is arranged whole.
+        """
+        if not self.sources.is_mix:
+            return None
+        group = GROUP * self.layout.bucket if isinstance(self.layout, DocumentLayout) and self.layout.bucket else 1
+        segments = []
+        for sequence, shares in self.weights:
+            row = _ceil_div(sequence, lanes)
+            segments.append((_ceil_div(_ceil_div(row * lanes, group) * group, lanes), shares))
+        return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments)
+
+    def end_of_mix(self) -> int:
+        """Return how many sequences a stopping strategy leaves; ``ConfigError`` where nobody knows them in advance."""
+        if self.sequential:
+            raise ConfigError(
+                f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, which nobody "
+                "knows of texts, filters and best fit: leave it out, and end the mix by .take(n)"
+            )
+        mixture, sources = self.mixture(self.lane_count), self.sources.by_name.values()
+        assert mixture is not None
+        sizes = [self.sequences_of(source).first(1) for source in sources if isinstance(source, CountedData)]
+        return mixture.end(sizes, of_all=self.stopping_strategy == "all_exhausted")
 
     def rank_period(self, world_size: int) -> int:
         """Return how the rows of a step are divided among ranks (see `RankStep`): by lanes; of sequential streams, neighbours."""
@@ -159,13 +184,13 @@ class StreamConfig:
         Of a sequential stream that is the global batch too, so it takes the number of ranks.
         """
         layout = self.layout or DocumentLayout()
-        shape: dict[str, Any] = {"order": ORDER, "split": self.data.split, "kind": layout.kind}
+        shape: dict[str, Any] = {"order": ORDER, "split": self.sources.split, "kind": layout.kind}
         shape |= {"seed": self.seed, "epochs": self.epochs}
-        if any(self.data.live):
+        if any(self.sources.live):
             shape |= {"ranks": world_size}
         if layout.interleaved:
             lanes = self.stream_lanes(world_size)
-            shape |= {"window": self.data.window(self, lanes), "lanes": lanes}
+            shape |= {"window": self._windows(lanes), "lanes": lanes}
         shape |= layout.fields()
         if self.sequential:
             shape |= {
@@ -175,6 +200,10 @@ class StreamConfig:
             shape |= {"best_fit": layout.best_fit}
         if self.sequential or self.document_maps:
             shape |= {"document_maps": [transform.name for transform in self.document_maps]}
-        if self.mixed:
+        if self.sources.is_mix:
             shape |= {"weights": weights_to_json(self.weights)}
-        return {**shape, "data": self.data.fingerprints()}
+        return {**shape, "data": self.sources.fingerprints()}
+
+
+def _ceil_div(number: int, divisor: int) -> int:
+    return -(-number // divisor)

@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
-from .arguments import check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
-from .config import Data, StreamConfig
+from .arguments import check_choice, check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
+from .config import StreamConfig
 from .data.base import CountedData
 from .data.holdout import parse_share
 from .data.live import LiveData
-from .data.mixture import MixedData, MixedTexts
-from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, ShardNames
+from .data.sources import Source, Sources
 from .data.text import TextData
 from .function_identity import identified
 from .order.mixture import Schedule, exact_weights, temperature_weights
@@ -38,7 +38,7 @@ class Documents(Stream):
     """A dataset of documents, which can be split."""
 
     def __init__(self, data: CountedData, *, epochs: int | None) -> None:
-        super().__init__(StreamConfig(data=data, epochs=epochs))
+        super().__init__(StreamConfig(sources=Sources({"": data}), epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
@@ -108,7 +108,7 @@ class ShardDataset(Documents):
 
     def __init__(
         self,
-        source: Source,
+        source: ShardNames,
         split: str | None = "train",
         *,
         epochs: int | None = None,
@@ -235,7 +235,7 @@ class Texts(Stream):
     """A dataset of raw text, which can be split."""
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
-        super().__init__(StreamConfig(data=data, epochs=epochs))
+        super().__init__(StreamConfig(sources=Sources({"": data}), epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
@@ -399,19 +399,26 @@ def mix(
     weights: Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]] | None = None,
     *,
     temperature: float | None = None,
+    stopping_strategy: str | None = None,
 ) -> Stream:
     """Mix bare datasets by their share of rows; ``.shuffle()`` and ``.pack()``, or others, follow and hold for all.
 
-    ``sources`` maps names to datasets, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or a schedule
-    ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to tokens
-    to the power of 1 / T. Weights name every source; 0 leaves one out. Shares are multiples of 1 / 4,096, and at least that
-    for a weight above 0: ``stats()["sources"]`` reports them as ``asked``. Each source repeats by epochs of its own.
-    Sources are all shards and arrays, or all texts (``TextDataset``), whose tokens are not counted in advance: they have no
-    ``temperature``, the mix is sequential, as each of them alone, and ``.filter`` and ``.map_documents`` hold for all. Where one
-    of them is live, each rank reads its part of it, and a state belongs to a number of ranks.
+    ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or a
+    schedule ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to
+    tokens to the power of 1 / T. Weights name every source; 0 leaves one out. Shares are multiples of 1 / 4,096, and at least
+    that for a weight above 0: ``stats()["sources"]`` reports them as ``asked``, and the ``tokens`` that rows were made of. Each
+    source repeats by epochs of its own.
 
-    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, and for texts
-    mixed with shards.
+    A mix of shards and arrays is indexed. With a text among its sources, it is sequential (see ``Stream``), as with ``.filter``,
+    ``.map_documents`` and best fit; where a source is live, each rank reads its part of it, and a state belongs to a number of
+    ranks.
+
+    The mix is endless. A ``stopping_strategy`` ends an indexed one: ``"first_exhausted"`` before the first row that a source
+    would begin its second epoch with, ``"all_exhausted"`` behind the row that ends the first epoch of the last source. It counts
+    the rows in advance, and is ``.take`` of that many: ``set_epoch`` moves to the next run of as many.
+
+    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, for a
+    ``temperature`` of texts, and where streamed for a ``stopping_strategy`` of a sequential mix.
 
     >>> sources = {name: ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
     >>> stream = mix(sources, weights={"web": 0.75, "wiki": 0.25}).shuffle(seed=0).pack(4).batch(2)
@@ -420,46 +427,40 @@ def mix(
     """
     if not isinstance(sources, Mapping) or not sources:
         raise ConfigError(f"a mix needs at least one source, as {{'web': ShardDataset(...)}}, got {sources!r}")
-    data = {name: _bare(name, source) for name, source in sources.items()}
-    counted = {name: source for name, source in data.items() if isinstance(source, CountedData)}
-    texts = {name: source for name, source in data.items() if isinstance(source, TextData)}
-    if counted and texts:
-        raise ConfigError(
-            f"source {min(texts)!r} is text and source {min(counted)!r} is tokens, and a mix holds one of the two: build "
-            "shards of all texts, or stream the texts of all sources"
-        )
-    mixed: MixedData | MixedTexts = MixedTexts(texts) if texts else MixedData(counted)
+    if stopping_strategy is not None:
+        check_choice("stopping_strategy", stopping_strategy, "first_exhausted", "all_exhausted")
+    mixed = Sources.of_mix({name: _bare(name, source, stopping_strategy) for name, source in sources.items()})
     if (weights is None) == (temperature is None):
         raise ConfigError("give weights or a temperature, one of them")
     if temperature is not None:
-        if texts:
+        if not mixed.counted:
             raise ConfigError(
                 "a temperature needs the tokens of each source, which are not counted in advance for text; give weights"
             )
-        counts = {name: sum(source.tokens) for name, source in counted.items()}
+        counts = {name: source.total_tokens for name, source in mixed.by_name.items()}
         schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
     else:
-        schedule = _schedule(weights, list(data))
-    return Stream(StreamConfig(data=mixed, weights=schedule))
+        schedule = _schedule(weights, list(mixed.by_name))
+    return Stream(StreamConfig(sources=mixed, weights=schedule, stopping_strategy=stopping_strategy))
 
 
-def _bare(name: object, source: object) -> Data:
-    """Return the data of a source that no method was called on yet."""
+def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source:
+    """Return the source of a stream that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
-    if not isinstance(source, Stream):
-        description = f"got {source!r} of type {type(source).__name__}"
+    if not isinstance(stream, Stream):
+        description = f"got {stream!r} of type {type(stream).__name__}"
         raise ConfigError(f"source {name!r} must be a dataset, {description}; write pipeline.ShardDataset(...)")
-    config = source._config
-    data: CountedData = config.data.source_of_mix(name)
-    if config.epochs is not None:
+    config = stream._config
+    if config.epochs is not None and (config.epochs > 1 or stopping_strategy is None):
         raise ConfigError(
             f"source {name!r} ends after epochs={config.epochs}, but each source of a mix begins again when its epoch is over: "
-            "remove epochs=, and end the mix by .take(n)"
+            "remove epochs=, and end the mix by stopping_strategy= or .take(n)"
         )
-    if config != StreamConfig(data=data):
+    if config.sources.is_mix or config != StreamConfig(sources=config.sources, epochs=config.epochs):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
-    return data
+    [source] = config.sources.by_name.values()
+    return source
 
 
 def _schedule(weights: Any, names: list[str]) -> Schedule:

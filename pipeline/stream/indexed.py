@@ -7,6 +7,7 @@ of a mix. Lanes say where each begins: in the order of the epochs, or at random 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ class IndexedReader:
     def __init__(self, lanes: Sequence[IndexedLanes], mixture: Mixture | None = None) -> None:
         self._sources = lanes
         self._mixture = mixture
+        self.tokens_read = [0] * len(lanes)  # of each source
 
     def locate(self, indices: Int) -> list[Location]:
         """Return where sequences begin: of each the lanes of its source, and the position there."""
@@ -109,7 +111,7 @@ class IndexedReader:
 
 
 class PackedSequences(IndexedReader):
-    """Sequences of tokens, those of the labels included, as the ``rows`` of each source cut them.
+    """Sequences of ``seq_len`` tokens, and those of the labels, as the ``rows`` of each source cut them.
 
     ``boundaries``: rows say where documents end. ``mixture`` is that of `IndexedReader`.
     """
@@ -119,10 +121,12 @@ class PackedSequences(IndexedReader):
         rows: Sequence[TokenRows],
         dtype: np.dtype[np.unsignedinteger],
         *,
+        seq_len: int,
         boundaries: bool,
         mixture: Mixture | None = None,
     ) -> None:
         super().__init__([source.lanes for source in rows], mixture)
+        self._seq_len = seq_len
         self._rows = rows
         self._buffer = RowBuffer(rows[0].width, dtype, with_ends=boundaries, with_masks=rows[0].masks)
 
@@ -132,6 +136,7 @@ class PackedSequences(IndexedReader):
         self._buffer.begin(len(indices))
         for source, rows, in_source, positions in self._requested(indices):
             existing = self._rows[source].fill(self._buffer, rows, in_source, positions)
+            self.tokens_read[source] += len(rows) * self._seq_len
         return self._buffer.rows(existing)  # which no source of a mix bounds
 
     def _existing(self, source: int, position: int) -> int:
@@ -153,13 +158,17 @@ class DocumentSequences(IndexedReader):
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
         indices = step.indices()
-        locations: dict[int, WindowOffset] = {}
+        found: dict[int, tuple[int, WindowOffset]] = {}
         for source, rows, in_source, positions in self._requested(indices):
-            locations.update(zip(rows, self._sources[source].locations(in_source, positions), strict=True))
-        return self._documents([locations[row] for row in range(len(indices))])
+            locations = self._sources[source].locations(in_source, positions)
+            found.update(zip(rows, zip(repeat(source), locations), strict=True))
+        return self._documents([found[row] for row in range(len(indices))])
 
-    def _documents(self, locations: list[WindowOffset]) -> DocumentRows:
-        documents = [window.document(number) for window, number in locations]
+    def _documents(self, found: list[tuple[int, WindowOffset]]) -> DocumentRows:
+        """Return documents by their sources and locations."""
+        documents = [window.document(number) for _, (window, number) in found]
+        for (source, _), document in zip(found, documents, strict=True):
+            self.tokens_read[source] += len(document)
         self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
         if self._maps is None:
             return DocumentRows(documents)
@@ -169,40 +178,56 @@ class DocumentSequences(IndexedReader):
 class BucketedDocuments(DocumentSequences):
     """Whole documents, of which ``bucket`` neighbours are of similar length."""
 
-    def __init__(self, lanes: IndexedLanes, *, maps: DocumentMaps | None, bucket: int, seed: int | None) -> None:
-        super().__init__([lanes], maps=maps)
-        self.lanes = lanes
+    def __init__(
+        self,
+        lanes: Sequence[IndexedLanes],
+        *,
+        maps: DocumentMaps | None,
+        bucket: int,
+        seed: int | None,
+        mixture: Mixture | None = None,
+    ) -> None:
+        super().__init__(lanes, maps=maps, mixture=mixture)
         self._bucket = bucket
         self._seed = seed
         self._group = weak_lru_cache(self._arrange, 2)
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
-        return self._documents([self.lanes.location(position) for position in self._positions(step.indices())])
+        found = [(source, self._sources[source].location(at)) for source, at in self._positions(step.indices())]
+        return self._documents(found)
 
     def locate(self, indices: Int) -> list[Location]:
         """Return which documents sequences are."""
-        return [Location(self.lanes, position, 1) for position in self._positions(indices)]
+        return [Location(self._sources[source], position, 1) for source, position in self._positions(indices)]
 
-    def _positions(self, indices: Int) -> list[int]:
+    def _positions(self, indices: Int) -> list[tuple[int, int]]:
+        """Return the source of each sequence, and the position there."""
         positions = []
         for index in indices.tolist():
-            first, arranged = self._group(self.lanes.sequences.epoch(index), index // (GROUP * self._bucket))
-            positions.append(int(arranged[index - first]))
+            epoch = 0 if self._mixture is not None else self._sources[0].sequences.epoch(index)
+            first, arranged = self._group(epoch, index // (GROUP * self._bucket))
+            positions.append(arranged[index - first])
         return positions
 
-    def _arrange(self, epoch: int, group: int) -> tuple[int, Int]:
-        """Return the first sequence index of a group, as much of it as lies in the epoch, and the position of each."""
-        order, size = self.lanes.sequences, GROUP * self._bucket
-        first, stop = max(order.first(epoch), group * size), min(order.first(epoch + 1), (group + 1) * size)
-        indices = np.arange(first, stop)
-        positions = self.lanes.positions(indices)
-        # All windows of the group are needed until it has been read.
-        self.lanes.prepare(zip((indices % order.lanes).tolist(), positions.tolist(), strict=True))
-        locations = [self.lanes.location(position) for position in positions.tolist()]
-        lengths = np.array([window.ends[number + 1] - window.ends[number] for window, number in locations])
+    def _arrange(self, epoch: int, group: int) -> tuple[int, list[tuple[int, int]]]:
+        """Return the first sequence index of a group, as much of it as lies in the epoch, and source and position of each."""
+        size = GROUP * self._bucket
+        first, stop = group * size, (group + 1) * size
+        if self._mixture is None:
+            order = self._sources[0].sequences
+            first, stop = max(order.first(epoch), first), min(order.first(epoch + 1), stop)
+        starts, lengths = [(0, 0)] * (stop - first), np.zeros(stop - first, np.int64)
+        for source, rows, indices, positions in self._served(np.arange(first, stop)):
+            lanes, begins = self._sources[source], positions.tolist()
+            # All windows of the group are needed until it has been read.
+            lanes.prepare(zip((indices % lanes.sequences.lanes).tolist(), begins, strict=True))
+            for row, (window, number) in zip(rows, map(lanes.location, begins), strict=True):
+                lengths[row] = window.ends[number + 1] - window.ends[number]
+            for row, position in zip(rows, begins, strict=True):
+                starts[row] = source, position
         key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
-        return first, positions[arrange(lengths, first, self._bucket, key)]
+        return first, [starts[number] for number in arrange(lengths, first, self._bucket, key).tolist()]
 
 
 # Sequences from random offsets

@@ -25,8 +25,11 @@ class Reader(Protocol[R_out]):
     rows of a step once, in their order. What drives a reader does not ask which it is.
 
     ``cursors``: where each lane of a sequential reader stands after the rows that were read last, by the lane's number;
-    None of an indexed reader, whose position is the sequence index alone.
+    None of an indexed reader, whose position is the sequence index alone. ``tokens_read``: those of the rows that each source
+    gave.
     """
+
+    tokens_read: list[int]
 
     @property
     def cursors(self) -> dict[str, list[int]] | None: ...

@@ -143,7 +143,7 @@ class Stream(IterableDataset[Any]):
         A state belongs to its filters: to their source and the plain values that it names, or to ``name``, which must change
         when the filter does. A filter needs a name where it is an object or a method, where there is no source, and where
         the source names what is no plain value, function, or constant of a module. Raises ``ConfigError`` for a
-        mix and, while iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
+        mix of texts and tokens and, while iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
@@ -156,14 +156,14 @@ class Stream(IterableDataset[Any]):
             raise ConfigError("a filter has a function, or rules and a language; write one .filter() for each")
         if not judged and not callable(predicate):
             raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
-        self._config.data.check_stage("filter")
+        self._config.sources.check_stage("filter")
         if self._config.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
         if judged:
             from .sequential.text.rule_filter import RuleFilter  # loaded for text alone
 
             chosen = RuleFilter(rules, language)
-            self._config.data.check_rules(chosen.rules.fields)
+            self._config.sources.check_rules(chosen.rules.fields)
             identity = Filter(chosen, chosen.name)
         else:
             assert predicate is not None
@@ -181,9 +181,9 @@ class Stream(IterableDataset[Any]):
         functions run one after another.
 
         Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``); where every function is given
-        with ``same_length=True``, it stays as it is, and a mix may have them, too. A state belongs to the functions, as to
-        those of ``filter``, or to their ``name``. Raises ``ConfigError`` for a mix of other functions, and while iterating
-        for a result that is none of these, another length under ``same_length``, or an id that the data's dtype cannot hold.
+        with ``same_length=True``, it stays as it is. A state belongs to the functions, as to those of ``filter``, or to their
+        ``name``. Raises ``ConfigError`` while iterating for a result that is none of these, another length under
+        ``same_length``, or an id that the data's dtype cannot hold.
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(8), lengths=[3, 5])
@@ -196,7 +196,7 @@ class Stream(IterableDataset[Any]):
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         check_flag("same_length", same_length)
-        self._config.data.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
+        self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         identity = DocumentMap(*identified(function, name, "map_documents"), same_length)
         call = f".map_documents({identity.name}{', same_length=True' * same_length})"
         return self._with(call, document_maps=(*self._config.document_maps, identity))
@@ -226,7 +226,7 @@ class Stream(IterableDataset[Any]):
         shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
         sequential (see ``Stream``), and warns where it pads more than 5%, with the setting that pads less. Raises
-        ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix of shards.
+        ``ConfigError`` where ``stride`` is above ``seq_len``.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
@@ -244,7 +244,7 @@ class Stream(IterableDataset[Any]):
         if best_fit and stride != seq_len:
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
-            self._config.data.check_stage("pack(best_fit=True)")
+            self._config.sources.check_stage("pack(best_fit=True)")
         arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
         arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit}
         return self._with(_call("pack", arguments), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
@@ -262,7 +262,7 @@ class Stream(IterableDataset[Any]):
         >>> (row["labels"] - row["input_ids"]).tolist()
         [1, 1, 1, 1]
         """
-        self._config.data.check_stage("sample")
+        self._config.sources.check_stage("sample")
         options = self._token_options("sample", seq_len, shift, boundaries, labels)
         if self._config.sequential:
             raise ConfigError(
@@ -288,7 +288,7 @@ class Stream(IterableDataset[Any]):
         ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
         ``bucket`` puts that many documents of similar length side by side, out of every 64 buckets of the global order, which
         saves padding: give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for ``bucket`` of
-        a sequential stream and of a mix.
+        a sequential stream.
 
         >>> import pipeline
         >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
@@ -296,7 +296,7 @@ class Stream(IterableDataset[Any]):
         [[0, 1, 2], [3, 4, 9]]
         """
         self._before_layout("documents")
-        self._config.data.check_stage("documents")
+        self._config.sources.check_stage("documents")
         if max_length is not None:
             check_integer("max_length", max_length, least=1, most=MAX_ROWS)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
@@ -305,7 +305,6 @@ class Stream(IterableDataset[Any]):
             check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
-            self._config.data.check_stage("documents(bucket)")
         arguments: dict[str, Any] = {
             "max_length": max_length,
             "pad_to_multiple_of": pad_to_multiple_of,
@@ -504,7 +503,7 @@ class Stream(IterableDataset[Any]):
         >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").vocab_size
         384
         """
-        return self._config.data.vocab_size
+        return self._config.sources.vocab_size
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -516,7 +515,7 @@ class Stream(IterableDataset[Any]):
         >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").tokenizer.decode([119, 114])
         'to'
         """
-        return self._config.data.load_tokenizer()
+        return self._config.sources.load_tokenizer()
 
     def decode(self, batch: Mapping[str, Any]) -> list[str]:
         """Return the rows of a batch of this stream, or a sample, as text, by the ``tokenizer``.
@@ -626,7 +625,7 @@ class Stream(IterableDataset[Any]):
 
         ``weights`` maps every source to its share. Sequences handed out before stay as they were, so no source loses or
         repeats one. A state keeps the change, and is loaded where ``mix`` has the weights that the run began with. Raises
-        ``ConfigError`` for a stream that is no mix, and ``StateError`` while an iterator is live.
+        ``ConfigError`` for a stream that is no mix, or has a ``stopping_strategy``, and ``StateError`` while an iterator is live.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
@@ -673,9 +672,10 @@ class Stream(IterableDataset[Any]):
         It is cheap enough for every step.
         ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
-        shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served
-        of each; a sequential stream adds the ``documents`` read, and those ``rejected``, ``rejected_by`` reason,
-        ``bad_records`` and ``damaged_files``. Under a DataLoader its workers count, and this process does not see their counts.
+        shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``: of each the share asked and
+        served, its ``epoch``, and the ``tokens`` of the rows that this process read of it. A sequential stream adds the
+        ``documents`` read, and those ``rejected``, ``rejected_by`` reason, ``bad_records`` and ``damaged_files``. Under a
+        DataLoader its workers count, and this process does not see their counts.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
@@ -704,7 +704,7 @@ class Stream(IterableDataset[Any]):
         epochs = "endless" if config.epochs is None else f"epochs={config.epochs}"
         at = f"sequence_index={self._position.current.sequence_index:,}"
         seed = "not shuffled" if config.seed is None else f"seed={config.seed}"
-        return f"{config.data!r}{''.join(config.calls)}\n  {config.data.sizes()}; {seed}; {epochs}; {at}"
+        return f"{config.sources!r}{''.join(config.calls)}\n  {config.sources.sizes()}; {seed}; {epochs}; {at}"
 
     def __getstate__(self) -> dict[str, Any]:
         self._refuse_frameworks()  # a spawned worker does not see what its parent iterates
@@ -733,7 +733,7 @@ class Stream(IterableDataset[Any]):
         check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
         check_flag("boundaries", boundaries)
         if boundaries:
-            self._config.data.check_stage(f"{method}(boundaries=True)")
+            self._config.sources.check_stage(f"{method}(boundaries=True)")
         same = labels_are_inputs(labels)
         distance = parse_shift(shift, seq_len, same)
         return {"seq_len": seq_len, "shift": distance, "boundaries": boundaries, "same_labels": same}

@@ -10,7 +10,6 @@ from ..weak_methods import weak_lru_cache
 from .assemble import make_reader
 from .config import StreamConfig
 from .data.base import CountedData
-from .data.mixture import MixedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .iteration.stages import counts_items
@@ -82,12 +81,9 @@ class Trace:
 
     def _source(self, reader: IndexedReader, location: Location) -> tuple[dict[str, str], CountedData]:
         """Return the data that a sequence is of, and of a mix its name."""
-        data, name = self._config.data, {}
-        if isinstance(data, MixedData):
-            source = list(data.sources)[reader.source_of(location.lanes)]
-            data, name = data.sources[source], {"source": source}
-        assert isinstance(data, CountedData)
-        return name, data
+        name, source = list(self._config.sources.by_name.items())[reader.source_of(location.lanes)]
+        assert isinstance(source, CountedData)
+        return {"source": name} if self._config.sources.is_mix else {}, source
 
     def _spans(self, location: Location) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield shard, number, first token, the one behind the last, and the length of each document in a row."""

@@ -135,11 +135,6 @@ def test_filtered_and_best_fit_streams_resume_exactly(dataset: Path) -> None:
 def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> None:
     with pytest.raises(ConfigError, match="remove stride=10"):
         make(dataset).pack(64, stride=10, best_fit=True)
-    mixed = pipeline.mix({"a": pipeline.ShardDataset(dataset)}, weights={"a": 1})
-    with pytest.raises(ConfigError, match="best_fit cannot pack"):
-        mixed.pack(64, best_fit=True)
-    with pytest.raises(ConfigError, match="cannot be filtered"):
-        mixed.filter(is_long)
     with pytest.raises(ConfigError, match="bare dataset"):
         pipeline.mix({"a": pipeline.ShardDataset(dataset).filter(is_long)}, weights={"a": 1})
     with pytest.raises(ConfigError, match=r"sample.* needs to know in advance"):

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_eos_id_is_one_of_the_vocabulary(folder: Path, tmp_path: Path) -> None:
     (bare := tmp_path / "bare.tar").write_bytes((folder / "data" / "train-000000.tar").read_bytes())
-    assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._config.data.eos_id == 59_999
+    assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._data.eos_id == 59_999
     with pytest.raises(ConfigError, match="from 0 to 59999, the greatest id of a vocabulary of 60,000, got 60000"):
         pipeline.ShardDataset(folder / "data", eos_id=60_000)
     with pytest.raises(ConfigError, match="from 0 to 65535, the greatest id of uint16 tokens, got 65536"):
@@ -159,7 +159,7 @@ def test_stages_that_cannot_work_or_are_in_a_wrong_order_are_refused_with_the_ri
 
 def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path) -> None:
     data = pipeline.ShardDataset(folder / "data", epochs=2)
-    tokens = sum(data._config.data.tokens)
+    tokens = sum(data._data.tokens)
     stream = data.shuffle(seed=3, lanes=4).pack(16, boundaries=True).map(dict).batch(2, last="drop").to("cpu")
     first, second = repr(stream).splitlines()
     assert first == (

@@ -164,7 +164,7 @@ def test_a_schedule_changes_weights_at_its_places(folder: Path) -> None:
 
 
 def test_temperature_weighs_by_tokens(folder: Path) -> None:
-    tokens = [sum(pipeline.ShardDataset(folder / name)._config.data.tokens) for name in NAMES]
+    tokens = [sum(pipeline.ShardDataset(folder / name)._data.tokens) for name in NAMES]
     for temperature, power in ((1, 1.0), (2, 0.5)):
         iterator = iter(stream := mixed(folder, temperature=temperature).shuffle(lanes=1).pack(4).batch(1))
         next(iterator)
@@ -207,7 +207,13 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
     }
     stream = pipeline.mix(sources, temperature=1).pack(4).batch(PERIOD)
     assert int((next(iter(stream))["input_ids"] == 7).any(dim=1).sum()) == 1
-    assert stream.stats()["sources"]["tiny"] == {"sequences": 1, "asked": 1 / PERIOD, "served": 1 / PERIOD, "epoch": 0}
+    assert stream.stats()["sources"]["tiny"] == {
+        "sequences": 1,
+        "asked": 1 / PERIOD,
+        "served": 1 / PERIOD,
+        "tokens": 4,
+        "epoch": 0,
+    }
     # Powers of 1,000 and more, which no float holds.
     assert temperature_weights({"a": 5, "b": 5, "c": 4}, 1e-3) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0}, abs=1e-3)
 
@@ -241,7 +247,6 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
         (lambda f: mixed(f, dict.fromkeys(NAMES, "1/0")), "must be numbers"),
         (lambda f: mixed(f).pack(4).set_weights(0.5), r"a dict of shares by the name.* got 0\.5"),
         *((lambda f, t=t: mixed(f, temperature=t), "temperature must be a number above 0") for t in BAD_TEMPERATURES),
-        (lambda f: mixed(f).documents(8, bucket=4), r"a bucket holds documents of one source; leave bucket out"),
     ],
 )
 def test_a_mix_that_cannot_work_is_refused_with_the_reason(folder: Path, make: Any, message: str) -> None:

@@ -194,7 +194,7 @@ def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) 
         stream = case.shuffled(data).filter(lambda document: True, name="all").documents()
         epochs = [sequential_documents(source, case.options, epoch) for epoch in range(3 * lanes + 3)]
         expected = [iter([document for epoch in epochs for document in epoch[lane]]) for lane in range(lanes)]
-        count = 3 * sum(data._config.data.documents) if sum(data._config.data.documents) >= lanes else 0
+        count = 3 * sum(data._data.documents) if sum(data._data.documents) >= lanes else 0
         for k, item in enumerate(islice(stream, count)):
             assert item["input_ids"].tolist() == (next(expected[k % lanes]) or [0])
 

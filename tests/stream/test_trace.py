@@ -102,7 +102,9 @@ def test_a_mix_is_traced_to_its_sources_under_weights_that_changed(tmp_path: Pat
         assert all((row["source"] == "b") == (row["documents"][0]["ids"][0] >= 1000) for row in rows)
 
 
-@pytest.mark.parametrize("layout", [lambda mix: mix.documents(11), lambda mix: mix.sample(9)])
+@pytest.mark.parametrize(
+    "layout", [lambda mix: mix.documents(11), lambda mix: mix.documents(bucket=3), lambda mix: mix.sample(9)]
+)
 def test_a_mix_of_documents_and_of_samples_is_traced_too(tmp_path: Path, layout: Any) -> None:
     first, _ = written(tmp_path / "a", numbered(SIZES), extent_bytes=64)
     second, _ = written(tmp_path / "b", numbered(SIZES, first=1000), extent_bytes=64)

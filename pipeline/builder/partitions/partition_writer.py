@@ -155,11 +155,13 @@ def make_hasher(recipe: Recipe) -> MinHasher:
 
 
 def _column(values: Sequence[Any], kind: Any) -> Any:
-    """Return values as an arrow array. ``pa.array`` would import pandas where that is installed, for 0.3 s a worker."""
+    """Return strings or numbers as an arrow array. ``pa.array`` would import pandas where it is installed, for 0.3 s a worker."""
     import pyarrow as pa
 
     if kind != pa.large_string():
-        numbers = np.array(values, kind.to_pandas_dtype())
+        numbers = np.array(
+            values, np.float32 if kind == pa.float32() else np.int64
+        )  # to_pandas_dtype() may need pandas
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)

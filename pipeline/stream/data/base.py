@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...shards.extents.extent_table import ExtentTable, running_sums
 from ...shards.ranges.block_reader import BlockReader
-from ..config import StreamConfig
-from ..lanes import WINDOW_BYTES, Lanes, best_fit_lanes_a_row, make_lanes
-from ..order import LANES, Sequences, default_window, sequential_window
+from ..lanes import WINDOW_BYTES
+from ..order import default_window, mix_window, sequential_window
 from .extent_selection import ExtentSelection
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ class CountedData:
     """
 
     counted = True
-    live: tuple[bool, ...] = (False,)
-    default_lanes = LANES
+    live = False
     split: str
     dtype: np.dtype[Any]
     eos_id: int
@@ -92,12 +90,26 @@ class CountedData:
         """Return what reads extents, in the process that iterates."""
         raise NotImplementedError
 
-    def fingerprints(self) -> dict[str, str]:
-        return {"": self.fingerprint}
+    @property
+    def total_tokens(self) -> int:
+        return sum(self.tokens)
+
+    @property
+    def total_documents(self) -> int:
+        return sum(self.documents)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token in memory."""
+        return self.dtype.itemsize
+
+    def records(self, most: int) -> int:
+        """Return how many documents there are, at most ``most``."""
+        return min(most, self.total_documents)
 
     def sizes(self) -> str:
         shards = "1 shard" if len(self.documents) == 1 else f"{len(self.documents):,} shards"
-        return f"{shards}, {sum(self.documents):,} documents, {sum(self.tokens):,} tokens"
+        return f"{shards}, {self.total_documents:,} documents, {self.total_tokens:,} tokens"
 
     def check_stage(self, method: str) -> None:
         return
@@ -105,39 +117,12 @@ class CountedData:
     def check_rules(self, fields: Sequence[str]) -> NoReturn:
         raise ConfigError("rules and languages judge text, and shards hold tokens; filter when they are built")
 
-    def source_of_mix(self, name: str) -> CountedData:
-        return self
-
-    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
-        most = None
-        if config.best_fit:
-            seq_len = config.stated_layout().sequence_stride
-            most = best_fit_lanes_a_row(seq_len, rows, sum(self.tokens), self.dtype.itemsize)
-        return make_lanes(
-            rows, config.lanes, lambda most: min(most, sum(self.documents)), most, is_shuffled=config.seed is not None
-        )
-
-    def window(self, config: StreamConfig, lanes: int) -> int:
-        if config.seed is None:
-            return 1
-        if config.window is not None:
-            return config.window
-        blocks = self.extents.blocks()
-        return sequential_window(blocks, WINDOW_BYTES // lanes) if config.sequential else default_window(blocks)
-
-    def sequences(self, config: StreamConfig) -> Sequences | None:
-        layout = config.stated_layout()
-        if config.sequential:
-            return None
-        count = sum(self.tokens if layout.unit == "tokens" else self.documents)
-        self.raise_if_empty(count, layout.unit)
-        sequences, lag = Sequences(count, layout.sequence_stride, config.lane_count), layout.tokens_before_labels
-        if config.epochs is not None and not sequences.with_labels(config.epochs, lag):
-            raise ConfigError(
-                f"no label lies in the data: split {self.split!r} holds {count} tokens, epochs={config.epochs}, and labels lie "
-                f"{lag} tokens ahead; give more input, or a smaller shift"
-            )
-        return sequences
+    def default_window(self, lanes: int, mixed: int, *, sequential: bool) -> int:
+        """Return how many blocks are shuffled together; ``mixed``: the sources of the mix that this is one of, else 0."""
+        blocks = self.extents.blocks(in_mix=mixed > 0)
+        if sequential:
+            return sequential_window(blocks, WINDOW_BYTES // (lanes * max(1, mixed)))
+        return mix_window(blocks, lanes, mixed) if mixed else default_window(blocks)
 
     def raise_if_empty(self, count: int, unit: str) -> None:
         """Raise ``ConfigError`` for a split that holds nothing."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConfigError
-from ..lanes import Lanes, TextWindowSize, best_fit_tokens
+from ..lanes import TextWindowSize, best_fit_tokens
 from .text import TextData
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
-    from ..config import StreamConfig
     from .live_source import LiveSource
 
 _BLOCK_BYTES = 32 << 10  # of ``.shuffle(window=)``
@@ -25,7 +23,7 @@ class LiveData(TextData):
     What a source is, nothing tells: its fingerprint is that of the tokenizer and of the settings.
     """
 
-    live = (True,)
+    live = True
 
     def __init__(self, source: LiveSource, tokenizer: Tokenizer, **options: Any) -> None:
         super().__init__([], tokenizer, **options)
@@ -41,16 +39,11 @@ class LiveData(TextData):
         """Return ``most``: how many there are is unknown, and every lane of a mix gets some."""
         return most
 
-    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
-        if config.lanes is not None:
-            raise ConfigError(
-                f"lanes={config.lanes}: a live source has one lane on each rank; leave lanes out of .shuffle()"
-            )
-        return Lanes(rows, rows)
-
-    def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
+    def window_size(
+        self, lanes: int, sources: int, *, is_shuffled: bool, window: int | None, best_fit: int | None
+    ) -> TextWindowSize:
         size = _ORDERED_BYTES
-        if config.seed is not None:
-            size = _SHUFFLED_BYTES if config.window is None else config.window * _BLOCK_BYTES
-        least = 4 * best_fit_tokens(config.stated_layout().sequence_stride, size // 4) if config.best_fit else 0
+        if is_shuffled:
+            size = _SHUFFLED_BYTES if window is None else window * _BLOCK_BYTES
+        least = 0 if best_fit is None else 4 * best_fit_tokens(best_fit, size // 4)
         return TextWindowSize(max(size, least), least)

@@ -51,7 +51,7 @@ _OF_DOCUMENTS = (
     "split",
 )
 
-Source = str | PathLike[str] | Sequence[str | PathLike[str]]
+ShardNames = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class _Table:
@@ -79,7 +79,7 @@ class ShardFiles(CountedData):
 
     def __init__(
         self,
-        source: Source,
+        source: ShardNames,
         split: str | None,
         *,
         verify: bool,
@@ -347,7 +347,7 @@ def _bare(spec: str | PathLike[str]) -> str:
     return shown(str(spec)) if "://" in str(spec) else str(spec)
 
 
-def _shown(source: Source) -> str:
+def _shown(source: ShardNames) -> str:
     """Return a source as a short literal."""
     if isinstance(source, str | PathLike):
         return repr(_bare(source))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, DamagedInputError, InputError
-from ..lanes import WINDOW_BYTES, Lanes, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, make_lanes
+from ..lanes import WINDOW_BYTES, TextWindowSize, best_fit_tokens
 from .holdout import held_out
 
 if TYPE_CHECKING:
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
     from ...text.where import Where
-    from ..config import StreamConfig
 
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
-TOKEN_BYTES = 4  # of text: about
 
 
 class TextData:
@@ -41,9 +39,9 @@ class TextData:
     """
 
     counted = False
-    live: tuple[bool, ...] = (False,)
-    default_lanes = 1  # of an indexed stream, which text never is
+    live = False
     split = "text"
+    token_bytes = 4  # of text that becomes one: about
 
     def __init__(
         self,
@@ -142,9 +140,6 @@ class TextData:
                 kept &= held_out(keys, share, level) == is_val
         return kept
 
-    def fingerprints(self) -> dict[str, str]:
-        return {"": self.fingerprint}
-
     def load_tokenizer(self) -> Tokenizer:
         return self.encoder
 
@@ -161,36 +156,23 @@ class TextData:
                 f"rules read fields of records that the texts do not keep: give TextDataset fields={tuple(missing)!r}"
             )
 
-    def source_of_mix(self, name: str) -> TextData:
-        return self
-
     @property
-    def tokens(self) -> int:
+    def total_tokens(self) -> int:
         """About how many tokens there are."""
-        return self.bytes // TOKEN_BYTES
+        return self.bytes // self.token_bytes
 
-    def make_lanes(self, config: StreamConfig, rows: int) -> Lanes:
-        most = None
-        if config.best_fit:
-            most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, TOKEN_BYTES)
-        return make_lanes(rows, config.lanes, self.records, most, is_shuffled=config.seed is not None)
+    def window_size(
+        self, lanes: int, sources: int, *, is_shuffled: bool, window: int | None, best_fit: int | None
+    ) -> TextWindowSize:
+        """Return how long the windows of so many lanes are, where so many ``sources`` have windows.
 
-    def window(self, config: StreamConfig, lanes: int) -> str | None:
-        """Return the blocks that are shuffled together, where they are stated."""
-        return None if config.window is None else f"{config.window} blocks"
-
-    def sequences(self, config: StreamConfig) -> None:
-        config.stated_layout()
-
-    def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
-        """Return how long the windows of so many lanes are; in a mix, ``sources`` have windows."""
-        size = 0 if config.seed is None else WINDOW_BYTES // (lanes * sources)
+        ``window``: the blocks that the user stated for all lanes; ``best_fit``: the tokens of a row that is packed so.
+        """
+        size = WINDOW_BYTES // (lanes * sources) if is_shuffled else 0
         if self.encoder.encoder == "bytes":
             size //= 2  # each byte of text is a token of two bytes
-        least = 0
-        if config.best_fit:
-            least = best_fit_tokens(config.stated_layout().sequence_stride, size // TOKEN_BYTES) * TOKEN_BYTES
-        blocks = None if config.window is None else max(1, config.window // lanes)
+        least = 0 if best_fit is None else best_fit_tokens(best_fit, size // self.token_bytes) * self.token_bytes
+        blocks = None if window is None else max(1, window // lanes)
         return TextWindowSize(max(size, least), least, blocks)
 
     def halves(self, share: Fraction) -> tuple[TextData, TextData]:

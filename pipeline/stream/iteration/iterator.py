@@ -49,6 +49,7 @@ class Progress:
     def stats(self) -> Stats:
         """Return counts, times and rates, and what the reader counts."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
+        tokens_read = None if self.reader is None else self.reader.tokens_read
         return Stats(
             items=self.items,
             tokens=self.tokens,
@@ -58,7 +59,7 @@ class Progress:
             waited_share=self.waited / seconds if seconds else 0.0,
             sequence_index=self.position.sequence_index,
             **stats_of(self.reader, self._config),
-            **stats_at(self.position, self._config, self._world_size, self._mixture),
+            **stats_at(self.position, self._config, self._world_size, self._mixture, tokens_read),
         )
 
 

@@ -35,10 +35,12 @@ class Passes:
         taken = [] if config.take is None else [config.take]
         if config.take_batches is not None:
             taken.append(config.take_batches * (config.batch_size or 1) * world_size)
+        if config.stopping_strategy is not None and config.layout is not None:
+            taken.append(config.end_of_mix())
         self._taken = min(taken, default=None)  # sequences that `take` leaves of a pass
         # The sequences of a pass, where passes are runs of the endless stream.
         self._run = None if config.sequential or config.epochs is not None else self._taken
-        self.exist = not config.mixed or self._taken is not None
+        self.exist = not config.sources.is_mix or self._taken is not None
         self.bounded = config.epochs is not None or self._taken is not None
         self.endless = not self.bounded and not numbers_of_takes(config)
         self.of_several_epochs = config.epochs is not None and config.epochs > 1
@@ -46,7 +48,7 @@ class Passes:
     @cached_property
     def _sequences(self) -> Sequences | None:
         """Where epochs begin; None of a mix and of a sequential stream, which have only epoch 0 here."""
-        return self._config.data.sequences(self._config)
+        return self._config.sequences()
 
     def _first(self, epoch: int) -> int:
         return 0 if self._sequences is None else self._sequences.first(epoch)
@@ -186,7 +188,7 @@ def tokens_lost(config: StreamConfig, epochs: int, position: Position) -> int:
     The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost. Sequences without
     a label were passed over.
     """
-    sequences = config.data.sequences(config)
+    sequences = config.sequences()
     if sequences is None or config.stated_layout().kind != "pack" or position.start_epoch is not None:
         return 0
     after = sequences.first(epochs)

@@ -67,9 +67,9 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
         part["workers"] = context.workers
     if config.sequential:
         count = config.make_lanes(context.world_size).count
-        lanes = position.lanes or beginning(position.start_epoch or 0, count, len(config.data.live))
+        lanes = position.lanes or beginning(position.start_epoch or 0, count, len(config.sources.live))
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
-    if config.mixed:
+    if config.sources.is_mix:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
     state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(config.shape(context.world_size))}
     names = names_of_applied(config)
@@ -112,7 +112,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
         saved.start_epoch,
         saved.given,
         saved.bound_to,
-        _weights(saved.weights, config) if config.mixed else None,
+        _weights(saved.weights, config) if config.sources.is_mix else None,
         _lanes(saved.lanes, config, context) if config.sequential else None,
     )
     _warn_of_lost_tokens(saved.shape.get("epochs"), config, position)
@@ -366,7 +366,7 @@ def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: Wor
     lanes = config.make_lanes(context.world_size)
     if cursors is None:
         raise StateError(f"lanes are missing in the state of a sequential stream; {_EDIT_CURE}")
-    names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.data.live)
+    names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.sources.live)
     for lane, cursor in cursors.items():
         if lane not in names:
             raise _edited("lanes", lane, f"'0' to '{lanes.count - 1}' in this stream")
@@ -374,7 +374,7 @@ def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: Wor
             raise _edited(f"lane {lane}", cursor, f"{size} numbers")
         for index, number in enumerate(cursor):
             source, field = divmod(index, NUMBERS)
-            if not (config.data.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
+            if not (config.sources.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
     missing = [lane for lane in lanes.own(context.rank, context.world_size) if str(lane) not in cursors]
     if missing and context.workers == 1:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..config import StreamConfig
-from ..data.mixture import MixedData
-from ..order import Sequences
+from ..data.base import CountedData
 from ..order.mixture import Mixture
 from ..position import Position
 from ..reader import Reader
@@ -68,20 +67,24 @@ def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]
     return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
 
 
-def stats_at(position: Position, config: StreamConfig, world_size: int, mixture: Mixture | None) -> dict[str, Any]:
+def stats_at(
+    position: Position,
+    config: StreamConfig,
+    world_size: int,
+    mixture: Mixture | None,
+    tokens_read: Sequence[int] | None,
+) -> dict[str, Any]:
     """Return the epoch of a position; of a mix, that of the source that is least far, and what each source served."""
     if mixture is None:
         return {"epoch": Passes(config, world_size).epoch(position)}
     shares = mixture.shares(position.sequence_index)
-    if isinstance(config.data, MixedData):
-        layout, sources = config.stated_layout(), config.data.sources
-        units = {
-            name: sum(data.tokens if layout.unit == "tokens" else data.documents) for name, data in sources.items()
-        }
-        orders = {name: Sequences(count, layout.sequence_stride, config.lane_count) for name, count in units.items()}
-        epochs = [order.epoch(shares[name]["sequences"]) for name, order in orders.items()]
-    else:
+    if config.sequential:
         cursors = position.lanes or beginning(position.start_epoch or 0, 1, len(shares))
         epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
-    served = {name: {**share, "epoch": epoch} for (name, share), epoch in zip(shares.items(), epochs, strict=True)}
+    else:
+        sources = [source for source in config.sources.by_name.values() if isinstance(source, CountedData)]
+        shared = zip(sources, shares.values(), strict=True)
+        epochs = [config.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
+    columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
+    served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
     return {"epoch": min(epochs), "sources": served}

@@ -251,8 +251,13 @@ class StreamPosition:
         """Change the weights of a mix from the current position on."""
         self._refuse_live("set_weights")
         config, position = self._config, self.current
-        if not config.mixed:
+        if not config.sources.is_mix:
             raise ConfigError("set_weights is for streams of pipeline.mix")
+        if config.stopping_strategy is not None:
+            raise ConfigError(
+                f"the end of a mix with stopping_strategy={config.stopping_strategy!r} is counted from the weights that it began "
+                "with; state changes in advance, as a schedule, or end the mix by .take(n)"
+            )
         lanes = config.stream_lanes(self.world_size)
         schedule = weights_from_json(position.weights) if position.weights else config.weights
         begin = -(-position.sequence_index // lanes) * lanes

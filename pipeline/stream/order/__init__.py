@@ -152,14 +152,15 @@ order of both, the next to bucket ``t[1]``, and so on. A group is arranged whole
 
 8. Mixes
 --------
-A mix has no epochs of its own: ``row, lane = divmod(i, C)``, and steps and ranks are those of section 5.
-``epochs`` and buckets are errors. Its rows are sequences, documents or samples of its sources. Sources are in the order of their
+A mix of shards and arrays has no epochs of its own: ``row, lane = divmod(i, C)``, and steps and ranks are those of section 5.
+``epochs`` is an error. Its rows are sequences, documents or samples of its sources. Sources are in the order of their
 names, sorted by code points.
 
 A weight is an integer, a ``Fraction`` or a float, taken as ``Fraction(str(weight))``; all are divided by their sum
 (``temperature=`` states the weights that `mixture.temperature_weights` gives). The first weights are a change at sequence
-index 0. A change of weights at sequence index ``x`` takes effect at row ``ceil(x / C)`` of every lane. If several take
-effect at one row, the last one made holds. ``set_weights`` is a change at the sequence index where the stream stands, and
+index 0. A change of weights at sequence index ``x`` takes effect at row ``ceil(x / C)`` of every lane; in buckets of ``b``, of
+that row's first sequence index ``y``, at row ``ceil(64 * b * ceil(y / (64 * b)) / C)``. If several take effect at one row, the
+last one made holds. ``set_weights`` is a change at the sequence index where the stream stands, and
 removes the changes of later rows. Each lane's rows from a change to the next are cut into periods of 4,096 rows, beginning
 at the change; the next change cuts the last one short.
 
@@ -176,6 +177,12 @@ all changes, come from the same source, the row is sequence index ``k * C + lane
 4 with ``g = 1``, the mix's ``C`` and seed, the source's name and its own ``W`` (a stated window holds for every source),
 ``K`` and ``T`` (of whole documents ``D``). A mix of samples has ``C = 1``, and its sources have the key
 ``key("sample", seed, name)`` in section 9.
+
+Buckets of a mix are those of section 7, of its own sequence indices: group ``h`` is ``64 * b * h`` to ``64 * b * (h + 1)``, and
+``e = 0``.
+
+``stopping_strategy="first_exhausted"`` is ``.take(t)``, ``t`` the first sequence index whose row is a sequence of epoch 1 of
+its source; with ``"all_exhausted"``, ``t`` is the least with which every source of positive weight has given all of epoch 0.
 
 9. Samples
 ----------

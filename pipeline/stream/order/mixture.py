@@ -148,6 +148,43 @@ class Mixture:
         segment = self._segment(max(0, row - 1)) if row else 0
         return self._counts_in(segment, row, lane)
 
+    def end(self, sizes: Sequence[int], *, of_all: bool) -> int:
+        """Return how many sequences the mix has until a source has given its first ``sizes`` sequences: one, or ``of_all``.
+
+        One ends the mix before its next sequence, all behind their last ones. A source that no row comes from has no part in it.
+
+        >>> mixture = Mixture(["a", "b"], seed=0, lanes=1, segments=[(0, {"a": Fraction(1, 2), "b": Fraction(1, 2)})])
+        >>> end = mixture.end([9, 2000], of_all=False)
+        >>> mixture.shares(end)["a"]["sequences"], mixture.shares(end + 1)["a"]["sequences"]
+        (9, 10)
+        """
+        ends: dict[int, list[int]] = {}
+        for source in range(len(self.names)):
+            for lane in range(self.lanes):
+                draws = max(0, -(-(sizes[source] - lane) // self.lanes))  # the lane's rows of the first epoch
+                row = self._row_of(source, lane, draws - of_all) if draws or not of_all else None
+                if row is not None:
+                    ends.setdefault(source, []).append(row * self.lanes + lane + of_all)
+                elif draws and of_all and any(row_quotas[source] for row_quotas in self.quotas):
+                    raise ConfigError(
+                        f"source {self.names[source]!r} is never exhausted: its weight is 0 in the end; give it a weight, or end "
+                        "the mix by 'first_exhausted' or .take(n)"
+                    )
+        return max(map(max, ends.values())) if of_all else min(map(min, ends.values()))
+
+    def _row_of(self, source: int, lane: int, number: int) -> int | None:
+        """Return the row of a lane that is its ``number``-th of a source; None where no such row comes."""
+        for segment, (begin, row_quotas) in enumerate(zip(self.starts, self.quotas, strict=True)):
+            left, quota = number - self._before(segment, lane)[source], int(row_quotas[source])
+            if quota == 0 or left < 0:
+                continue
+            block, inside = divmod(left, quota)
+            rows = np.flatnonzero(self._period(segment, block, lane)[0] == source)
+            row: int = begin + block * PERIOD + int(rows[inside])
+            if segment + 1 == len(self.starts) or row < self.starts[segment + 1]:
+                return row
+        return None
+
     def quotas_at(self, row: int) -> NDArray[np.int64]:
         """Return the quotas that hold at a row."""
         return self.quotas[self._segment(row)]

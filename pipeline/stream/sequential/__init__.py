@@ -63,16 +63,19 @@ lane for each row. Windows are runs of its records; one ends with the document t
 16 MiB or ``window * 32 KiB``, or as many documents as the epoch had records before it, but at least 8. ``key("live window",
 seed, rank, epoch, records before it)`` shuffles its documents. Its round counts as 0.
 
-A mix of texts has the lanes of its source of the most records, of which a live one has any number; each lane has a cursor in each
-source, and reads source ``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``. Section 8
-of `pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than lanes is not
-shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``. Best fit counts
-the sequences of the largest source and the windows of all, and orders them by the seed of the mix.
-
 Shards
 ------
 The documents of an epoch in their order (section 10 of `pipeline.stream.order`), ``D`` of them, are cut into ``L`` parts:
 lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``, in windows of about 64, of best fit of about ``t`` tokens
 (with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A start is (epoch, 0, number of the window), and the
 documents stay in the order of the epoch.
+
+Mixes
+-----
+A mix of texts, or of anything that makes it sequential, has the lanes of its source of the most documents, of which a live one
+has any number; each lane has a cursor in each source, and reads source ``n`` under the seed ``key("text source", seed, n)``,
+where ``256 MiB / L`` above is ``256 MiB / L / sources``. Of shards a block is one extent, as in section 8 of
+`pipeline.stream.order`, which says which source gives row ``i // L`` of lane ``i % L``. A source of fewer documents than lanes
+is not shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``. Best
+fit counts the sequences of the largest source and the windows of all, and orders them by the seed of the mix.
 """

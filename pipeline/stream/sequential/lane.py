@@ -52,6 +52,38 @@ class WindowReader(Protocol):
         """Close files, and stop threads."""
 
 
+class OwnWindows:
+    """Windows of a source that has fewer documents than there are lanes: each lane reads all of them.
+
+    ``make_own(lane)`` makes what reads the windows of a lane, as those of a stream of one lane.
+    """
+
+    def __init__(self, make_own: Callable[[int], WindowReader]) -> None:
+        self._make_own = make_own
+        self._own: dict[int, WindowReader] = {}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The counts of all lanes together."""
+        return sum((own.counts for own in self._own.values()), Counter[str]())
+
+    @property
+    def bytes_read(self) -> int:
+        """Raw bytes read so far."""
+        return sum(own.bytes_read for own in self._own.values())
+
+    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
+        """Return the window of ``lane`` that begins at ``start``."""
+        if lane not in self._own:
+            self._own[lane] = self._make_own(lane)
+        return self._own[lane].make(0, start)
+
+    def close(self) -> None:
+        """Close the files."""
+        for own in self._own.values():
+            own.close()
+
+
 class Lane:
     """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
 

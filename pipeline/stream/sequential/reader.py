@@ -32,7 +32,8 @@ class SequentialReader:
 
     ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
     source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones share.
-    ``buffer`` takes packed rows, None where rows are whole documents; ``stride`` and ``lag`` are those of `Lane`. In a
+    ``buffer`` takes packed rows of ``seq_len`` tokens, and None where rows are whole documents; ``stride`` and ``lag`` are those
+    of `Lane`. In a
     ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next own lane that has not.
     """
 
@@ -48,12 +49,14 @@ class SequentialReader:
         cursors: Mapping[str, Cursor],
         bounded: bool,
         buffer: RowBuffer | None,
+        seq_len: int,
         stride: int | None,
         lag: int,
         mixture: Mixture | None = None,
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
             raise missing_lanes(missing, lanes.count)
+        self.tokens_read = [0] * len(sources)  # of each source
         self._sources = sources
         self._live = live
         self._mixture = mixture
@@ -61,6 +64,7 @@ class SequentialReader:
         self._batch_size = batch_size
         self._bounded = bounded
         self._buffer = buffer
+        self._seq_len = seq_len
         self._search = LongSearch()
         on_empty = weakly(self._on_empty)
 
@@ -110,31 +114,37 @@ class SequentialReader:
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))
-        sizes = [lane.fill(buffer, row) for row, lane in enumerate(self._ready_lanes(numbers))]
+        sizes = []
+        for row, (source, lane) in enumerate(self._ready_lanes(numbers)):
+            sizes.append(lane.fill(buffer, row))
+            self.tokens_read[source] += min(sizes[-1], self._seq_len)
         is_cut = any(size < buffer.tokens.shape[1] for size in sizes)
         return buffer.rows(np.array(sizes, np.int64) if is_cut else None, len(sizes))
 
     def _documents(self, numbers: range) -> DocumentRows:
-        documents = [lane.document() for lane in self._ready_lanes(numbers)]
+        documents = []
+        for source, lane in self._ready_lanes(numbers):
+            documents.append(lane.document())
+            self.tokens_read[source] += len(documents[-1][0])
         return DocumentRows.of(documents, len(numbers) - len(documents))
 
-    def _ready_lanes(self, numbers: range) -> Iterator[Lane]:
-        """Yield the lane, and its source, that gives the row of each number, until all own ones have ended."""
+    def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
+        """Yield the source and the lane that gives the row of each number, until all own ones have ended."""
         for number in numbers:
             turns = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
-            lane = next((lane for lane in turns if lane is not None and lane.ready()), None)
-            if lane is None:
+            found = next((found for found in turns if found is not None and found[1].ready()), None)
+            if found is None:
                 return
-            yield lane
+            yield found
 
-    def _lane(self, number: int) -> Lane | None:
-        """Return the lane, and its source, that a row belongs to, None where another process reads it."""
+    def _lane(self, number: int) -> tuple[int, Lane] | None:
+        """Return the source and the lane that a row belongs to, None where another process reads it."""
         lane = self._lanes.lane(number)
         source = 0 if self._mixture is None else self._mixture.source(number // self._lanes.count, lane)[0]
         if lane not in self._own:
             return None
         self._moved.add(lane)
-        return self._own[lane][source]
+        return source, self._own[lane][source]
 
     def _on_empty(self, source: int) -> None:
         """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any own lane."""

@@ -7,7 +7,6 @@ documents are shuffled by (seed, lane and the window's start); without a seed ev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ....text.document import Document
@@ -111,36 +110,3 @@ class TextWindows:
         following = (epoch, cycle, round) if assignment.cycle(group, cycle) else (epoch + 1, 0, 0)
         self._starts[lane] = following
         return documents, following
-
-
-class SmallTextWindows:
-    """Windows of a source of a mix that has fewer documents than there are lanes: each lane reads all of them.
-
-    ``make_own(lane, start)`` makes the windows of a lane, which begins at ``starts[lane]``, as those of a stream of one lane.
-    """
-
-    def __init__(self, make_own: Callable[[int, WindowStart], TextWindows], starts: dict[int, WindowStart]) -> None:
-        self._make_own = make_own
-        self._starts = starts
-        self._own: dict[int, TextWindows] = {}
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How many documents were read, rejected and bad, and how many files damaged."""
-        return sum((own.counts for own in self._own.values()), Counter[str]())
-
-    @property
-    def bytes_read(self) -> int:
-        """Raw bytes read so far."""
-        return sum(own.bytes_read for own in self._own.values())
-
-    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window of ``lane`` that begins at ``start``."""
-        if lane not in self._own:
-            self._own[lane] = self._make_own(lane, self._starts[lane])
-        return self._own[lane].make(0, start)
-
-    def close(self) -> None:
-        """Close the files."""
-        for own in self._own.values():
-            own.close()

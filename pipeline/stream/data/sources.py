@@ -1,0 +1,120 @@
+"""What a stream reads: one source, or the sources of a mix by their names, of whatever kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import ConfigError
+from ..order import LANES, LANES_OF_MIX
+from .base import CountedData
+from .text import TextData
+
+if TYPE_CHECKING:
+    from ...text.tokenizer.tokenizer import Tokenizer
+
+Source = CountedData | TextData
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of a stream by their names: one, named '', or those of a mix, in the order of their names.
+
+    All have one tokenizer, one dtype and one end-of-text id.
+    """
+
+    by_name: Mapping[str, Source]
+    is_mix: bool = False
+
+    @classmethod
+    def of_mix(cls, sources: Mapping[str, Source]) -> Sources:
+        """Return sources as those of a mix; raises ``ConfigError`` where they cannot be mixed."""
+        by_name = dict(sorted(sources.items()))
+        first = next(iter(by_name.values()))
+        for name, source in by_name.items():
+            for field in ("dtype", "tokenizer", "eos_id"):
+                expected, actual = getattr(first, field), getattr(source, field)
+                if expected != actual:
+                    raise ConfigError(
+                        f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; build them alike"
+                    )
+            if isinstance(source, CountedData) and not source.total_tokens:
+                raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
+        return cls(by_name, is_mix=True)
+
+    def __repr__(self) -> str:
+        return f"mix({self.by_name!r})" if self.is_mix else repr(self._first)
+
+    @property
+    def _first(self) -> Source:
+        return next(iter(self.by_name.values()))
+
+    @property
+    def mixed(self) -> int:
+        """How many sources are mixed; 0 for one that is no mix."""
+        return len(self.by_name) if self.is_mix else 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is known in advance how many tokens and documents each source has."""
+        return all(source.counted for source in self.by_name.values())
+
+    @property
+    def live(self) -> tuple[bool, ...]:
+        """Which sources are live. Each rank reads a part of such a source, so a state belongs to a number of ranks."""
+        return tuple(source.live for source in self.by_name.values())
+
+    @property
+    def default_lanes(self) -> int:
+        """The lanes of a shuffled indexed stream that states none."""
+        return LANES_OF_MIX if self.is_mix else LANES
+
+    @property
+    def split(self) -> str:
+        if not self.is_mix:
+            return self._first.split
+        return "+".join(f"{name}:{source.split}" for name, source in self.by_name.items())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._first.dtype
+
+    @property
+    def eos_id(self) -> int:
+        return self._first.eos_id
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self._first.vocab_size
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that made the ids; raises ``ConfigError`` where nobody knows it."""
+        return self._first.load_tokenizer()
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprint of each source by its name."""
+        return {name: source.fingerprint for name, source in self.by_name.items()}
+
+    def sizes(self) -> str:
+        """Return how much data there is, in words."""
+        return ", ".join(
+            f"{name}: {source.sizes()}" if name else source.sizes() for name, source in self.by_name.items()
+        )
+
+    def check_stage(self, method: str) -> None:
+        """Raise ``ConfigError`` for a method of a stream that these sources cannot have."""
+        if method == "filter" and len({source.counted for source in self.by_name.values()}) > 1:
+            raise ConfigError(
+                "a filter gets the records of texts and the ids of shards, and this mix holds both: filter the shards when "
+                "they are built, or mix texts alone"
+            )
+        for source in self.by_name.values():
+            source.check_stage(method)
+
+    def check_rules(self, fields: Sequence[str]) -> None:
+        """Raise ``ConfigError`` where rules cannot judge a source, or where it lacks ``fields`` that they read."""
+        for source in self.by_name.values():
+            source.check_rules(fields)
