@@ -6,6 +6,7 @@
 The rooms, and what each may import:
 
     errors.py         every error that is raised on purpose, in one tree
+    version.py        the version of this package
     atomic.py         files that appear under their name only when whole
     user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
@@ -47,6 +48,7 @@ from .errors import (
     StorageError,
     TruncatedShardError,
 )
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet, load_rules
@@ -134,7 +136,6 @@ __all__ = [
     "transform",
     "write_shards",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ..errors import BuildError
 from ..shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
+from ..version import __version__
 from .build_tokenizer import load_build_tokenizer
 from .counts.counts import Counts
 from .counts.funnel import Row
@@ -109,10 +111,12 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
 def write_run(
     workspace: Workspace, manifest: Manifest, seconds: Mapping[str, float], facts: Mapping[str, object]
 ) -> None:
-    """Write what differs from run to run, and is covered by no fingerprint."""
+    """Write what differs from run to run, and is covered by no fingerprint: the date, versions, times."""
     rounded = {name: round(value, 3) for name, value in seconds.items()}
     rate = manifest.counts["read"] / max(1e-9, seconds["total"])
     value = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "shardwright": __version__,
         "seconds": rounded,
         "documents_per_second": round(rate, 1),
         "encoder": load_build_tokenizer(workspace).encoder,

@@ -7,11 +7,13 @@ import os
 import re
 import signal
 import time
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
@@ -161,6 +163,8 @@ def test_a_full_disk_leaves_no_shard_under_its_final_name(inputs: list[str], bui
 def test_run_json_tells_rates_and_the_manifest_does_not(built: Path) -> None:
     run = json.loads((built / "run.json").read_text())
     assert run["documents_per_second"] > 0
+    assert run["shardwright"] == pipeline.__version__
+    assert datetime.fromisoformat(run["date"]).tzinfo is not None
     assert "encoder" in run
     manifest = (built / "manifest.json").read_text()
     assert not any(word in manifest for word in ("seconds", "workers", "encoder", str(ROOT)))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 REPORT_NAME = "report.html"
-_HEIGHT = 60  # of a histogram, in units of its drawing; it is 200 wide
+_HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
 def write_report(output: Path, manifest: Manifest, rows: Sequence[Row], margins: Margins) -> None:
@@ -69,7 +69,7 @@ def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
         and manifest.tokenizer["name"] != f"train:{manifest.tokenizer['vocab_size']}",
         fingerprint=manifest.fingerprint,
         cards=_cards(stats),
-        funnel=[_bar(row) for row in rows],
+        funnel=_bars(rows),
         bad=descending(stats.bad),
         notes=stats.notes,
         damaged=stats.damaged,
@@ -137,30 +137,47 @@ def _samples(stats: BuildStats) -> list[tuple[str, int | None, list[dict[str, An
 
 
 def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """Return a near duplicate and the text kept in its place, in parts that the other has or has not."""
+    """Return a near duplicate and the text kept in its place, in parts that the other has or has not.
+
+    White space is not compared: the same licence is often wrapped at two widths.
+    """
     if "original" not in sample:
         return []
     texts = sample["text"], sample["original"]
-    words = [re.findall(r"\w+|\W", text) for text in texts]
-    steps = SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes()
-    if min(map(len, texts)) == SAMPLE_CHARACTERS and steps[-1][0] in ("delete", "insert"):
+    ends = [-1 if len(text) == SAMPLE_CHARACTERS else None for text in texts]  # a word may be cut in two
+    words = [re.findall(r"\w+|\s+|[^\w\s]", text)[:end] for text, end in zip(texts, ends, strict=True)]
+    keys = [[" " if word.isspace() else word for word in some] for some in words]
+    steps = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
+    if -1 in ends and steps[-1][0] in ("delete", "insert"):
         steps[-1] = ("equal", *steps[-1][1:])  # only where it is cut off does one of them end earlier
-    dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in steps]
-    kept = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in steps]
-    same = "" if any(changed for _, changed in kept) else f"; their first {SAMPLE_CHARACTERS} characters are equal"
+    dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in steps if j > i]
+    kept = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in steps if j > i]
+    same = "" if any(changed for _, changed in dropped + kept) else "; these words are equal"
     return [("dropped", dropped), (f"kept in its place{same}", kept)]
 
 
-def _bar(row: Row) -> dict[str, object]:
-    """Return a row of the funnel with its bar, in percent of the documents read or added."""
-    return {
-        "what": row.what,
-        "documents": row.documents,
-        "share": row.share,
-        "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
-        "left": round(100 * row.left_share, 2),
-        "took": round(100 * row.share, 2) if row.is_change and row.documents < 0 else 0.0,
-    }
+def _bars(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Return the rows of the funnel with their bars: what was left, and what the row took, in percent of the whole."""
+    left = [*accumulate(row.tokens for row in rows[:-1]), rows[-1].tokens]
+    whole = max(1, *left)
+    return [
+        {
+            "what": row.what,
+            "documents": row.documents,
+            "share": row.share,
+            "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
+            "bars": [
+                (
+                    0,
+                    7,
+                    round(100 * row.left_share, 2),
+                    round(100 * row.share, 2) * (row.is_change and row.documents < 0),
+                ),
+                (9, 3, round(100 * tokens / whole, 2), round(max(0, -100 * row.tokens) / whole, 2)),
+            ],
+        }
+        for row, tokens in zip(rows, left, strict=True)
+    ]
 
 
 class _GroupRow(NamedTuple):
@@ -207,12 +224,19 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
     def position(value: float) -> float:
         return math.log1p(value) / math.log1p(top) if histogram["log"] else value / top
 
+    def percent(value: float) -> float:
+        return round(100 * min(1.0, max(0.0, position(value))), 2)
+
     edges = [value(k / len(counts)) for k in range(len(counts) + 1)]
     titles = [f"{n:,} from {low:.4g} to {high:.4g}" for n, (low, high) in zip(counts, pairwise(edges), strict=True)]
-    limits = [round(200 * min(1.0, max(0.0, position(limit))), 2) for limit in histogram["limits"]]
-    plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.3g}", f"{top:,.6g} and more"])
+    middle = 10.0 ** round(math.log10(value(0.5))) if histogram["log"] else top / 2
+    ticks = [(0.0, "0"), (position(middle), f"{middle:,.15g}"), (1.0, f"{top:,.15g}+")]
+    limits = [(percent(limit), f"{limit:,.15g}") for limit in histogram["limits"]]
+    low, high = percent(rule.get("min") or 0), percent(top if rule.get("max") is None else rule["max"])
     return {
-        **plot,
+        **_plot(name, counts, titles, ticks),
+        "limits": limits,
+        "outside": [(0, low), (high, 100 - high)],
         "text": _explained(rule),
         "kept": f"kept: {limits_said(rule.get('min'), rule.get('max'))}" if rule else "",
     }
@@ -233,21 +257,26 @@ def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, object]:
     low, high = min(powers, default=0), max(powers, default=0)
     counts = [powers.get(power, 0) for power in range(low, high + 1)]
     titles = [f"{n:,} from {2**p:,} to {2 ** (p + 1) - 1:,}" for p, n in enumerate(counts, low)]
-    return _plot(name, counts, titles, [], [f"{2**low:,}", "", f"{2 ** (high + 1) - 1:,}"])
+    middle = len(counts) // 2
+    ticks = [
+        (0.0, f"{2**low:,}"),
+        (middle / len(counts), f"{2 ** (low + middle):,}"),
+        (1.0, f"{2 ** (high + 1) - 1:,}"),
+    ]
+    return _plot(name, counts, titles, ticks if middle else ticks[::2])
 
 
 def _plot(
-    name: str, counts: Sequence[int], titles: Sequence[str], limits: list[float], marks: list[str]
+    name: str, counts: Sequence[int], titles: Sequence[str], ticks: Sequence[tuple[float, str]]
 ) -> dict[str, object]:
-    """Place bars on the drawing, by the square root, so that rare values are seen."""
+    """Place bars on the drawing, by the square root, so that rare values are seen, and labels at shares of its width."""
     highest = max(1, *counts) ** 0.5
-    width = 200 / len(counts)
+    width = 100 / len(counts)
     heights = [round(_HEIGHT * count**0.5 / highest, 2) for count in counts]
     bars = [
         {"x": round(k * width, 2), "y": round(_HEIGHT + 2 - height, 2), "height": height, "title": title}
         for k, (height, title) in enumerate(zip(heights, titles, strict=True))
         if height
     ]
-    low, middle, high = marks
-    labels = {"low": low, "middle": middle, "high": high}
-    return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "limits": limits, **labels}
+    labels = [(round(100 * at, 2), label) for at, label in ticks]
+    return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "ticks": labels}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from ..signature_store import earlier_name
 from ..work.workspace import Workspace
 
 REJECTED_NAME = "rejected.jsonl"
+_CONTEXT = 12  # words shown before the first one that differs
 
 
 def write_rejected(workspace: Workspace) -> None:
@@ -62,9 +65,24 @@ def take_samples(workspace: Workspace) -> Samples:
     for document in _documents(workspace, chosen):
         sample = _line(document, later.reason(document.at))
         if (original := originals.get(document.at)) is not None:
-            sample["original"] = original[:SAMPLE_CHARACTERS]
+            sample["text"], sample["original"] = from_first_difference(document.text, original)
         samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
     return samples
+
+
+def from_first_difference(*texts: str) -> tuple[str, ...]:
+    """Return two texts from some words before the first one that differs, cut to what is shown of a sample.
+
+    >>> from_first_difference("a b " + "equal " * 500 + "end", "a b " + "equal " * 500 + "stop")[1]
+    '… equal equal equal equal equal equal equal equal equal equal equal equal stop'
+    """
+    before: deque[tuple[int, ...]] = deque([(0,) * len(texts)], maxlen=_CONTEXT + 1)
+    for words in zip(*(re.finditer(r"\S{1,40}", text) for text in texts), strict=False):
+        before.append(tuple(word.start() for word in words))
+        if len({word[0] for word in words}) > 1:
+            break
+    starts = before[0]
+    return tuple(("… " * any(starts) + text[at:])[:SAMPLE_CHARACTERS] for text, at in zip(texts, starts, strict=True))
 
 
 def take_margins(workspace: Workspace) -> Margins:
