@@ -7,7 +7,7 @@ JOBS ?= 2
 # A file goes to one process whole; tests/conftest.py puts the files that take long first.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test test-stacks test-nightly test-faults check loops demo clean
+.PHONY: test test-stacks test-nightly test-lowest test-faults check loops demo clean
 
 # Everything but what needs training frameworks, servers or Ray.
 test: .venv/installed
@@ -22,6 +22,18 @@ test-stacks: .venv/installed
 # What takes long, and what it holds seldom changes.
 test-nightly: .venv/installed
 	$(PYTEST) -m nightly
+
+# On the lowest versions that setup.cfg allows; torch is the pinned one, since earlier wheels bring gigabytes of CUDA.
+LOWEST := .venv-lowest
+test-lowest: .venv/installed
+	$(PYTHON) -m venv --clear $(LOWEST)
+	grep '^torch==' constraints.txt > $(LOWEST)/torch.txt
+	$(BIN)/uv pip compile --quiet --python $(LOWEST) --resolution lowest-direct --override $(LOWEST)/torch.txt \
+		--extra s3 --extra warc --extra ray --extra datatrove setup.cfg --output-file $(LOWEST)/lowest.txt
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --requirement $(LOWEST)/lowest.txt
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --constraint $(LOWEST)/lowest.txt --editable . \
+		pytest pytest-xdist hypothesis webdataset datasketch fasttext-langdetect datasets pandas polars trafilatura lxml_html_clean
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not stacks and not nightly"
 
 # Seeds a fault for each claim, one after the other, and sees that a test fails: some ten minutes.
 test-faults: .venv/installed
@@ -53,4 +65,4 @@ demo: .venv/package
 	touch $@
 
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LOWEST) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,6 +22,7 @@ from ..shards.manifest import FileInfo, Manifest
 from ..text.document import BadRecord, Document, made_id
 from ..text.fields import parse_fields
 from ..text.readers.document_reader import DocumentReader, InputFile, find_inputs
+from ..text.token_ids import Vocabulary
 from ..text.tokenizer.tokenizer import load_tokenizer
 from .megatron import read_documents
 from .token_writer import write_shards
@@ -77,7 +78,9 @@ def import_tokens(
     tokenizer = None if tokenizer is None else load_tokenizer(tokenizer)
     ends = tokenizer.eos_id if eos_id is None and tokenizer is not None else eos_id
     inputs: list[dict[str, Any]] = []
-    reading = _Reading(tokens_key, recipe, ends, np.dtype(dtype), settings.get("on_error") == "skip", inputs)
+    skips_damage = settings.get("on_error") == "skip"
+    vocabulary = Vocabulary.of(tokenizer)
+    reading = _Reading(tokens_key, vocabulary, recipe, ends, np.dtype(dtype), skips_damage, inputs)
     progress = progress or Progress()
     documents = reading.documents(files, arrays, progress)
     return write_shards(documents, output, tokenizer, eos_id=eos_id, progress=progress, inputs=inputs, **settings)
@@ -88,6 +91,7 @@ class _Reading:
     """How files are read; ``inputs`` tells the manifest of those that were."""
 
     tokens_key: str
+    vocabulary: Vocabulary
     recipe: Recipe
     eos_id: int | None
     dtype: np.dtype[Any]
@@ -113,7 +117,7 @@ class _Reading:
     def _of_file(self, file: InputFile, advance: Callable[[int], None]) -> Iterator[Any]:
         recipe = self.recipe
         options: dict[str, Any] = {"text_key": self.tokens_key, "id_key": recipe.id_key, "where": recipe.condition}
-        reader = DocumentReader(file, keep=parse_fields(recipe.keep_fields), tokens=True, **options)
+        reader = DocumentReader(file, keep=parse_fields(recipe.keep_fields), vocabulary=self.vocabulary, **options)
         done = 0
         for records in reader.batches():
             for record in records:

@@ -30,7 +30,7 @@ from ..builder.recipe import Recipe
 from ..builder.stages.split import SPLITS, TRAIN, VAL, in_validation
 from ..builder.stages.write import lay_out
 from ..builder.work.atomic_directory import discard
-from ..errors import BuildError, ConfigError, InputError, value_said
+from ..errors import BuildError, ConfigError, InputError
 from ..shards.extents.extent_table import ExtentTable
 from ..shards.extents.table_file import write_table
 from ..shards.format import token_dtype
@@ -38,12 +38,12 @@ from ..shards.manifest import FileInfo, Manifest, ShardInfo, Split
 from ..shards.verify.dataset import verify_dataset
 from ..shards.writer import TokenBlocks, write_shard
 from ..text.document import BadRecord, OnError, location_of
+from ..text.token_ids import Vocabulary, WrongIdsError
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from .new_directory import new_directory
 
 _DOCUMENTS = 512  # read back and written together
-_MOST_IDS = 1 << 32  # ids of a dataset whose tokenizer is not known
 _HASHES_AT_ONCE = 1 << 22
 _FILES = ("tokens", "hashes", "fields")
 _PLACE = ("id", "file", "line")  # fields that say where a document came from; the others are kept as the user's
@@ -121,10 +121,6 @@ def write_shards(
     return manifest
 
 
-class _WrongIdsError(Exception):
-    """What is wrong with a document: a constant reason, to be counted, and the particulars."""
-
-
 @dataclass(slots=True)
 class _Spool:
     """All documents as they were read, in files of ``folder``: their ids joined, the hash and the fields of each."""
@@ -152,17 +148,19 @@ class _Spool:
         """Keep every document that holds ids."""
         self.folder.mkdir()
         self.greatest = self.eos_id
-        end = np.array([self.eos_id], self._kept_dtype)
+        vocabulary = Vocabulary.of(self.tokenizer)
+        end = np.array([self.eos_id], vocabulary.dtype)
         with ExitStack() as stack:
             tokens_file, hashes, fields = (stack.enter_context(open(self._path(name), "wb")) for name in _FILES)
             for number, document in enumerate(documents):
                 try:
                     ids, values = self._parts(document)
-                    tokens = self._checked(ids)
+                    tokens = vocabulary.ids(ids)
                     line = orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)
-                except (_WrongIdsError, TypeError) as error:
+                except (WrongIdsError, TypeError) as error:
                     self._refuse(document, number, error)
                     continue
+                self.greatest = max(self.greatest, int(tokens.max(initial=0)))
                 if len(tokens) and tokens[-1] != self.eos_id:
                     tokens = np.append(tokens, end)
                     self.closed += 1
@@ -174,7 +172,7 @@ class _Spool:
 
     def _parts(self, document: Any) -> tuple[Any, dict[str, Any]]:
         if isinstance(document, BadRecord):
-            raise _WrongIdsError(document.reason, document.detail)
+            raise WrongIdsError(document.reason, document.detail)
         if not (isinstance(document, tuple) and len(document) == 2 and isinstance(document[1], Mapping)):
             return document, {}
         values = dict(document[1])
@@ -182,33 +180,10 @@ class _Spool:
             values["id"] = str(values["id"])
         return document[0], values
 
-    def _checked(self, ids: Any) -> NDArray[np.unsignedinteger[Any]]:
-        """Return ids in the dtype in which they are kept."""
-        try:
-            tokens = np.asarray(ids)
-        except ValueError:  # lists of other lengths inside
-            tokens = np.empty((0, 0))
-        if tokens.ndim != 1 or (len(tokens) and tokens.dtype.kind not in "ui"):
-            raise _WrongIdsError("not a list of token ids", f"it is {value_said(ids)}")
-        if not len(tokens):
-            return np.empty(0, self._kept_dtype)
-        least, most = int(tokens.min()), int(tokens.max())
-        limit = _MOST_IDS if self.tokenizer is None else self.tokenizer.vocab_size
-        if least < 0 or most >= limit:
-            wrong = least if least < 0 else most
-            whose = "any vocabulary" if self.tokenizer is None else f"the vocabulary of {self.tokenizer.name}"
-            place = int(np.flatnonzero(tokens == wrong)[0])
-            detail = (
-                f"id {wrong} at position {place}, but {whose} ends at {limit - 1}; name the tokenizer that made the ids"
-            )
-            raise _WrongIdsError("an id outside the vocabulary", detail)
-        self.greatest = max(self.greatest, most)
-        return np.ascontiguousarray(tokens, self._kept_dtype)
-
     def _refuse(self, document: Any, number: int, error: Exception) -> None:
         """Count a document that cannot be used, or raise ``InputError`` where it ends the writing."""
         reason, *details = (
-            error.args if isinstance(error, _WrongIdsError) else ("fields that JSON cannot hold", str(error))
+            error.args if isinstance(error, WrongIdsError) else ("fields that JSON cannot hold", str(error))
         )
         if self.on_error != "stop":
             self.bad[reason] += 1
@@ -320,7 +295,9 @@ def _table(names: Iterable[str], fields: list[dict[str, Any]], hashes: NDArray[n
 
 def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None, int]:
     """Load the tokenizer, None where none is named; return it and the id that ends documents."""
-    if eos_id is not None and (not isinstance(eos_id, int) or isinstance(eos_id, bool) or not 0 <= eos_id < _MOST_IDS):
+    if eos_id is not None and (
+        not isinstance(eos_id, int) or isinstance(eos_id, bool) or not 0 <= eos_id < Vocabulary().size
+    ):
         raise ConfigError(f"eos_id must be a token id, got {eos_id!r}")
     if spec is None:
         if eos_id is None:

@@ -278,10 +278,11 @@ class TextDataset(Texts):
     from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as: ``"text"``, each is
     one document; ``"lines"``, ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"``, each text file
     holds many, named by the lines at which they begin.
-    ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
-    ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``where`` selects
-    the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
-    row groups that hold no such record are not read.
+    ``text_key`` and ``id_key`` name the fields of a record. ``tokens_key`` names a field of lists of ids that ``tokenizer`` made
+    before (Parquet, Arrow, JSON, records): they are checked, not made again, and ``.filter`` finds them as ``record.tokens``.
+    ``fields`` are others that ``.filter`` finds in ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of
+    another type makes a bad record. ``where`` selects the records that are read, as in ``"int_score >= 3"``; its fields are in
+    ``record.metadata`` too, and of Parquet files, row groups that hold no such record are not read.
     ``normalize`` gives equal texts one spelling (NFC, line ends), as a build does unless it is told otherwise.
     ``extract`` makes text of HTML in WARC files: ``"resiliparse"``, ``"trafilatura"``, ``"module:function"`` or a function of
     the page's bytes and url, which returns text or None.
@@ -315,6 +316,7 @@ class TextDataset(Texts):
         tokenizer: Any,
         *,
         text_key: str = "text",
+        tokens_key: str | None = None,
         id_key: str = "id",
         epochs: int | None = None,
         on_error: OnError = "stop",
@@ -331,11 +333,16 @@ class TextDataset(Texts):
     ) -> None:
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
+        from ..text.token_ids import Vocabulary
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
         check_epochs(epochs)
-        for name, key in (("text_key", text_key), ("id_key", id_key)):
+        for name, key in (
+            ("text_key", text_key),
+            ("id_key", id_key),
+            ("tokens_key", "" if tokens_key is None else tokens_key),
+        ):
             if not isinstance(key, str):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
         if not isinstance(on_error, str) or on_error not in ON_ERROR:
@@ -351,6 +358,12 @@ class TextDataset(Texts):
         if bos and encoder.bos_id is None:
             raise ConfigError(f"bos=True: tokenizer {encoder.name!r} has no begin-of-text id; leave bos out")
         options: dict[str, Any] = {"text_key": text_key, "id_key": id_key, "on_error": on_error, "eos": eos, "bos": bos}
+        if tokens_key is not None:
+            if normalize or text_key != "text":
+                raise ConfigError(
+                    f"tokens_key={tokens_key!r} reads ids in place of text: remove text_key and normalize"
+                )
+            options |= {"text_key": tokens_key, "vocabulary": Vocabulary.of(encoder)}
         options |= {"fields": kept, "where": condition, "normalize": normalize}
         if extract != "resiliparse":
             options |= {"extract": extract, "extract_name": _name_of_extract(extract)}

@@ -675,7 +675,8 @@ class Stream(IterableDataset[Any]):
         shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``: of each the share asked and
         served, its ``epoch``, and the ``tokens`` of the rows that this process read of it. A sequential stream adds the
         ``documents`` read, and those ``rejected``, ``rejected_by`` reason, ``bad_records`` and ``damaged_files``. Under a
-        DataLoader its workers count, and this process does not see their counts.
+        DataLoader they are the counts of its workers together, of what they made, at most 0.05 seconds old: how long they are
+        waited for, they do not know.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)

@@ -12,4 +12,5 @@ where.py      conditions on fields, by which records are selected
 judging.py    which texts are kept, by language and rules
 normalize.py  one spelling for equal texts
 tokenizer/    texts -> token ids
+token_ids.py  ids that somebody else made -> ids of a vocabulary
 """

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .fields import MISFIT, Field, shown, surrogate_in
 from .formats import find_format
+from .token_ids import WrongIdsError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from filters.language.language import Language
 
     from .extract import Extract
+    from .token_ids import Vocabulary
     from .where import Where
 
 OnError = Literal["stop", "records", "skip"]
@@ -45,7 +50,7 @@ class Document:
     begins that was read. ``byte`` is its offset in the data, where the format has lines; in a file that is read from any
     byte, lines are not counted, and ``line`` is 0. ``part`` tells the documents apart that a transform made of one ("#1",
     "#2"). ``language`` is known once it was identified, ``origin`` the text that a transform made parts of. Where ids were
-    read in place of text, ``tokens`` holds them as the record does, a list or an array, not checked.
+    read in place of text, ``tokens`` holds them.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
     'https://example.org'
@@ -62,7 +67,12 @@ class Document:
     part: str = ""
     language: Language | None = None
     origin: str | None = None
-    tokens: Any = None
+    tokens: NDArray[np.unsignedinteger[Any]] | None = None
+
+    @property
+    def size(self) -> int:
+        """Characters of its text, or four for each of its ids, which are about as much text."""
+        return len(self.text) if self.tokens is None else 4 * len(self.tokens)
 
     def where(self) -> str:
         """Name the document for an error, by file, line (or byte) and id.
@@ -152,27 +162,31 @@ class RecordKeys:
     record: str = "JSON object"  # what the format calls one
     tar: str = ""  # the file that holds the one that is read as its member
     extract: Extract | None = None  # what makes text of HTML; None for the default
-    tokens: bool = False  # `text_key` names lists of token ids
+    vocabulary: Vocabulary | None = None  # of the ids that `text_key` names, None: it names text
 
     def document(
         self, text: Any, id: str, line: int, metadata: dict[str, Any] | None = None, byte: int | None = None
-    ) -> Document:
+    ) -> Record:
         if metadata is None:
             metadata = {kept.name: None for kept in self.kept}
         id = id or self.missing_id(line, byte)
-        document = Document("" if self.tokens else text, id, self.file, line, self.source, self.start, byte, metadata)
-        document.tokens = text if self.tokens else None
-        return document
+        if self.vocabulary is None:
+            return Document(text, id, self.file, line, self.source, self.start, byte, metadata)
+        try:
+            tokens = self.vocabulary.ids(text)
+        except WrongIdsError as error:
+            return self.bad(line, byte, *error.args)
+        return Document("", id, self.file, line, self.source, self.start, byte, metadata, tokens=tokens)
 
     @property
     def wanted(self) -> str:
         """What ``text_key`` has to name, in words."""
-        return "a list of token ids" if self.tokens else "text"
+        return "text" if self.vocabulary is None else "a list of token ids"
 
     @property
     def key_name(self) -> str:
         """What errors call ``text_key``."""
-        return TOKENS_KEY if self.tokens else TEXT_KEY
+        return TEXT_KEY if self.vocabulary is None else TOKENS_KEY
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the fields to keep of a record; None where one does not fit its type."""
@@ -203,7 +217,7 @@ class RecordKeys:
         if not isinstance(value, Mapping):
             return self.bad(line, byte, f"not a {self.record}", f"it is {kind_of(value)}")
         text = look_up(value, self.text_key)
-        if not isinstance(text, list if self.tokens else str):
+        if not isinstance(text, str if self.vocabulary is None else list):
             if text is _MISSING:
                 there = ", ".join(map(repr, value))[:200] or "none"
                 detail = f"there are {there}; {self.key_name} names the one to read"

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from tests.stream.streams import batched, ids, odd
 from tests.stream.test_epochs import KINDS
+from tests.text_samples import jsonl
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "stage"])
@@ -85,3 +87,29 @@ def test_metrics_are_numbers_under_flat_names(small: Path) -> None:
 def test_a_stream_shows_its_seed(small: Path) -> None:
     assert "seed=1; epochs=1" in repr(batched(small, 1))
     assert "not shuffled; endless" in repr(pipeline.ShardDataset(small).pack(4))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_parent_of_workers_sees_what_they_counted(tmp_path: Path, workers: int) -> None:
+    file = jsonl(tmp_path / "texts.jsonl", [f"{n} {'x' * (n % 40)}" for n in range(400)])
+    texts = pipeline.TextDataset(file, "bytes").filter(lambda record: len(record.text) % 3 > 0, name="some")
+    arrays = {name: pipeline.ShardDataset.from_tokens(range(999), lengths=[9] * 111) for name in ("web", "wiki")}
+    mixed = pipeline.mix(arrays, weights={"web": 3, "wiki": 1}).shuffle(seed=1).documents()
+    for stream in (texts.shuffle(seed=0).pack(16).batch(2).take(40), mixed.batch(4).take(40)):
+        tokens = sum(batch["valid_tokens"] for batch in DataLoader(stream, batch_size=None, num_workers=workers))
+        stats = stream.stats()
+        assert (stats["items"], stats["tokens"]) == (40, tokens)
+        assert "waited_seconds" not in stats
+        alone = [batch["valid_tokens"] for batch in stream]
+        assert (sum(alone), stream.stats()["items"]) == (tokens, 40)
+        for name in ("sources", "sequence_index", "epoch"):
+            assert stats.get(name) == stream.stats().get(name)
+    assert stats["bytes_read"] > 0
+
+
+def test_counts_of_workers_are_those_of_the_latest_pass(tmp_path: Path) -> None:
+    stream = pipeline.ShardDataset.from_tokens(range(999), epochs=1).pack(8).batch(4)
+    loader = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
+    for _ in range(3):
+        count = len(list(loader))
+        assert stream.stats()["items"] == count == len(stream)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...text.document import Document, OnError
     from ...text.extract import Extract
     from ...text.fields import Field
+    from ...text.token_ids import Vocabulary
     from ...text.tokenizer.tokenizer import Tokenizer
     from ...text.where import Where
 
@@ -58,6 +59,7 @@ class TextData:
         normalize: bool = False,
         extract: Extract | None = None,
         extract_name: str = "",
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.files = files
         self.encoder = tokenizer
@@ -68,6 +70,7 @@ class TextData:
         self.normalize = normalize
         self.extract = extract  # what makes text of HTML, and its name in states; None and '' for the default
         self._extract_name = extract_name
+        self.vocabulary = vocabulary  # of the ids that records hold, None: they hold text
         self.on_error = on_error
         self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
@@ -107,12 +110,11 @@ class TextData:
         from ...text.readers.document_reader import DocumentReader
         from ...text.storage.remote_file import FIRST_BYTES
 
-        keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "extract": self.extract}
         count = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
             times = text_times(file)
-            reader = DocumentReader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
+            reader = DocumentReader(file, **self.reading, first_bytes=FIRST_BYTES)
             try:
                 for record in reader:
                     if isinstance(record, Document):
@@ -130,6 +132,12 @@ class TextData:
                     raise
             done += self.weight_of(file)
         return min(most, count + int(self.selects(batch).sum()))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How files are read: options of a `DocumentReader`."""
+        keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "keep": self.fields}
+        return keys | {"where": self.where, "extract": self.extract, "vocabulary": self.vocabulary}
 
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:
         """Say of each document whether the splits that made this leave it here."""
@@ -150,6 +158,8 @@ class TextData:
         return
 
     def check_rules(self, fields: Sequence[str]) -> None:
+        if self.vocabulary is not None:
+            raise ConfigError("rules and languages judge text, and these records hold ids: filter them by a function")
         kept = {field.name for field in self.fields}
         if missing := [field for field in fields if field.partition(":")[0] not in kept]:
             raise ConfigError(
@@ -224,6 +234,8 @@ class TextData:
             facts.append({"normalize": True})
         if self.marks["bos"]:
             facts.append({"bos": True})
+        if self.vocabulary is not None:
+            facts.append({"tokens": True})
         if self._extract_name:
             facts.append({"extract": self._extract_name})
         if any(file.forced_format for file in self.files):
@@ -232,13 +244,14 @@ class TextData:
 
 
 def _key(document: Document) -> str:
-    """Return what a document is split by: its id, or where its record has none a hash of its text."""
+    """Return what a document is split by: its id, or where its record has none a hash of its text or ids."""
     from ...text.document import made_id, made_id_at
 
     made = (made_id(document.file, document.line), made_id_at(document.file, document.byte or 0))
     if document.id and document.id not in made:
         return document.id
-    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    text = document.text.encode("utf-8", "surrogatepass") if document.tokens is None else document.tokens.tobytes()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def _stamp(file: InputFile) -> tuple[int, int]:

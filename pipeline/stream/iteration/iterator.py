@@ -25,6 +25,7 @@ from .worker_batch import WorkerBatch
 
 T = TypeVar("T")
 
+_NOTE_SECONDS = 0.05
 _NOTE = "(the iterator ended with this error and raises it again; iter() starts anew where the stream stands)"
 
 
@@ -114,6 +115,7 @@ class StreamIterator:
         self._generation = shared.memory.generation
         self._process = os.getpid()  # that begins it
         self._in_worker = get_worker_info() is not None
+        self._noted = 0.0  # when the parent of a worker was last told its counts
 
     def __iter__(self) -> StreamIterator:
         return self
@@ -138,6 +140,7 @@ class StreamIterator:
         except BaseException as error:
             progress.finished |= isinstance(error, StopIteration) and progress.ended is None
             progress.ended = time.perf_counter()
+            self._note_stats()
             if progress.finished and self._shared.memory.generation == self._generation:
                 self._shared.note_end()
             raise
@@ -148,7 +151,15 @@ class StreamIterator:
             progress.tokens += item.get("valid_tokens", 0)
             item = WorkerBatch(item) if self._in_worker else item
         progress.waited += time.perf_counter() - begin
+        if self._in_worker and begin - self._noted > _NOTE_SECONDS:
+            self._noted = begin
+            self._note_stats()
         return item
+
+    def _note_stats(self) -> None:
+        """Let the parent of a loader's worker know what it counted."""
+        if self._in_worker:
+            self._shared.note_stats(self.progress.stats())
 
     def __reduce__(self) -> NoReturn:
         raise StateError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, replace
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawValue
@@ -18,6 +19,7 @@ from .standing import Standing
 
 CAPACITY = 64 << 10  # bytes of a position as JSON that reach workers which run already: some 1,400 lanes
 MAX_WORKERS = 1 << 10
+_STATS_BYTES = 4 << 10  # of a worker's counts as JSON
 
 Stand = tuple[Position, Standing]
 
@@ -30,7 +32,8 @@ class Memory(ctypes.Structure):
     loaded in its workers since, empty if it did not. The rest is what was done since: whether somebody began to read, a worker
     was the latest who did, the latest began at the begin of the pass where others had read its rest, nothing was left of a rest,
     and a pass was read to its end; and for each worker the pass that it ended, by a number that all workers of that pass have
-    in common; how many workers loaded rests, where each begins in the order, and whether it found nothing there.
+    in common; how many workers loaded rests, where each begins in the order, and whether it found nothing there; how many workers
+    read the latest pass, and what each counted in it, as JSON.
     """
 
     _fields_ = (
@@ -46,6 +49,8 @@ class Memory(ctypes.Structure):
         ("workers", ctypes.c_int64),
         ("places", ctypes.c_int64 * MAX_WORKERS),
         ("is_empty", ctypes.c_bool * MAX_WORKERS),
+        ("readers", ctypes.c_int64),
+        ("stats", (ctypes.c_char * (_STATS_BYTES + 1)) * MAX_WORKERS),
     )
 
 
@@ -123,6 +128,23 @@ class SharedPosition:
             if info.num_workers > MAX_WORKERS:
                 raise ConfigError(f"num_workers must be at most {MAX_WORKERS}, got {info.num_workers}")
             self.memory.ends[info.id] = -1
+            self.memory.readers, self.memory.stats[info.id].value = info.num_workers, b""
+
+    def note_stats(self, stats: dict[str, Any]) -> None:
+        """Note what this worker counted in its pass; what would not fit is left out."""
+        if (info := get_worker_info()) is not None:
+            text = json.dumps(stats, separators=(",", ":")).encode()
+            self.memory.stats[info.id].value = text if len(text) <= _STATS_BYTES else b""
+
+    def stats_of_workers(self) -> list[dict[str, Any]]:
+        """Return what the workers of a loader counted in the latest pass, where they read it, and not this process."""
+        if not self.memory.by_worker or get_worker_info() is not None:
+            return []
+        found = []
+        for text in self.memory.stats[: self.memory.readers]:
+            with suppress(ValueError):  # it is being written
+                found.append(json.loads(text.value))
+        return found
 
     def note_rest(self, context: WorkerContext, place: int, is_empty: bool) -> None:
         """Note where this worker begins a rest that it loaded, and whether it found nothing there."""

@@ -60,6 +60,43 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
     return found
 
 
+def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> Stats:
+    """Return what workers of a loader counted together. How long their consumer waits, they do not know.
+
+    >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
+    >>> stats_of_workers([one, two])
+    items              4
+    tokens             16
+    seconds            2
+    sequence_index     10
+    epoch              0
+    tokens_per_second  8
+    """
+    furthest = max(workers, key=lambda stats: stats["sequence_index"])
+    merged = Stats({name: value for name, value in furthest.items() if not name.startswith("waited")})
+    for name in merged.keys() & {
+        "items",
+        "tokens",
+        "bytes_read",
+        "documents",
+        "rejected",
+        "bad_records",
+        "damaged_files",
+    }:
+        merged[name] = sum(stats[name] for stats in workers)
+    merged["seconds"] = max(stats["seconds"] for stats in workers)
+    merged["tokens_per_second"] = merged["tokens"] / merged["seconds"] if merged["seconds"] else 0.0
+    if "rejected_by" in merged:
+        reasons = sum((Counter(stats["rejected_by"]) for stats in workers), Counter[str]())
+        merged["rejected_by"] = dict(sorted(reasons.items()))
+    if "sources" in merged:
+        merged["sources"] = {
+            name: source | {"tokens": sum(stats["sources"][name]["tokens"] for stats in workers)}
+            for name, source in merged["sources"].items()
+        }
+    return merged
+
+
 def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
     """Return what a reader counts, or what it would count before it reads anything."""
     if reader is not None:

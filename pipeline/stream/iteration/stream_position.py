@@ -23,7 +23,7 @@ from .shared_position import SharedPosition, Stand
 from .stages import Positioned, counts_items
 from .standing import Standing
 from .state import from_state, to_state
-from .stats import Stats
+from .stats import Stats, stats_of_workers
 from .topology import Topology
 
 
@@ -144,7 +144,9 @@ class StreamPosition:
         return self.passes.named(position, number) if standing.name is not None and standing.rest else position
 
     def stats(self) -> Stats:
-        """Return the counts and times of the latest iterator."""
+        """Return the counts and times of the latest iterator, or of a loader's workers that read after it."""
+        if workers := self._shared.stats_of_workers():
+            return stats_of_workers(workers)
         if self._progress is not None:
             return self._progress.stats()
         position = self.current

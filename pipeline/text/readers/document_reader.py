@@ -25,6 +25,7 @@ from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
 from ..storage.remote_file import RANGE_BYTES, RemoteFile
+from ..token_ids import Vocabulary
 from ..where import Where
 from .byte_stream import BLOCK, ByteStream, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
@@ -60,8 +61,8 @@ class DocumentReader:
     ``first_bytes`` is how many of a remote file are asked for first; of one that is read ``whole``, by several readers, a
     process downloads all bytes once. ``block`` bytes are read at a time. ``extract`` makes text of HTML. At the
     end of a tar of which members were left out, a warning says so, unless ``warns`` is False: then the caller says it
-    (``left_out``). ``tokens``: ``text_key`` names lists of token ids, of JSON, Parquet or Arrow; documents have them
-    as ``tokens``, and the text ''.
+    (``left_out``). ``vocabulary``: ``text_key`` names lists of its ids, of JSON, Parquet or Arrow; documents
+    have them as ``tokens``, and the text ''.
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -90,7 +91,7 @@ class DocumentReader:
         whole: bool = False,
         block: int = BLOCK,
         extract: Extract | None = None,
-        tokens: bool = False,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self._whole = whole
         self._block = block
@@ -101,7 +102,11 @@ class DocumentReader:
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
-        if tokens and self.format.record != "JSON object" and self.format.module not in ("parquet", "arrow"):
+        if (
+            vocabulary is not None
+            and self.format.record != "JSON object"
+            and self.format.module not in ("parquet", "arrow")
+        ):
             raise InputError(
                 f"{self.path}: holds text, where lists of token ids are read; write it as Parquet or JSON Lines"
             )
@@ -117,7 +122,7 @@ class DocumentReader:
             where=where,
             record=self.format.record,
             extract=extract,
-            tokens=tokens,
+            vocabulary=vocabulary,
         )
         self._tally = Tally(rows_before or 0)
         self._confirmed: Tally | None = None  # what lies before the current compressed stream

@@ -19,7 +19,7 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
     loads, text_key, id_key, file, name = orjson.loads, keys.text_key, keys.id_key, keys.file, keys.source
     start, keeps, counts = keys.start, bool(keys.kept), not keys.by_byte
     flat = "." not in id_key  # else a missing id may be found inside another field
-    kind = None if keys.tokens else str  # what is no text is judged below
+    kind = str if keys.vocabulary is None else None  # what is no text is judged below
     number, following = tally.lines, -1
     for lines in stream.lines():
         if following < 0:

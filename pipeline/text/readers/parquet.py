@@ -115,7 +115,7 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
         if column is not None:
             columns[name], kind = column
             plain = kind.value_type if types.is_dictionary(kind) else kind
-            checks = _lists() if keys.tokens else _textual()
+            checks = _textual() if keys.vocabulary is None else _lists()
             if name == keys.text_key and not any(check(plain) for check in checks):
                 raise UnreadableFileError(
                     f"column {name!r} is {plain}, not {keys.wanted}; {keys.key_name} names the one to read"
@@ -137,7 +137,7 @@ def rows_of(
     """Yield, for each of some record batches, a record for each row."""
     for batch in batches:
         values = {
-            name: (_ids if keys.tokens and name == keys.text_key else _values)(_column(batch, path))
+            name: (_ids if keys.vocabulary is not None and name == keys.text_key else _values)(_column(batch, path))
             for name, path in columns.items()
         }
         texts = values[keys.text_key]

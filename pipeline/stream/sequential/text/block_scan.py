@@ -144,7 +144,7 @@ class BlockScan:
         self._reader = DocumentReader(self._file, span, **options)
         for record in self._reader:
             if not isinstance(record, Unselected):
-                length = 1 + (len(record.text) if isinstance(record, Document) else 0)
+                length = 1 + (record.size if isinstance(record, Document) else 0)
                 yield record, record.byte if has_lines else None, length
 
     def _is_compressed(self) -> bool:

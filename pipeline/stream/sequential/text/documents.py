@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....errors import InputError
 from ....text.document import BadRecord, Document
@@ -66,7 +67,7 @@ class DocumentEncoder:
                 if reason is not None:
                     rejected[reason] += 1
                     kept[index] = None
-        size = sum(sys.getsizeof(document.text) + _DOCUMENT_COST for document in kept if document is not None)
+        size = sum(_memory_of(document) for document in kept if document is not None)
         return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
 
     def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
@@ -104,9 +105,11 @@ class DocumentEncoder:
         ids, lengths = self._encode([document for document in documents if document is not None])
         return Window(ids, np.append(0, np.cumsum(lengths)))
 
-    def _encode(self, documents: list[Document]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the ids of documents, and how many each has; an error names the document's place."""
         encode, marks = self._data.encoder.encode_flat, self._data.marks
+        if self._data.vocabulary is not None:
+            return self._joined([document.tokens for document in documents if document.tokens is not None])
         try:
             return encode([document.text for document in documents], **marks)
         except InputError:
@@ -116,6 +119,22 @@ class DocumentEncoder:
                 except InputError as error:
                     raise InputError(f"{_where(document)}: {error}") from None
             raise
+
+    def _joined(self, documents: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return documents of ids as ``_encode`` does; marks are put where a document lacks them."""
+        encoder, marks = self._data.encoder, self._data.marks
+        begin, end = (np.array([id or 0], self._data.dtype) for id in (encoder.bos_id, encoder.eos_id))
+        parts, lengths = [np.empty(0, self._data.dtype)], []
+        for ids in documents:
+            bos = marks["bos"] and not (len(ids) and ids[0] == encoder.bos_id)
+            eos = marks["eos"] and not (len(ids) and ids[-1] == encoder.eos_id)
+            parts += [begin] * bos + [ids] + [end] * eos
+            lengths.append(len(ids) + bos + eos)
+        return np.concatenate(parts), np.array(lengths, np.int64)
+
+
+def _memory_of(document: Document) -> int:
+    return _DOCUMENT_COST + (sys.getsizeof(document.text) if document.tokens is None else document.tokens.nbytes)
 
 
 def _where(record: Document | BadRecord) -> str:

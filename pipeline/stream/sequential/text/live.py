@@ -52,7 +52,7 @@ class LiveWindows:
         self._seed, self._epochs, self._window = seed, epochs, window
         kept = merge_fields([data.fields, data.where.fields if data.where else ()])
         names = data.text_key, data.id_key, data.source.name, data.source.label
-        self._keys = RecordKeys(*names, kept=kept, record="dict")
+        self._keys = RecordKeys(*names, kept=kept, record="dict", vocabulary=data.vocabulary)
         self._reading: LiveReading | None = None  # stands where the next window begins
         self._records: Iterator[tuple[int, Any]] = iter(())
 
@@ -92,7 +92,7 @@ class LiveWindows:
         for number, value in self._records:
             record = self._keys.judge(value, number, None)
             records.append(record)
-            size += len(record.text) if isinstance(record, Document) else 0
+            size += record.size if isinstance(record, Document) else 0
             is_long = size >= self._window.bytes or len(records) >= max(_FIRST_DOCUMENTS, before)
             if is_long and size >= self._window.least:
                 has_ended = False

@@ -156,12 +156,8 @@ class SharedScans:
             wanted,
             span=part.span,
             rows_before=part.lines,
-            text_key=data.text_key,
-            id_key=data.id_key,
-            keep=data.fields,
-            where=data.where,
-            extract=data.extract,
             whole=part.file in self._whole,
+            **data.reading,
         )
         self._scans.append(_Scan((epoch, at), blocks))
         return self._scans[-1]

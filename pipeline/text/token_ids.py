@@ -1,0 +1,56 @@
+"""Ids that somebody else made: a list or an array of a record -> ids of a vocabulary, or why they are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import value_said
+
+if TYPE_CHECKING:
+    from .tokenizer.tokenizer import Tokenizer
+
+
+class WrongIdsError(Exception):
+    """What is wrong with ids: a constant reason, to be counted, and the particulars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Which ids there can be: from 0 to before ``size``, kept as ``dtype``.
+
+    >>> Vocabulary("uint16", 3).ids([1, 2])
+    array([1, 2], dtype=uint16)
+    """
+
+    dtype: str = "<u4"
+    size: int = 1 << 32
+    name: str = "any vocabulary"
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer | None) -> Vocabulary:
+        """Return the vocabulary of a tokenizer; None: nobody knows it."""
+        if tokenizer is None:
+            return cls()
+        return cls(tokenizer.dtype.str, tokenizer.vocab_size, f"the vocabulary of {tokenizer.name}")
+
+    def ids(self, value: Any) -> NDArray[np.unsignedinteger[Any]]:
+        """Return what is a list or an array of ids as an array; raises `WrongIdsError` for all else."""
+        try:
+            ids = np.asarray(value)
+        except ValueError:  # lists of other lengths inside
+            ids = np.empty((0, 0))
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "ui"):
+            raise WrongIdsError("not a list of token ids", f"it is {value_said(value)}")
+        least, most = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+        if least < 0 or most >= self.size:
+            wrong = least if least < 0 else most
+            place = int(np.flatnonzero(ids == wrong)[0])
+            raise WrongIdsError(
+                "an id outside the vocabulary",
+                f"id {wrong} at position {place}, but {self.name} ends at {self.size - 1}; name the tokenizer that made the ids",
+            )
+        return np.ascontiguousarray(ids, self.dtype)
