@@ -1,0 +1,232 @@
+"""Draw the pictures of docs/: what a build does, the order of an epoch, and figures beside peers.
+
+    python scripts/draw.py [DATASET]
+
+build.svg shows the counts in the manifest of DATASET (``make demo`` leaves one in demo/shards; without one it stays as it
+is). The order is computed by `pipeline.stream.order`, and the figures are those of docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import colorsys
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pipeline.builder.counts.funnel import Row, funnel
+from pipeline.builder.counts.stats import BuildStats
+from pipeline.builder.stages.registry import changes
+from pipeline.shards.manifest import Manifest
+from pipeline.stream.order import Blocks, RankStep, Sequences, Shuffle
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+WIDTH, MARGIN, CELL, GAP = 860, 30, 24, 5
+KEPT, GONE, INK, SOFT, LINE = "#2f74d0", "#dd7a4d", "#16202b", "#57606a", "#d0d7de"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", nargs="?", type=Path, metavar="DATASET", help="a dataset that a build made")
+    parser.add_argument("--output", type=Path, default=DOCS, help="where to write (default: docs)")
+    options = parser.parse_args(argv)
+    pictures = {"order.svg": draw_order(), "figures.svg": draw_figures()}
+    if options.dataset is not None:
+        pictures["build.svg"] = draw_build(Manifest.read(options.dataset))
+    for name, picture in pictures.items():
+        (options.output / name).write_text(picture, encoding="utf-8")
+    return 0
+
+
+def text(
+    x: float, y: float, words: str, colour: str = INK, size: int = 14, anchor: str = "start", weight: int = 400
+) -> str:
+    style = f'fill="{colour}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}"'
+    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, colour: str, more: str = "") -> str:
+    return f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" fill="{colour}" {more}/>'
+
+
+def card(title: str, below: str, height: int, parts: Sequence[str]) -> str:
+    """Return a picture on a card of its own, which is legible on light and dark pages."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}" '
+    frame = box(1, 1, WIDTH - 2, height - 2, "#fff", f'rx="12" stroke="{LINE}"')
+    words = [text(MARGIN, 38, title, size=20, weight=700), text(MARGIN, 62, below, SOFT)]
+    return "\n".join([f'{head}font-family="system-ui, sans-serif">', frame, *words, *parts, "</svg>\n"])
+
+
+# What a build does
+
+
+def group(row: Row) -> str:
+    name = row.what.removeprefix("dropped by ")
+    if name.startswith("language"):
+        return "other languages"
+    if name == "words":
+        return "too short or too long"
+    if "gram" in name or name.startswith("duplicate_"):
+        return "repeats itself"
+    return name if "duplicates" in name else "other rules"
+
+
+def draw_build(manifest: Manifest) -> str:
+    """Draw the funnel of a dataset: documents and tokens that were left after each group of rules and stages."""
+    stats = BuildStats.from_json(manifest.counts)
+    first, *removed, last = funnel(stats, changes(stats))
+    groups: dict[str, tuple[int, int]] = {}
+    for row in removed:
+        documents, tokens = groups.get(group(row), (0, 0))
+        groups[group(row)] = documents + row.documents, tokens + row.tokens
+    changed = [(0, 0), *groups.values(), (0, 0)]
+    left, parts, y = (first.documents, first.tokens), [], 98
+    parts += [text(x, y, head, SOFT, anchor="end") for x, head in ((330, "documents"), (640, "tokens"))]
+    for name, change in zip(("read", *groups, "kept"), changed, strict=True):
+        y, weight = y + 27, 400 if any(change) else 700
+        left = left[0] + change[0], left[1] + change[1]
+        parts.append(text(MARGIN, y, f"− {name}" if any(change) else name, weight=weight))
+        for x, whole, now, took in zip((330, 640), (first.documents, first.tokens), left, change, strict=True):
+            width, lost = 180 * now / max(1, whole), 180 * max(0, -took) / max(1, whole)
+            parts.append(text(x, y, f"{took or now:,}".replace("-", "−"), anchor="end", weight=weight))
+            parts += [box(x + 10, y - 12, width, 14, KEPT), box(x + 10 + width, y - 12, lost, 14, GONE)]
+    made = "The shards, their tokenizer and this report are the same bytes for any workers, after any kill"
+    below = f"Docstrings, comments and licences of a Python installation: {last.tokens:,} tokens are kept"
+    return card("What a build does to a corpus", below, y + 56, [*parts, text(MARGIN, y + 34, made, SOFT)])
+
+
+# The order of an epoch
+
+
+def cell(x: float, y: float, document: int, documents: int) -> str:
+    """Draw a document; its colour is where it lies in the files."""
+    red, green, blue = (
+        round(255 * part) for part in colorsys.hls_to_rgb(0.62 - 0.55 * document / documents, 0.72, 0.75)
+    )
+    colour = f"#{red:02x}{green:02x}{blue:02x}"
+    return box(x, y, CELL - 2, CELL, colour, 'rx="3"') + text(
+        x + CELL / 2 - 1, y + 17, str(document), size=12, anchor="middle"
+    )
+
+
+def draw_order() -> str:
+    """Draw the first epoch of 30 documents in 12 blocks: 5 windows, 4 lanes, and batches of two ranks, then of four."""
+    sizes, lanes = np.array([3, 2, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]), 4
+    total, ends = int(sizes.sum()), np.cumsum(sizes).tolist()
+    shuffle = Shuffle(Blocks(np.arange(len(sizes) + 1), sizes, sizes, total, 1), lanes, window=2, seed=0)
+    order, epoch = Sequences(total, 1, lanes), shuffle.epoch(0)
+    blocks = [[*range(begin, end)] for begin, end in pairwise([0, *ends])]
+    windows = [[blocks[k] for k in epoch.window_blocks(number).tolist()] for number in range(shuffle.windows)]
+    shuffled = []
+    for number, window in enumerate(windows):
+        listed: NDArray[np.int64] = np.concatenate(window)
+        shuffled.append(listed[shuffle.document_order(0, number, len(listed))].tolist())
+    parts: list[str] = []
+
+    def row(y: int, title: str, windows: Sequence[Sequence[list[int]]], *, framed: bool = True) -> list[int]:
+        """Draw documents in groups, of which windows hold some each; return where each document begins."""
+        parts.append(text(MARGIN, y - 12, title))
+        x, begins = MARGIN, []
+        for groups in windows:
+            left = x - 3
+            for documents in groups:
+                parts.extend(cell(x + CELL * k, y, document, total) for k, document in enumerate(documents))
+                begins += [x + CELL * k for k in range(len(documents))]
+                x += CELL * len(documents) + GAP
+            if framed:
+                parts.append(box(left, y - 4, x - left - 4, CELL + 8, "none", f'stroke="{SOFT}" rx="5"'))
+                x += GAP
+        return begins
+
+    row(112, "The files: 30 documents in 12 blocks of neighbours", [blocks], framed=False)
+    row(184, "Epoch 0: blocks permuted by seed and epoch, in 5 windows", windows)
+    begins = row(
+        256, "Documents shuffled within each window; 4 lanes begin at equal distances", [[each] for each in shuffled]
+    )
+    for lane, (start, end) in enumerate(pairwise(order.lane_start(0, lane) for lane in range(lanes + 1))):
+        left, right = begins[start], begins[end - 1] + CELL - 4
+        parts.append(f'<path d="M{left} 296H{right - 6}" stroke="{INK}" stroke-width="2"/>')
+        parts.append(f'<path d="M{right} 296l-8 -5v10z" fill="{INK}"/>' + text(left, 316, f"lane {lane}", SOFT))
+    parts.append(
+        text(
+            MARGIN,
+            352,
+            "Global steps of 4 rows, one from each lane. After step 1 the run stops, and goes on with 4 ranks:",
+        )
+    )
+    sequences = np.concatenate(shuffled)[order.positions(0, np.arange(total))].tolist()
+    for step, (x, ranks) in enumerate(((MARGIN, 2), (MARGIN + 172, 2), (MARGIN + 408, 4), (MARGIN + 580, 4))):
+        parts.append(text(x, 380, f"step {step}", weight=700))
+        for rank in range(ranks):
+            y, taken = 392 + 30 * rank, RankStep(lanes * step, lanes, rank, ranks, lanes)
+            parts.append(text(x, y + 17, f"rank {rank}", SOFT))
+            parts += [cell(x + 56 + CELL * k, y, sequences[i], total) for k, i in enumerate(taken)]
+    parts += [
+        f'<path d="M{MARGIN + 345} 372v136" stroke="{GONE}" stroke-width="2" stroke-dasharray="5 4"/>',
+        text(MARGIN, 480, f"state: sequence index {2 * lanes}", weight=700),
+        text(MARGIN, 500, "a few hundred bytes, nothing is replayed", SOFT),
+    ]
+    below = "Numbers are documents, colours their places in the files. Where a run stands is one number"
+    return card("The order is arithmetic", below, 534, parts)
+
+
+# Figures beside peers
+
+
+def figures(label: str, unit: str) -> list[float]:
+    """Return the numbers of a unit in the row of docs/benchmarks.md that begins with a label."""
+    lines = (DOCS / "benchmarks.md").read_text(encoding="utf-8").splitlines()
+    (line,) = (line for line in lines if line.startswith(f"| {label}"))
+    return [float(number.replace(",", "")) for number in re.findall(rf"([\d.,]+) ?{unit}", line.split("|", 2)[2])]
+
+
+SPEEDS = (
+    ("shuffled batches, against a tuned np.memmap loader", "against a hand-tuned", "x"),
+    ("  against nanoGPT's memmap loader", "against the memmap loader as nanoGPT", "x"),
+    ("  two workers, against a memmap Dataset's", "two workers of a DataLoader", "x"),
+    ("  against webdataset on the same shards", "against webdataset on the same", "x"),
+    ("text tokenized on the way, against Hugging Face", "against encoding alone by Hugging", "x"),
+    ("near dedup, against datasketch", "against datasketch", "x"),
+    ("a build's CPU time, against datatrove's filters", "per CPU second, against datatrove", "x"),
+    ("a build's time, against the same", "per second, the same", "x"),
+)
+MEMORY = (
+    ("stream of 650 MB of shards", "memory that the kernel cannot drop", 0),
+    ("stream of a mix of 20 sources", "memory that the kernel cannot drop", 1),
+    ("stream of 20 GB that are 30 ms away", "memory at that speed", -1),
+    ("build of 47,006 documents", "whole build, 47,006", 0),
+    ("build of 752,096 documents", "752,096", 0),
+    ("build of 4,371,558 documents, 1.13 billion tokens", "whole build | 999", 0),
+)
+
+
+def bars(y: int, values: Sequence[tuple[str, float, str]]) -> Iterator[str]:
+    most = max(value for _, value, _ in values)
+    for number, (label, value, said) in enumerate(values):
+        at, width = y + 27 * number, 335 * value / most
+        indent = 18 if label.startswith(" ") else 0
+        yield text(MARGIN + indent, at, label.strip())
+        yield box(430, at - 12, width, 14, KEPT) + text(438 + width, at, said, weight=600)
+
+
+def draw_figures() -> str:
+    """Draw what docs/benchmarks.md says of speed and memory."""
+    speeds = [(label, times := figures(row, unit)[0], f"{times:g}x") for label, row, unit in SPEEDS]
+    memory = [(label, size := figures(row, "MB")[k], f"{size:g} MB") for label, row, k in MEMORY]
+    y = 118 + 27 * len(speeds)
+    title = text(MARGIN, y + 16, "Memory of all processes", weight=700)
+    below = "Two cores of a shared machine, November 2026; each pair in one run, by scripts/bench_*.py"
+    parts = [text(MARGIN, 92, "Times as fast as", weight=700), *bars(120, speeds), title, *bars(y + 44, memory)]
+    return card("Speed and memory beside peers", below, y + 44 + 27 * len(memory), parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
