@@ -4,6 +4,10 @@
     python scripts/train_gpt.py raw/*.jsonl.zst --tokenizer bytes
     python scripts/train_gpt.py web=shards/web:0.7 wiki=https://host/shards/wiki:0.3 --preset 124M
     torchrun --nproc-per-node 8 scripts/train_gpt.py shards --preset 350M --checkpoint run --log-file run.jsonl
+    python scripts/train_gpt.py --config run.toml --dry-run
+
+A file of ``--config`` holds flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; the command's own are
+stronger. ``--dry-run`` takes one step and says what a run would be.
 
 With ``--checkpoint DIRECTORY`` the same command goes on after a kill, Ctrl-C or SIGTERM. The global batch holds the same
 sequences on any number of ranks, so the losses are those of a run that was never stopped: exactly, on the same ranks of CPUs;
@@ -20,6 +24,7 @@ import re
 import signal
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -83,11 +88,13 @@ class GPT(nn.Module):
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("data", nargs="+", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
+    add("--config", type=Path, metavar="FILE", help="of TOML, with these flags by their names")
+    add("data", nargs="*", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
     add("--tokenizer", help="of raw text: a name, a path, a tokenizer.json (default: bytes)")
     add("--text-key", help="field of the text in records (default: text)")
     add("--dtype-of-tokens", dest="dtype", metavar="DTYPE", help="of an array.bin, as uint16")
     add("--vocab-size", type=int, help="of an array.bin (default: the tokenizer's)")
+    add("--cache-dir", help="of shards from a server (default: the user's cache directory)")
     add("--tries", type=int, default=8, help="attempts at one request to a server, at most (default: 8)")
     add("--timeout", type=float, default=20.0, help="seconds after which a silent server is asked again (default: 20)")
     add("--val-share", type=float, help="documents to validate on without a split val (default: 0.005; 0 of text)")
@@ -96,6 +103,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--preset", choices=PRESETS, default="tiny", help="sizes, which the next six flags change (default: tiny)")
     for name, kind in Preset.__annotations__.items():
         add(f"--{name.replace('_', '-')}", type=float if kind == "float" else int, help="instead of the preset's")
+    add("--stride", type=int, help="tokens from one sequence to the next (default: --seq-len)")
+    add("--shift", type=int, default=1, help="tokens that labels lie ahead (default: 1)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, help="optimizer steps in all (default: 200)")
     length.add_argument("--epochs", type=int, help="passes over the data instead of steps")
@@ -108,12 +117,40 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--checkpoint", type=Path, metavar="DIRECTORY", help="where to go on from, and to save to")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--log-file", type=Path, metavar="FILE", help="of JSON, a line a step (default: stdout, if no terminal)")
+    add("--dry-run", action="store_true", help="take one step, and say what a run would be")
     options = parser.parse_args(arguments)
+    if options.config:
+        parser.set_defaults(**read_config(options.config, parser))
+        options = parser.parse_args(arguments)
+    if not options.data:
+        parser.error("name what to train on: a dataset, shards, text, a url or an array.bin")
     changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
     options.sizes = replace(PRESETS[options.preset], **changed)
     if options.sizes.width % options.sizes.heads:
         parser.error(f"--width {options.sizes.width} must be a multiple of --heads {options.sizes.heads}")
     return options
+
+
+def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return the flags that a file of TOML states, checked as on the command line."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        parser.error(f"--config {path}: {error}")
+    flags = {(action.option_strings or [action.dest])[0].lstrip("-"): action for action in parser._actions}
+    defaults = {}
+    for name, value in values.items():
+        if (action := flags.get(name)) is None or name in ("config", "help"):
+            parser.error(f"--config {path}: no flag --{name}; --help shows all")
+        if action.nargs == 0:
+            fits, defaults[action.dest] = isinstance(value, bool), value
+        elif action.nargs == "*":
+            fits, defaults[action.dest] = isinstance(value, list), value
+        else:
+            fits, defaults[action.dest] = not isinstance(value, bool | list | dict), str(value)  # argparse parses it
+        if not fits or (action.choices and value not in action.choices):
+            parser.error(f"--config {path}: {name} = {value!r} is no value of --{name}; --help shows them")
+    return defaults
 
 
 class Data(NamedTuple):
@@ -144,6 +181,8 @@ def open_data(options: argparse.Namespace) -> Data:
 def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     """Open one dataset; its split ``val`` or a share of its documents is for validation."""
     settings = {key: getattr(options, key) for key in ("tokenizer", "text_key", "dtype", "epochs", "tries", "timeout")}
+    if options.cache_dir:
+        settings["cache_dir"] = options.cache_dir
     train: Any = pipeline.open_dataset(what, **settings)
     is_text = isinstance(train, pipeline.TextDataset)
     if is_text and options.tokenizer is None and os.environ.get("RANK", "0") == "0":
@@ -180,15 +219,15 @@ class Run:
         data, rows = open_data(options), size // self.ranks
 
         def batches(dataset: pipeline.Stream) -> pipeline.Stream:
-            return dataset.shuffle(seed=options.seed).pack(self.sizes.seq_len).batch(rows).to(self.device)
+            packed = dataset.shuffle(seed=options.seed).pack(
+                self.sizes.seq_len, stride=options.stride, shift=options.shift
+            )
+            return packed.batch(rows).to(self.device)
 
         self.stream = batches(data.train)
         self.val = batches(data.val).take(options.val_batches) if data.val is not None else None
         self.vocab_size, self.step, self.stopped = data.vocab_size, 0, False
-        try:
-            self.steps = options.steps or (len(self.stream) if options.epochs else 200)
-        except TypeError:
-            raise SystemExit("error: an epoch of text has as many steps as reading it shows; give --steps") from None
+        self.steps = options.steps or (self.count_steps() if options.epochs else 200)
         torch.manual_seed(options.seed)
         self.plain = GPT(-(-data.vocab_size // 64) * 64, self.sizes).to(self.device)
         matrices, others = ([p for p in self.plain.parameters() if (p.dim() > 1) is many] for many in (True, False))
@@ -201,6 +240,25 @@ class Run:
         bf16 = options.precision == "bf16" or (options.precision is None and self.device != "cpu")
         self.autocast = torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=bf16)
 
+    def count_steps(self) -> int:
+        """Return the steps of all epochs; text is read once for that, as the schedule of the learning rate needs them."""
+        try:
+            return len(self.stream)
+        except TypeError:
+            if self.rank == 0:
+                print("text is read once to count its steps; --steps needs no count", file=sys.stderr)
+            return sum(1 for _ in self.stream)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run would be."""
+        tokens = self.sizes.global_batch * self.sizes.seq_len
+        found = {
+            "parameters": sum(p.numel() for p in self.plain.parameters()),
+            "tokens_per_step": tokens,
+            "steps": self.steps,
+        }
+        return found | {"ranks": self.ranks, "device": self.device, "data": repr(self.stream)}
+
     def train(self) -> Iterator[dict[str, Any]]:
         """Take steps until the last one, or a signal; yield what each was."""
         for batch in self.stream if self.step < self.steps else ():
@@ -208,10 +266,14 @@ class Run:
                 raise SystemExit(f"error: id {largest} is beyond a vocabulary of {self.vocab_size}; give --vocab-size")
             record = self.take_step(batch)
             self.step += 1
-            last = record.pop("stop") or self.step == self.steps
+            last = record.pop("stop") or self.step == self.steps or self.options.dry_run
             if self.val is not None and (last or self.step % self.options.eval_every == 0):
                 record |= self.validate()
-            if self.options.checkpoint and (last or self.step % self.options.save_every == 0):
+            if (
+                self.options.checkpoint
+                and not self.options.dry_run
+                and (last or self.step % self.options.save_every == 0)
+            ):
                 self.save(self.options.checkpoint)
             yield {"step": self.step, **record, **self.progress()}
             if last:
@@ -315,6 +377,15 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * min((step + 1) / warm, 0.55 + 0.45 * cosine)
 
 
+def forget_later(log: Path, step: int) -> None:
+    """Drop the lines of steps behind the checkpoint that a run goes on from, which it takes again."""
+    if log.exists():
+        lines = log.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        with atomic_file(log) as file:
+            file.write("".join(kept).encode())
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     run = Run(options)
@@ -325,6 +396,10 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     shown, lines = 0.0, options.log_file or sys.stdout.isatty()  # for the eyes, one a second
+    if options.dry_run and run.rank == 0:
+        print("\n".join(f"{name:15} {value}" for name, value in run.describe().items()))
+    if options.log_file and run.rank == 0:
+        forget_later(options.log_file, run.step)
     with options.log_file.open("a") if options.log_file else nullcontext(None if lines else sys.stdout) as log:
         for record in run.train():
             if run.rank:

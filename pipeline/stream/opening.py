@@ -19,6 +19,7 @@ from ..shards.dataset_folder import size_of
 from ..shards.manifest import MANIFEST_NAME
 from ..shards.shard_names import ENDING, join
 from .arguments import parse_request_options
+from .data.shards import DEFAULT_CACHE
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
 
@@ -33,6 +34,7 @@ def open_dataset(
     text_key: str | None = None,
     dtype: str | None = None,
     epochs: int | None = None,
+    cache_dir: str | os.PathLike[str] | None = DEFAULT_CACHE,
     storage_options: Mapping[str, Any] | None = None,
     tries: int = TRIES,
     timeout: float = TIMEOUT,
@@ -42,7 +44,7 @@ def open_dataset(
     A directory with a manifest, and tars of ``.npy`` members, are a `ShardDataset` of ``split``. An array (``.npy``, or ``.bin``
     with a ``dtype`` such as "uint16") is `ShardDataset.from_tokens` of a memmap. All else is a `TextDataset` of ``tokenizer``
     (default: "bytes") and ``text_key`` (default: "text"). Paths, globs, braces, lists and urls are taken as these take
-    them. A url without an ending is a dataset if a manifest lies there.
+    them. A url without an ending is a dataset if a manifest lies there. ``cache_dir`` is that of a `ShardDataset`.
 
     Raises ``ManifestError`` for ``split`` of an array or of text, which have none but "train"; ``ConfigError`` for a ``.bin``
     without ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` of what needs none; else as these classes do.
@@ -69,7 +71,7 @@ def open_dataset(
         if value is not None and kind != "text":
             raise ConfigError(f"{first} holds tokens, so {name}={value!r} has nothing to do; leave it out")
     if kind == "shards":
-        return ShardDataset(what, split, epochs=epochs, **remote)
+        return ShardDataset(what, split, epochs=epochs, cache_dir=cache_dir, **remote)
     if kind == "text":
         return TextDataset(what, tokenizer or "bytes", text_key=text_key or "text", epochs=epochs, **remote)
     return ShardDataset.from_tokens(_mapped(what, dtype), epochs=epochs)

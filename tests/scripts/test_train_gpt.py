@@ -225,15 +225,68 @@ def test_what_cannot_be_trained_on_is_an_error_in_one_line(folder: Path, argumen
     assert "\n" not in str(caught.value)
 
 
-def test_epochs_of_shards_say_the_steps_and_those_of_text_are_refused(
+def test_epochs_of_shards_say_the_steps_and_those_of_text_are_counted_by_reading_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = ["--epochs", "1", "--eval-every", "0", *SIZES[:-4]]
     assert train_gpt.main([str(folder / "data"), *sizes]) == 0
     tokens = Manifest.read(folder / "data").split("train").tokens
     assert len(records_of(capsys.readouterr().out)) == -(-tokens // (16 * 8))
-    with pytest.raises(SystemExit, match="give --steps"):
-        train_gpt.main([str(folder / "up.jsonl"), *sizes])
+    assert train_gpt.main([str(folder / "up.jsonl"), *sizes]) == 0
+    tokens = sum(len(json.loads(line)["text"]) + 1 for line in (folder / "up.jsonl").read_text().splitlines())
+    assert len(records_of(capsys.readouterr().out)) >= tokens // (16 * 8)
+
+
+def test_a_file_holds_flags_those_of_the_command_are_stronger_and_a_wrong_one_is_named(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "run.toml"
+    lines = [f'data = ["{folder / "data"}"]', "steps = 9", "layers = 1", "heads = 2", "width = 32", "seq-len = 16"]
+    config.write_text("\n".join([*lines, "global-batch = 8", 'device = "cpu"', "eval-every = 0", ""]))
+    assert train_gpt.main(["--config", str(config), "--steps", "3"]) == 0
+    assert list(records_of(capsys.readouterr().out)) == [1, 2, 3]
+    for line, message in (
+        ("sep-len = 3", "no flag --sep-len"),
+        ("compile = 3", "compile = 3 is no value"),
+        ("x", "run.toml"),
+    ):
+        config.write_text(line)
+        with pytest.raises(SystemExit):
+            train_gpt.main(["--config", str(config)])
+        assert message in capsys.readouterr().err
+
+
+def test_a_dry_run_takes_one_step_says_what_a_run_would_be_and_leaves_nothing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = [
+        str(folder / "data"),
+        *SIZES,
+        "--dry-run",
+        "--checkpoint",
+        str(tmp_path / "run"),
+        "--stride",
+        "8",
+        "--shift",
+        "2",
+    ]
+    assert train_gpt.main(what) == 0
+    output = capsys.readouterr().out
+    assert list(records_of(output)) == [1]
+    assert "tokens_per_step 128" in output
+    assert "stride=8" in output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_log_holds_each_step_once_after_a_run_went_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, flags = tmp_path / "log.jsonl", ["--checkpoint", str(tmp_path / "run")]
+    train(capsys, str(folder / "data"), *flags, "--log-file", str(log))
+    max((tmp_path / "run").glob("step-*.pt")).unlink()  # as if it had not been written: the one before it is left
+    log.write_text(log.read_text() + '{"step": 21, "lo')  # cut by a kill
+    train(capsys, str(folder / "data"), *flags, "--log-file", str(log))
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == list(range(1, STEPS + 1))
 
 
 def test_a_checkpoint_of_other_data_or_sizes_is_refused(
