@@ -1,4 +1,4 @@
-"""``shardwright inspect``: a dataset at a glance, or one document and its origin."""
+"""``shardwright inspect``: a dataset at a glance, one document and its origin, or the rows of a batch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 from rich.console import Console
 from rich.text import Text
 
+import pipeline
 from pipeline.builder.counts.funnel import funnel
 from pipeline.builder.counts.stats import BuildStats
 from pipeline.builder.recipe import command_line
@@ -22,12 +23,13 @@ from pipeline.text.tokenizer.tokenizer import tokenizer_of_dataset
 from .command import Command, Parser, access_of, add_access
 
 DESCRIPTION = """\
-Show a dataset at a glance, or one document and its origin.
+Show a dataset at a glance, one document and its origin, or the rows of a batch.
 
   %(prog)s shards                     # or a url: s3://bucket/shards
   %(prog)s shards --document 12       # the 13th of the split
   %(prog)s shards --key 000000000040  # by its key in the tar
-  %(prog)s shards --id page-7         # by its id in the input"""
+  %(prog)s shards --id page-7         # by its id in the input
+  %(prog)s shards --batch 0           # the rows of a batch as text"""
 
 EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
@@ -46,6 +48,13 @@ def make_parser(prog: str | None = None) -> Parser:
     which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
     which.add_argument("--key", help="key of a tar member")
     which.add_argument("--id", help="id of the document in the input; the first that has it is shown")
+    which.add_argument(
+        "--batch", type=int, metavar="N", help="number of a batch of a stream shuffled by seed 0, from 0"
+    )
+    parser.add_argument(
+        "--seq-len", type=int, default=256, metavar="N", help="tokens of a row of --batch (default: 256)"
+    )
+    parser.add_argument("--rows", type=int, default=4, metavar="N", help="rows of --batch (default: 4)")
     parser.add_argument("--tokens", action="store_true", help="show each token id beside its text")
     add_access(parser)
     return parser
@@ -58,7 +67,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         manifest.split(options.split)
     except ManifestError as error:  # the manifest is right, and the flag is not
         raise ConfigError(f"--split: {error}") from error
-    if options.document is None and options.key is None and options.id is None:
+    if options.batch is not None:
+        show_batch(folder, options)
+    elif options.document is None and options.key is None and options.id is None:
         glance(folder.base, manifest)
     else:
         show(folder, manifest, options)
@@ -105,6 +116,16 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
         for token in tokens.tolist():
             console.print(f"{token:>14}  {tokenizer.decode([token])!r}", markup=False)
     console.print(f"\n{tokenizer.decode(tokens.tolist())}", markup=False)
+
+
+def show_batch(folder: Folder, options: argparse.Namespace) -> None:
+    """Print the rows of a batch: documents end at their end-of-text token, and what is no label stands in ⟦ ⟧."""
+    data = pipeline.ShardDataset(folder.base, options.split, tries=folder.access.tries, timeout=folder.access.timeout)
+    stream = data.shuffle(seed=0).pack(options.seq_len, boundaries=True).batch(options.rows)
+    stream.skip(options.batch)
+    for number, text in enumerate(stream.decode(next(iter(stream)))):
+        console.print(f"row {number}", style="bold")
+        console.print(f"{text}\n", markup=False)
 
 
 def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:

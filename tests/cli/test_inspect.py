@@ -53,6 +53,14 @@ def test_the_page_has_100_columns_where_it_is_piped_and_its_rows_add_up(
     assert "\n\n\n" not in "\n".join(lines)
 
 
+def test_a_batch_is_shown_as_the_text_of_its_rows(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect([str(built), "--batch", "3", "--rows", "2", "--seq-len", "32"]) == 0
+    stream = pipeline.ShardDataset(built).shuffle(seed=0).pack(32, boundaries=True).batch(2)
+    stream.skip(3)
+    first, second = stream.decode(next(iter(stream)))
+    assert capsys.readouterr().out == f"row 0\n{first}\n\nrow 1\n{second}\n\n"
+
+
 def test_the_command_that_it_shows_makes_the_same_dataset(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect([str(built)]) == 0
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
