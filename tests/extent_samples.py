@@ -34,7 +34,7 @@ def write_two_splits(folder: Path) -> Path:
 
 
 def load(source: Any, cache: Path, split: str | None = "train") -> ExtentTable:
-    store = Store(cache, access=QUICK)
+    store = Store(cache, requests=QUICK)
     return load_extent_table(resolve(source, split, store), store)
 
 

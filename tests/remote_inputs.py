@@ -24,7 +24,7 @@ TEXTS = make_texts(300, 5)
 
 
 def only(url: str) -> InputFile:
-    (file,) = find_inputs(url, access=QUICK)
+    (file,) = find_inputs(url, requests=QUICK)
     return file
 
 

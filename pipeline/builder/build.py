@@ -105,7 +105,7 @@ def build(
     ):
         if not isinstance(value, kind):  # type: ignore[arg-type]
             raise ConfigError(f"{name} must be {wanted}, got {value!r}")
-    access = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
+    requests = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
     check_engine(engine, workers, start_method, ray_address, ray_skip_bad_nodes)
     if isinstance(transforms := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(function) for function in transforms]
@@ -125,9 +125,9 @@ def build(
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
         specs = materialize_inputs(inputs, workspace, progress, anew=overwrite)
-        references = resolve(recipe, access)
+        references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
-        plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
+        plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, requests, commits)
         if overwrite:
             with open_workers():  # refuses what cannot work before anything is removed
                 clear(workspace, plan)

@@ -46,18 +46,18 @@ def preview(
     output: str | Path | None = None,
     *,
     workers: int | None = None,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
 ) -> None:
     """Print what a build would read, what becomes of the first records of its files, and what the whole would take.
 
     Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
     output = None if output is None else local_directory(output)
-    plan = make_plan(specs, recipe, output=output, access=access)
+    plan = make_plan(specs, recipe, output=output, requests=requests)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)
-    manifest, seconds = _build_sample(files, recipe, plan.credentials.access)
+    manifest, seconds = _build_sample(files, recipe, plan.credentials.requests)
     counts = BuildStats.from_json(manifest.counts)
     outcomes = {
         "kept": counts.kept,
@@ -78,7 +78,7 @@ def preview(
     print("nothing was written")
 
 
-def _build_sample(files: Sequence[InputFile], recipe: Recipe, access: RequestOptions) -> tuple[Manifest, float]:
+def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestOptions) -> tuple[Manifest, float]:
     """Build the first records of some files; return the manifest, and the seconds of filtering and encoding."""
     resolve_tokenizer(recipe)
     sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)
@@ -88,9 +88,9 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe, access: RequestOpt
         file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
     )
     with TemporaryDirectory(prefix="shardwright-") as folder:
-        requests: dict[str, Any] = {"tries": access.tries, "timeout": access.timeout}
+        asking: dict[str, Any] = {"tries": requests.tries, "timeout": requests.timeout}
         progress = Progress(quiet=True)
-        manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=progress, **requests)
+        manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=progress, **asking)
         seconds = json.loads(Path(folder, "sample", RUN_NAME).read_text(encoding="utf-8"))["seconds"]
     return manifest, seconds["filter"] + seconds["tokenize"]
 

@@ -57,7 +57,7 @@ class Input:
 def find_and_describe(
     specs: Sequence[str | InputFile],
     output: str | Path | None,
-    access: RequestOptions | None,
+    requests: RequestOptions | None,
     format: str,
     commits: dict[str, str],
 ) -> tuple[tuple[Input, ...], Credentials]:
@@ -69,7 +69,7 @@ def find_and_describe(
     from ..text.discovery import find_inputs, join_inputs
 
     files: list[InputFile] = []
-    keys: dict[str, Any] = {"output": output, "access": access, "format": format}
+    keys: dict[str, Any] = {"output": output, "requests": requests, "format": format}
     for spec in specs:
         files += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
     if not files:
@@ -77,7 +77,7 @@ def find_and_describe(
     files = join_inputs([replace(file, forced_format=format) for file in files])
     inputs = tuple(map(_describe, files))
     urls = {clean: url for file in files for clean, url in file.credentials.urls.items()}
-    return inputs, Credentials(urls, access or RequestOptions())
+    return inputs, Credentials(urls, requests or RequestOptions())
 
 
 def _describe(file: InputFile) -> Input:

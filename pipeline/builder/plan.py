@@ -116,16 +116,16 @@ def make_plan(
     definitions: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
 
-    ``output`` is the directory that will be built: nothing in it is read. ``access`` says how remote inputs are reached,
+    ``output`` is the directory that will be built: nothing in it is read. ``requests`` says how remote inputs are reached,
     ``commits`` to which commits revisions of the hub are pinned already.
     """
     pinned = dict(commits or {})
-    inputs, credentials = find_and_describe(specs, output, access, recipe.format, pinned)
+    inputs, credentials = find_and_describe(specs, output, requests, recipe.format, pinned)
     inputs = hash_ends(inputs, _files_far_beyond(inputs, recipe))
     sources = {item.source for item in inputs}
     for name in recipe.quotas:

@@ -91,12 +91,12 @@ def load_parts(workspace: Workspace) -> TransformContext:
     )
 
 
-def resolve(recipe: Recipe, access: RequestOptions) -> References:
-    """Find and read everything that a recipe names; ``access`` says how datasets elsewhere are reached.
+def resolve(recipe: Recipe, requests: RequestOptions) -> References:
+    """Find and read everything that a recipe names; ``requests`` says how datasets elsewhere are reached.
 
     What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
     """
-    earlier = check_against(recipe, access)
+    earlier = check_against(recipe, requests)
     rules = load_rules(recipe.rules)
     user_functions = find_user_functions(recipe)
     check_order(recipe, rules)

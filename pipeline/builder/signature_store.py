@@ -72,7 +72,7 @@ def dataset_names(specs: Sequence[str]) -> list[str]:
     return names
 
 
-def fetch_earlier(workspace: Workspace, access: RequestOptions | None = None) -> list[Path]:
+def fetch_earlier(workspace: Workspace, requests: RequestOptions | None = None) -> list[Path]:
     """Return the folders of signatures of ``--against`` on this machine: those of urls are copied to the workspace."""
     folders = []
     for number, spec in enumerate(workspace.plan.recipe.against):
@@ -82,9 +82,9 @@ def fetch_earlier(workspace: Workspace, access: RequestOptions | None = None) ->
         folders.append(workspace.root / "against" / f"{number:03d}")
         if not folders[-1].exists():
             with result_directory(folders[-1]) as directory:
-                for info in _signature_files(spec, _read_manifest(spec, access)):
+                for info in _signature_files(spec, _read_manifest(spec, requests)):
                     url, path = f"{spec.rstrip('/')}/{info.name}", directory / Path(info.name).name
-                    download(url, path, describe(url, access).size, access, info.sha256)
+                    download(url, path, describe(url, requests).size, requests, info.sha256)
                     _check_file(url, path, info)
     return folders
 
@@ -100,7 +100,7 @@ def earlier_name(workspace: Workspace, number: int) -> str:
     raise BuildError(f"no earlier document {number}: a fault of the builder")
 
 
-def check_against(recipe: Recipe, access: RequestOptions) -> dict[str, str]:
+def check_against(recipe: Recipe, requests: RequestOptions) -> dict[str, str]:
     """Return the fingerprints of the datasets of ``--against``, by their names.
 
     Raises ``ConfigError`` unless each is named once and keeps signatures that can be compared with this build's: those of the
@@ -114,7 +114,7 @@ def check_against(recipe: Recipe, access: RequestOptions) -> dict[str, str]:
         raise ConfigError(message)
     fingerprints = {}
     for name, path in zip(dataset_names(recipe.against), recipe.against, strict=True):
-        manifest = _read_manifest(path, access)
+        manifest = _read_manifest(path, requests)
         files = _signature_files(path, manifest)
         settings = manifest.recipe.get("settings", {})
         for setting, value in scheme_of(recipe).items():
@@ -130,9 +130,9 @@ def check_against(recipe: Recipe, access: RequestOptions) -> dict[str, str]:
     return fingerprints
 
 
-def _read_manifest(spec: str, access: RequestOptions | None) -> Manifest:
+def _read_manifest(spec: str, requests: RequestOptions | None) -> Manifest:
     try:
-        return Manifest.read(spec, access)
+        return Manifest.read(spec, requests)
     except (ManifestError, MissingObjectError) as error:
         raise ConfigError(f"{error}; --against: give the directory of a dataset") from None
 

@@ -19,7 +19,7 @@ from pipeline.errors import ConfigError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 
-from .command import Command, Parser, add_access
+from .command import Command, Parser, add_requests
 from .rule_list import ListRules, measure_names
 from .settings import add_setting
 
@@ -79,7 +79,7 @@ def make_parser(prog: str | None = None) -> Parser:
         help="for an output on a file system without locks: make sure yourself that no other build works there",
     )
     add("--quiet", action="store_true", help="print errors only")
-    add_access(running)
+    add_requests(running)
     parser.set_defaults(tries=None, timeout=None)  # a config file may state them
     return parser
 
@@ -107,8 +107,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if dry_run:
         from pipeline.builder.dry_run import preview
 
-        access = RequestOptions(tries=running["tries"], timeout=running["timeout"])
-        preview(inputs, recipe, output or None, workers=running["workers"], access=access)
+        requests = RequestOptions(tries=running["tries"], timeout=running["timeout"])
+        preview(inputs, recipe, output or None, workers=running["workers"], requests=requests)
         return 0
     from pipeline.builder.build import build
     from pipeline.builder.counts.progress import Progress
@@ -132,9 +132,9 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
         raise ConfigError(f"inputs must be text or a list of texts, got {inputs!r}")
     if not isinstance(output, str):
         raise ConfigError(f"output must be the name of a directory, got {output!r}")
-    access = RequestOptions(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
+    requests = RequestOptions(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
     check_engine(**running)
-    return inputs, output, recipe, {**running, "tries": access.tries, "timeout": access.timeout}
+    return inputs, output, recipe, {**running, "tries": requests.tries, "timeout": requests.timeout}
 
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:

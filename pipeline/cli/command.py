@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; --help explains every flag\n")
 
 
-def add_access(parser: argparse._ActionsContainer) -> None:
+def add_requests(parser: argparse._ActionsContainer) -> None:
     """Add the flags that say how servers are asked."""
     parser.add_argument(
         "--tries", type=int, default=TRIES, help=f"attempts at one request to a server, at most (default: {TRIES})"
@@ -71,7 +71,7 @@ def add_access(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def access_of(options: argparse.Namespace) -> RequestOptions:
+def requests_of(options: argparse.Namespace) -> RequestOptions:
     """Return what these flags say; ``ConfigError`` for values that cannot be."""
     return RequestOptions(tries=options.tries, timeout=options.timeout)
 

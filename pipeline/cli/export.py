@@ -6,7 +6,7 @@ import argparse
 
 from pipeline.builder.counts.progress import Progress
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 
 DESCRIPTION = """\
 Write the documents of a dataset, split by split and in order, as files that other tools read.
@@ -26,7 +26,7 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("--to", required=True, help="megatron, nanogpt or parquet")
     parser.add_argument("--output", required=True, help="directory of the files: empty, or not there yet")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     from pipeline.exchange.export import export_tokens
 
     progress = Progress(quiet=options.quiet)
-    said = export_tokens(options.dataset, options.output, options.to, access=access_of(options), progress=progress)
+    said = export_tokens(options.dataset, options.output, options.to, requests=requests_of(options), progress=progress)
     if not options.quiet:
         for name, size in said["files"].items():
             print(f"{options.output}/{name}: {size:,} bytes")

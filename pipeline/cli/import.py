@@ -6,7 +6,7 @@ import argparse
 
 from pipeline.builder.counts.progress import Progress
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 from .settings import add_setting
 
 DESCRIPTION = """\
@@ -52,7 +52,7 @@ def make_parser(prog: str | None = None) -> Parser:
     for name in _SETTINGS:
         add_setting(parser, name)
     add("--quiet", action="store_true", help="print errors only")
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
@@ -64,7 +64,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if "keep_fields" in settings:
         settings["keep_fields"] = settings["keep_fields"].split(",")
     progress = Progress(quiet=options.quiet)
-    manifest = import_tokens(options.sources, options.output, access=access_of(options), progress=progress, **settings)
+    manifest = import_tokens(
+        options.sources, options.output, requests=requests_of(options), progress=progress, **settings
+    )
     if not options.quiet:
         documents, tokens = manifest.counts["kept"], manifest.counts["tokens"]
         print(f"{options.output}: {documents:,} documents, {tokens:,} tokens, verified")

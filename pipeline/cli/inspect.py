@@ -20,7 +20,7 @@ from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.store import Store
 from pipeline.text.tokenizer.tokenizer import tokenizer_of_dataset
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 
 DESCRIPTION = """\
 Show a dataset at a glance, one document and its origin, or the rows of a batch.
@@ -56,12 +56,12 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     parser.add_argument("--rows", type=int, default=4, metavar="N", help="rows of --batch (default: 4)")
     parser.add_argument("--tokens", action="store_true", help="show each token id beside its text")
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    folder = Folder(options.dataset, access_of(options))
+    folder = Folder(options.dataset, requests_of(options))
     manifest = folder.manifest()
     try:
         manifest.split(options.split)
@@ -101,7 +101,7 @@ def glance(directory: str, manifest: Manifest) -> None:
 
 def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:
     """Print one document: its provenance, then its text."""
-    store = Store(access=folder.access)
+    store = Store(requests=folder.requests)
     info, number = find(folder, store, manifest, options)
     path = folder.path(info.name)
     tokens = store.document(path, number, info)
@@ -120,7 +120,9 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
 
 def show_batch(folder: Folder, options: argparse.Namespace) -> None:
     """Print the rows of a batch: documents end at their end-of-text token, and what is no label stands in ⟦ ⟧."""
-    data = pipeline.ShardDataset(folder.base, options.split, tries=folder.access.tries, timeout=folder.access.timeout)
+    data = pipeline.ShardDataset(
+        folder.base, options.split, tries=folder.requests.tries, timeout=folder.requests.timeout
+    )
     stream = data.shuffle(seed=0).pack(options.seq_len, boundaries=True).batch(options.rows)
     stream.skip(options.batch)
     for number, text in enumerate(stream.decode(next(iter(stream)))):

@@ -14,7 +14,7 @@ from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
 from pipeline.text.readers.document_reader import InputFile, find_inputs
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 from .records import BadRecords
 from .settings import add_setting, recipe_of
 
@@ -37,7 +37,7 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key and text")
     for name in _SETTINGS:
         add_setting(parser, name)
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
     schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
     recipe = recipe_of(options, _SETTINGS)
-    files = find_inputs(options.inputs, access=access_of(options), format=recipe.format)
+    files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
     _check_output(options.output, files)
     bad = BadRecords()
     count = 0

@@ -14,7 +14,7 @@ from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.dataset_folder import Folder
 from pipeline.text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 from .inspect import console
 
 DESCRIPTION = """\
@@ -47,16 +47,16 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("--row", type=int, metavar="N", help="show this row of the step alone, from 0")
     parser.add_argument("--text", action="store_true", help="show the text of each document, as much as the row holds")
     parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    access = access_of(options)
+    requests = requests_of(options)
     state = read_state(options.state)
     shape = json.loads(state["shape"])
     folders = sources_of(options.dataset, shape)
-    stream = make_stream(folders, shape, options.global_batch, access)
+    stream = make_stream(folders, shape, options.global_batch, requests)
     stream.load_state_dict(state)
     rows = stream.trace(options.step, with_ids=options.text)
     if options.row is not None:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     for row in rows:
         name = row.get("source", "")
         if options.text and name not in tokenizers:
-            folder = Folder(folders[name], access)
+            folder = Folder(folders[name], requests)
             tokenizers[name] = tokenizer_of_dataset(folder, folder.manifest())
         for span in row["documents"]:
             if options.text:
@@ -108,7 +108,7 @@ def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, str]:
     return named
 
 
-def make_stream(folders: dict[str, str], shape: dict[str, Any], global_batch: int, access: RequestOptions) -> Any:
+def make_stream(folders: dict[str, str], shape: dict[str, Any], global_batch: int, requests: RequestOptions) -> Any:
     """Return the stream that a state describes, as one rank reads it."""
     splits = (
         [part.rpartition(":")[2] for part in shape["split"].split("+")] if shape.get("weights") else [shape["split"]]
@@ -118,8 +118,8 @@ def make_stream(folders: dict[str, str], shape: dict[str, Any], global_batch: in
             folder,
             split=None if split == "all splits" else split,
             epochs=shape["epochs"],
-            tries=access.tries,
-            timeout=access.timeout,
+            tries=requests.tries,
+            timeout=requests.timeout,
         )
         for (name, folder), split in zip(sorted(folders.items()), splits, strict=True)
     }

@@ -24,7 +24,7 @@ from pipeline.text.fields import parse_fields
 from pipeline.text.judging import EMPTY, measure
 from pipeline.text.readers.document_reader import Document, find_inputs
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 from .records import BadRecords
 from .rule_list import ListRules, measure_names
 from .settings import add_setting, recipe_of
@@ -96,7 +96,7 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     for name in SETTINGS:
         add_setting(parser, name)
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
@@ -161,7 +161,7 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: B
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
-    files = evenly(find_inputs(options.inputs, access=access_of(options), format=recipe.format), MOST_FILES)
+    files = evenly(find_inputs(options.inputs, requests=requests_of(options), format=recipe.format), MOST_FILES)
     keep = parse_fields(rules.fields)
     documents = chain.from_iterable(_spread([bad.documents(file, recipe, keep) for file in files], options.limit))
     while batch := list(islice(documents, BATCH)):

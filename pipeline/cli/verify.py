@@ -19,7 +19,7 @@ from pipeline.shards.shard_names import expand, may_be_directory
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import ExpectedTokens
 
-from .command import Command, Parser, access_of, add_access
+from .command import Command, Parser, add_requests, requests_of
 
 DESCRIPTION = """\
 Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
@@ -47,18 +47,18 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     parser.add_argument("--quick", action="store_true", help="check headers, index and footer only: read no tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each problem")
-    add_access(parser)
+    add_requests(parser)
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.workers < 1:
         parser.error(f"--workers must be 1 or more, got {options.workers}")
-    access = access_of(options)
+    requests = requests_of(options)
     began, bar = time.monotonic(), _Bar(not options.json and sys.stderr.isatty())
     count = 0
     try:
-        for problem in _problems(options.paths, options.workers, options.quick, access, bar):
+        for problem in _problems(options.paths, options.workers, options.quick, requests, bar):
             count += 1
             bar.clear()
             print(json.dumps(asdict(problem)) if options.json else problem, flush=True)
@@ -76,24 +76,24 @@ def _count(problems: int) -> str:
     return f"{problems} problem{'s' * (problems != 1)}" if problems else "no problem"
 
 
-def _problems(paths: list[str], workers: int, quick: bool, access: RequestOptions, bar: _Bar) -> Iterator[Problem]:
+def _problems(paths: list[str], workers: int, quick: bool, requests: RequestOptions, bar: _Bar) -> Iterator[Problem]:
     for path in paths:
         if may_be_directory(path):
-            yield from verify_dataset(path, workers=workers, quick=quick, access=access, progress=bar.show)
+            yield from verify_dataset(path, workers=workers, quick=quick, requests=requests, progress=bar.show)
             bar.begin()
             continue
-        for shard in expand(path, access):
-            yield from _of_shard(shard, quick, access)
-            size = size_of(shard, access) or 0
+        for shard in expand(path, requests):
+            yield from _of_shard(shard, quick, requests)
+            size = size_of(shard, requests) or 0
             bar.show(size, size)
             bar.begin()
 
 
-def _of_shard(shard: str, quick: bool, access: RequestOptions) -> Iterator[Problem]:
+def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Problem]:
     """Compare a single shard with the manifest beside it."""
     expected, contents = None, None
     base, _, name = shown(shard).rpartition("/")
-    folder = Folder(base or ".", access)
+    folder = Folder(base or ".", requests)
     if "?" not in shard and folder.size(MANIFEST_NAME) is not None:  # a signature is for one object alone
         try:
             manifest = folder.manifest()
@@ -106,7 +106,7 @@ def _of_shard(shard: str, quick: bool, access: RequestOptions) -> Iterator[Probl
                 yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} beside it does not name this shard")
             tokenizer = manifest.tokenizer
             contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
-    yield from verify_shard(shard, expected, contents, quick=quick, access=access)
+    yield from verify_shard(shard, expected, contents, quick=quick, requests=requests)
 
 
 class _Bar:

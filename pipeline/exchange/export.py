@@ -35,7 +35,7 @@ def export_tokens(
     output: str | os.PathLike[str],
     to: str,
     *,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the documents of a dataset, split by split and in order, as files of other tools; return what was written.
@@ -60,9 +60,9 @@ def export_tokens(
         raise ConfigError(
             f"to must be one of {', '.join(FORMATS)}, got {to!r}{did_you_mean(to, FORMATS, else_known=False)}"
         )
-    folder = Folder(os.fspath(dataset), access)
+    folder = Folder(os.fspath(dataset), requests)
     manifest = folder.manifest()
-    source = _Source(folder, Store(access=folder.access), manifest)
+    source = _Source(folder, Store(requests=folder.requests), manifest)
     progress = progress or Progress()
     tokens = sum(split.tokens for split in manifest.splits.values())
     with new_directory(output) as directory, progress.bar("export", tokens) as advance:
@@ -122,7 +122,10 @@ class _Source(NamedTuple):
         path = self.folder.path(shard.info.name)
         index = self.store.index(path, shard.info)
         ends = index.starts + index.lengths * self.dtype.itemsize
-        with self.store.opened(path, shard.info) as (handle, _), mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data:
+        with (
+            self.store.opened(path, shard.info) as (handle, _),
+            mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data,
+        ):
             documents: list[bytes] = []
             size = 0
             for number, (start, end) in enumerate(zip(index.starts.tolist(), ends.tolist(), strict=True)):

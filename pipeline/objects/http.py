@@ -119,15 +119,15 @@ def same_server(one: str, other: str) -> bool:
 class Answer:
     """The answer to a GET, whatever its status but a temporary failure, which raises `RetryableError`.
 
-    Nothing may come for ``access.timeout`` seconds, or a minute and more with ``patient``, for answers that are computed. Without
-    ``follow``, a redirect is an answer. A context manager, which returns the connection where all of the body was read, and
-    closes it otherwise.
+    Nothing may come for ``requests.timeout`` seconds, or a minute and more with ``patient``, for answers that are computed.
+    Without ``follow``, a redirect is an answer. A context manager, which returns the connection where all of the body was
+    read, and closes it otherwise.
     """
 
     def __init__(
         self,
         url: str,
-        access: RequestOptions,
+        requests: RequestOptions,
         headers: Mapping[str, str] | None = None,
         *,
         follow: bool = True,
@@ -136,10 +136,10 @@ class Answer:
         self.url = url
         server = server_of(url)
         server.wait()
-        self._connect_seconds = access.timeout / 4
-        self._seconds = access.timeout if server.answered else self._connect_seconds
+        self._connect_seconds = requests.timeout / 4
+        self._seconds = requests.timeout if server.answered else self._connect_seconds
         if patient:
-            self._seconds = max(_PATIENT_SECONDS, access.timeout)
+            self._seconds = max(_PATIENT_SECONDS, requests.timeout)
         self._began = time.monotonic()
         self._response = self._send(headers or {}, follow)
         server.answered = True

@@ -97,9 +97,9 @@ class RangeAnswer:
         return kind(f"{shown(self.url)}: {status} {self._answer.reason}; {cure}")
 
 
-def request_range(url: str, start: int, stop: int, access: RequestOptions, check: Check | None = None) -> RangeAnswer:
+def request_range(url: str, start: int, stop: int, requests: RequestOptions, check: Check | None = None) -> RangeAnswer:
     """Ask for bytes ``start`` to ``stop`` of an object, in one try."""
-    return RangeAnswer(Answer(url, access, range_header(start, stop)), url, start, stop, check)
+    return RangeAnswer(Answer(url, requests, range_header(start, stop)), url, start, stop, check)
 
 
 def range_header(start: int, stop: int) -> dict[str, str]:

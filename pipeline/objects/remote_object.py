@@ -33,9 +33,9 @@ class NoRangesError(StorageError):
 class RemoteObject:
     """An object by ranges. ``check`` says of each answer whether its size and version are the expected ones."""
 
-    def __init__(self, url: str, access: RequestOptions, check: Check | None = None) -> None:
+    def __init__(self, url: str, requests: RequestOptions, check: Check | None = None) -> None:
         self.url = url
-        self.access = access
+        self.requests = requests
         self._check = check
         self._is_checked = False  # by its store's client
 
@@ -67,7 +67,7 @@ class RemoteObject:
                 raise UnconfirmedError(error)
 
         if len(target):
-            retrying(read, self.url, f"read {len(target)} bytes from byte {start}", self.access)
+            retrying(read, self.url, f"read {len(target)} bytes from byte {start}", self.requests)
 
     def pieces(self, start: int, stop: int, *, whole: bool = False) -> Generator[bytes, None, None]:
         """Yield bytes ``start`` to ``stop``, in one try. An answer of the whole object is taken only if it is ``whole``."""
@@ -83,18 +83,18 @@ class RemoteObject:
 
         def by_store() -> Iterator[bytes]:
             if self._check is not None and not self._is_checked:
-                if (error := self._check(*store_info(self.url, self.access))) is not None:
+                if (error := self._check(*store_info(self.url, self.requests))) is not None:
                     raise error
                 self._is_checked = True
-            pieces = store_pieces(self.url, start, stop, self.access)
+            pieces = store_pieces(self.url, start, stop, self.requests)
             return itertools.chain([next(pieces, b"")], pieces)  # a store that refuses raises at once
 
         if start < stop:
-            yield from by_http_or_store(self.url, self.access, by_http, by_store)
+            yield from by_http_or_store(self.url, self.requests, by_http, by_store)
 
     def request(self, url: str, start: int, stop: int) -> RangeAnswer:
         """Ask for a range, at the object's own url or a signed one, in one try."""
-        return request_range(url, start, stop, self.access, self._check)
+        return request_range(url, start, stop, self.requests, self._check)
 
 
 def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
@@ -102,9 +102,9 @@ def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
         yield from answer.pieces()
 
 
-def describe(url: str, access: RequestOptions | None = None) -> ObjectInfo:
+def describe(url: str, requests: RequestOptions | None = None) -> ObjectInfo:
     """Return size and version of an object; ``MissingObjectError`` where there is none."""
-    settings = access or RequestOptions()
+    settings = requests or RequestOptions()
 
     def by_http(target: str) -> ObjectInfo:
         for _ in range(2):  # one answer without a range does not decide
@@ -128,29 +128,29 @@ def describe(url: str, access: RequestOptions | None = None) -> ObjectInfo:
     return retrying(look, url, "look it up", settings)
 
 
-def knows_ranges(url: str, access: RequestOptions | None = None) -> bool:
+def knows_ranges(url: str, requests: RequestOptions | None = None) -> bool:
     """Whether the server of an object answers requests for ranges; it is asked where that is not known yet."""
     if not is_http(url):
         return True
     if server_of(url).ranges is None:
-        describe(url, access)
+        describe(url, requests)
     return bool(server_of(url).ranges)
 
 
-def read_range(url: str, start: int, length: int, access: RequestOptions | None = None) -> bytes:
+def read_range(url: str, start: int, length: int, requests: RequestOptions | None = None) -> bytes:
     """Return ``length`` bytes of an object from byte ``start``; fewer raise ``StorageError``.
 
     A server without ranges sends all bytes, of which the others are skipped.
     """
-    return RemoteObject(url, access or RequestOptions()).read(start, length, whole=True)
+    return RemoteObject(url, requests or RequestOptions()).read(start, length, whole=True)
 
 
-def read_whole(url: str, size: int, access: RequestOptions | None = None, sha256: str = "") -> memoryview:
+def read_whole(url: str, size: int, requests: RequestOptions | None = None, sha256: str = "") -> memoryview:
     """Return all bytes of an object, by requests for parts side by side: many servers limit the speed of each.
 
     Bytes of another hash are read once more, since the way here may be at fault.
     """
-    data, remote = memoryview(bytearray(size)), RemoteObject(url, access or RequestOptions())
+    data, remote = memoryview(bytearray(size)), RemoteObject(url, requests or RequestOptions())
     step = max(_PART_BYTES, -(-size // (2 * CONNECTIONS)))
     for _ in range(2):
         side_by_side(partial(remote.fill, at, data[at : at + step]) for at in range(0, size, step))
@@ -159,9 +159,9 @@ def read_whole(url: str, size: int, access: RequestOptions | None = None, sha256
     return data.toreadonly()
 
 
-def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: RequestOptions | None = None) -> T:
+def read_parsed(url: str, most: int, parse: Callable[[bytes], T], requests: RequestOptions | None = None) -> T:
     """Return what ``parse`` makes of an object of at most ``most`` bytes; one that it refuses is read once more."""
-    settings = access or RequestOptions()
+    settings = requests or RequestOptions()
 
     def read() -> T:
         size = describe(url, settings).size
@@ -176,12 +176,12 @@ def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: Reques
     return retrying(read, url, "read it", settings)
 
 
-def download(url: str, path: Path, size: int, access: RequestOptions | None = None, sha256: str = "") -> str:
+def download(url: str, path: Path, size: int, requests: RequestOptions | None = None, sha256: str = "") -> str:
     """Write an object's ``size`` bytes to a file, with retries that continue where the last one stopped; return their hash.
 
     Bytes of another hash than ``sha256`` are downloaded once more, since the way here may be at fault.
     """
-    settings = access or RequestOptions()
+    settings = requests or RequestOptions()
     remote = RemoteObject(url, settings)
     # A file of the cache has its full size already, so that it counts.
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
@@ -204,13 +204,13 @@ def download(url: str, path: Path, size: int, access: RequestOptions | None = No
     return digest
 
 
-def list_objects(pattern: str, access: RequestOptions | None = None) -> list[str]:
+def list_objects(pattern: str, requests: RequestOptions | None = None) -> list[str]:
     """Return the urls of the objects that a pattern with wildcards matches."""
     if is_http(pattern):
         raise ConfigError(f"{pattern!r}: http servers cannot list; write a range, such as name-{{000000..000127}}.tar")
-    files = file_system(pattern, access or RequestOptions())
+    files = file_system(pattern, requests or RequestOptions())
 
     def look() -> list[str]:
         return [files.unstrip_protocol(name) for name in files.glob(pattern)]
 
-    return retrying(look, pattern, "list it", access or RequestOptions())
+    return retrying(look, pattern, "list it", requests or RequestOptions())

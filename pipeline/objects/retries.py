@@ -21,17 +21,17 @@ _JITTER = random.Random()  # of its own: training code may have seeded the globa
 T = TypeVar("T")
 
 
-def retrying(action: Callable[[], T], url: str, doing: str, access: RequestOptions) -> T:
-    """Return what ``action`` returns; call it again after temporary failures, at most ``access.tries`` times in all.
+def retrying(action: Callable[[], T], url: str, doing: str, requests: RequestOptions) -> T:
+    """Return what ``action`` returns; call it again after temporary failures, at most ``requests.tries`` times in all.
 
     A `UnconfirmedError` answer is believed when it comes twice. A server that has never answered this process is not tried again
-    after half of ``access.timeout``. Other errors of this package are raised at once.
+    after half of ``requests.timeout``. Other errors of this package are raised at once.
     """
     began, server = time.monotonic(), server_of(url)
     doubted = False
-    for attempt in range(1, access.tries + 1):
+    for attempt in range(1, requests.tries + 1):
         # With jitter, so that many workers do not come back together.
-        delay = min(_LONGEST_DELAY, access.first_delay * 2.0 ** (attempt - 1)) * _JITTER.uniform(0.5, 1.0)
+        delay = min(_LONGEST_DELAY, requests.first_delay * 2.0 ** (attempt - 1)) * _JITTER.uniform(0.5, 1.0)
         try:
             result = action()
             server.answered = True
@@ -39,14 +39,14 @@ def retrying(action: Callable[[], T], url: str, doing: str, access: RequestOptio
         except ShardwrightError:
             raise
         except UnconfirmedError as doubt:
-            if doubted or attempt == access.tries:
+            if doubted or attempt == requests.tries:
                 raise doubt.error from None
             doubted = True
         except Exception as error:
             failure = _reason(error, url)
             seconds = time.monotonic() - began
-            is_dead = not server.answered and seconds + delay > access.timeout / 2
-            if attempt == access.tries or is_dead:
+            is_dead = not server.answered and seconds + delay > requests.timeout / 2
+            if attempt == requests.tries or is_dead:
                 raise StorageError(
                     f"{shown(url)}: could not {doing}: gave up after {attempt} tries in {seconds:.1f} s; the last: "
                     f"{failure}. Check the network and the server, or allow more tries= or a longer timeout="

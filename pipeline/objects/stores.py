@@ -29,28 +29,28 @@ _lock = threading.Lock()
 T = TypeVar("T")
 
 
-def file_system(url: str, access: RequestOptions) -> Any:
+def file_system(url: str, requests: RequestOptions) -> Any:
     """Return the client of a url's store."""
     scheme = url.split("://", 1)[0].lower()
     try:
         import fsspec
 
         return fsspec.filesystem(
-            scheme, **{**(_s3_defaults(access) if scheme in ("s3", "s3a") else {}), **access.options}
+            scheme, **{**(_s3_defaults(requests) if scheme in ("s3", "s3a") else {}), **requests.options}
         )
     except ImportError as error:
         raise not_installed(f"{url}: {scheme}://", SCHEMES[scheme] or "fsspec") from error
 
 
-def _s3_defaults(access: RequestOptions) -> dict[str, Any]:
+def _s3_defaults(requests: RequestOptions) -> dict[str, Any]:
     """Return the settings of s3fs with which `retrying` alone counts tries and time."""
-    seconds = {"connect_timeout": access.timeout / 4, "read_timeout": access.timeout}
+    seconds = {"connect_timeout": requests.timeout / 4, "read_timeout": requests.timeout}
     return {"config_kwargs": {**seconds, "retries": {"max_attempts": 1}, "signature_version": "s3v4"}}
 
 
-def store_info(url: str, access: RequestOptions) -> ObjectInfo:
+def store_info(url: str, requests: RequestOptions) -> ObjectInfo:
     """Return size and version of an object, as its store's client says."""
-    files = file_system(url, access)
+    files = file_system(url, requests)
     files.invalidate_cache()  # an object replaced since the last listing must not pass for the old one
     info = files.info(url)
     if info.get("type") == "directory" or info.get("size") is None:
@@ -58,18 +58,18 @@ def store_info(url: str, access: RequestOptions) -> ObjectInfo:
     return ObjectInfo(int(info["size"]), version_of(info))
 
 
-def store_pieces(url: str, start: int, stop: int, access: RequestOptions) -> Iterator[bytes]:
+def store_pieces(url: str, start: int, stop: int, requests: RequestOptions) -> Iterator[bytes]:
     """Yield bytes ``start`` to ``stop`` of an object by its store's client, in pieces."""
     from fsspec.spec import AbstractFileSystem
 
-    files = file_system(url, access)
+    files = file_system(url, requests)
     # Where fsspec reads a range through a file, as of hf://, the file would read ahead more than is wanted.
     exact = {"cache_type": "none"} if type(files).cat_file is AbstractFileSystem.cat_file else {}
     while start < stop:
         end = min(stop, start + _BLOCK_BYTES)
         piece = files.cat_file(url, start=start, end=end, **exact)
         if len(piece) != end - start:
-            size = store_info(url, access).size
+            size = store_info(url, requests).size
             if size < stop:
                 raise too_short(url, size, stop)
             raise RetryableError(f"{len(piece)} bytes came where {end - start} were asked for, from byte {start}")
@@ -77,7 +77,7 @@ def store_pieces(url: str, start: int, stop: int, access: RequestOptions) -> Ite
         start = end
 
 
-def by_http_or_store(url: str, access: RequestOptions, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
+def by_http_or_store(url: str, requests: RequestOptions, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
     """Return what is at a url, or at a signed one of its object, or what its store's client gives where this signs none.
 
     If the client serves what a signed url refuses, the process stops signing urls of this store.
@@ -85,7 +85,7 @@ def by_http_or_store(url: str, access: RequestOptions, by_http: Callable[[str], 
     if is_http(url):
         return by_http(url)
     store = server_of(url)
-    target = signed(url, access, SIGNED_SECONDS) if store.signs else None
+    target = signed(url, requests, SIGNED_SECONDS) if store.signs else None
     if target is not None:
         try:
             return by_http(target)
@@ -99,12 +99,12 @@ def by_http_or_store(url: str, access: RequestOptions, by_http: Callable[[str], 
     return result
 
 
-def signed(url: str, access: RequestOptions, seconds: int) -> str | None:
+def signed(url: str, requests: RequestOptions, seconds: int) -> str | None:
     """Return an http url that reads an object without further credentials for so long; None where none can be made."""
     try:
-        target = _sign_s3(url, access.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None
+        target = _sign_s3(url, requests.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None
         if target is None:
-            target = file_system(url, access).sign(url, expiration=seconds)
+            target = file_system(url, requests).sign(url, expiration=seconds)
     except ConfigError:
         raise
     except Exception:  # most file systems sign nothing, and some only with some kinds of credentials

@@ -30,10 +30,10 @@ class Folder:
     (4, None, b'1234', ['a.tar'])
     """
 
-    def __init__(self, base: str | Path, access: RequestOptions | None = None) -> None:
+    def __init__(self, base: str | Path, requests: RequestOptions | None = None) -> None:
         self.remote = is_remote(os.fspath(base))
         self.base = os.fspath(base) if self.remote else local_name(os.fspath(base))
-        self.access = access or RequestOptions()
+        self.requests = requests or RequestOptions()
 
     def path(self, name: str) -> str:
         """Return the path or url of a file; ``name`` may begin with one folder."""
@@ -43,20 +43,22 @@ class Folder:
 
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, None where it is not there."""
-        return size_of(self.path(name), self.access)
+        return size_of(self.path(name), self.requests)
 
     def read(self, name: str) -> bytes | None:
         """Return what a small file holds, None where it is not there."""
         size = self.size(name)
         if size is None:
             return None
-        return read_range(self.path(name), 0, size, self.access) if self.remote else Path(self.path(name)).read_bytes()
+        return (
+            read_range(self.path(name), 0, size, self.requests) if self.remote else Path(self.path(name)).read_bytes()
+        )
 
     def read_named(self, info: FileInfo) -> bytes:
         """Return what a file holds that the manifest names; ``ManifestError`` where it is not there, or another one."""
         path = self.path(info.name)
         try:
-            remote = read_whole(path, info.bytes, self.access, info.sha256) if self.remote else None
+            remote = read_whole(path, info.bytes, self.requests, info.sha256) if self.remote else None
             data = Path(path).read_bytes() if remote is None else bytes(remote)
         except (FileNotFoundError, MissingObjectError) as error:
             raise ManifestError(f"{shown(path)}: not there, but the manifest names it; {CURE}") from error
@@ -70,7 +72,7 @@ class Folder:
         """Return size and hash of a file that is there; a remote one is read once more where it has another hash."""
         if not self.remote:
             return FileInfo.of(self.path(name), name)
-        with local_copy(self.path(name), self.access, sha256) as path:
+        with local_copy(self.path(name), self.requests, sha256) as path:
             return FileInfo.of(path, name)
 
     def read_bound(self, name: str, manifest: Manifest) -> bytes | None:
@@ -88,7 +90,7 @@ class Folder:
         if not self.remote:
             return sorted(path.name for path in Path(self.base).glob(f"*{ENDING}") if not is_hidden(path.name))
         try:
-            urls = list_objects(f"{self.base.rstrip('/')}/*{ENDING}", self.access)
+            urls = list_objects(f"{self.base.rstrip('/')}/*{ENDING}", self.requests)
         except ConfigError:
             return []
         return sorted(name for name in (url.rsplit("/", 1)[1] for url in urls) if not is_hidden(name))
@@ -97,24 +99,24 @@ class Folder:
         """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` for a file."""
         if not self.remote and os.path.isfile(self.base):
             raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
-        return Manifest.read(self.base, self.access)
+        return Manifest.read(self.base, self.requests)
 
 
-def size_of(path: str, access: RequestOptions | None = None) -> int | None:
+def size_of(path: str, requests: RequestOptions | None = None) -> int | None:
     """Return the bytes of a file or remote object, None where it is not there."""
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
     try:
-        return describe(path, access).size
+        return describe(path, requests).size
     except MissingObjectError:
         return None
 
 
 @contextmanager
-def local_copy(url: str, access: RequestOptions | None = None, sha256: str = "") -> Iterator[Path]:
+def local_copy(url: str, requests: RequestOptions | None = None, sha256: str = "") -> Iterator[Path]:
     """Download a remote object to a temporary file, once more where it has another hash; the caller looks at what it holds."""
-    size = describe(url, access).size
+    size = describe(url, requests).size
     with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:
         path = Path(directory, "copy")
-        download(url, path, size, access, sha256)
+        download(url, path, size, requests, sha256)
         yield path

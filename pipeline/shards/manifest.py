@@ -163,8 +163,8 @@ class Manifest:
         }
 
     @classmethod
-    def read(cls, directory: str | PathLike[str], access: RequestOptions | None = None) -> Manifest:
-        """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``access`` is for urls.
+    def read(cls, directory: str | PathLike[str], requests: RequestOptions | None = None) -> Manifest:
+        """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``requests`` is for urls.
 
         Raises ``ManifestError`` where it is missing, unreadable, of another format version, contradicts its own
         sums or fingerprint, or names a file outside its directory; for a url, ``MissingObjectError`` where there is no
@@ -175,7 +175,7 @@ class Manifest:
             base = spec.rstrip("/").removesuffix(f"/{MANIFEST_NAME}")
             url = f"{base}/{MANIFEST_NAME}"
             try:
-                return read_parsed(url, MAX_MANIFEST, lambda raw: cls.parse(raw, shown(url)), access)
+                return read_parsed(url, MAX_MANIFEST, lambda raw: cls.parse(raw, shown(url)), requests)
             except MissingObjectError:
                 raise MissingObjectError(f"{shown(url)}: no such object; give the url of a complete dataset") from None
         path = Path(local_name(spec))

@@ -50,8 +50,8 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[ShardList]:
     a shard of the split, a split of tars without a manifest, and directories that differ in dtype, tokenizer or end-of-text
     id; else as `expand` does.
     """
-    manifest_of = cache(lambda folder: _manifest_of(folder, store.access))
-    items = expand_in_order(source, store.access, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
+    manifest_of = cache(lambda folder: _manifest_of(folder, store.requests))
+    items = expand_in_order(source, store.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
     named: dict[str, list[ShardPattern]] = {}  # by their folders
     real_path = cache(os.path.realpath)
     for item in items:
@@ -170,7 +170,7 @@ def _is_dataset(directory: str, manifest_of: ManifestOf) -> bool:
     return False
 
 
-def _manifest_of(folder: str, access: RequestOptions) -> Manifest | None:
+def _manifest_of(folder: str, requests: RequestOptions) -> Manifest | None:
     """Read the manifest of a folder; None where there is none, and nothing shows that one belongs there.
 
     A dangling link, a table of extents without a manifest, and the plan of an unfinished build raise ``ManifestError``: as
@@ -182,9 +182,9 @@ def _manifest_of(folder: str, access: RequestOptions) -> Manifest | None:
         signs = (MANIFEST_NAME, EXTENTS_NAME, os.path.join(WORK_NAME, PLAN_NAME))
         return Manifest.read(folder) if any(os.path.lexists(os.path.join(folder, sign)) for sign in signs) else None
     try:
-        return Manifest.read(folder, access)
+        return Manifest.read(folder, requests)
     except MissingObjectError as error:
-        if size_of(join(folder, EXTENTS_NAME), access) is None:
+        if size_of(join(folder, EXTENTS_NAME), requests) is None:
             return None
         raise ManifestError(
             f"{error}: {EXTENTS_NAME} lies there, so these shards belong to a dataset; upload its {MANIFEST_NAME}, too"

@@ -49,7 +49,7 @@ class ShardPattern(NamedTuple):
     whole: bool = False
 
 
-def expand(spec: Spec, access: RequestOptions | None = None) -> list[str]:
+def expand(spec: Spec, requests: RequestOptions | None = None) -> list[str]:
     """Return the files or urls that ``spec`` names, each once, in natural order (``shard-2`` before ``shard-10``).
 
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
@@ -67,14 +67,14 @@ def expand(spec: Spec, access: RequestOptions | None = None) -> list[str]:
     >>> [Path(path).name for path in expand(f"{folder.name}/train-*.tar")]
     ['train-1.tar', 'train-9.tar', 'train-10.tar']
     """
-    named = [item.path for item in expand_in_order(spec, access)]
+    named = [item.path for item in expand_in_order(spec, requests)]
     refuse_twice(named)
     return sorted(named, key=natural_key)
 
 
 def expand_in_order(
     spec: Spec,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
     *,
     is_dataset: Callable[[str], bool] = lambda directory: False,
 ) -> list[ShardPattern]:
@@ -91,7 +91,7 @@ def expand_in_order(
             if may_be_directory(name) and is_dataset(name):
                 named.append(ShardPattern(name, name, whole=True))
             elif is_remote(name):
-                named += _expand_remote(name, access)
+                named += _expand_remote(name, requests)
             elif os.path.isdir(name):
                 named += [ShardPattern(path, name) for path in _tars(name)]
             elif _GLOB.search(name) and not os.path.isfile(name):
@@ -158,19 +158,19 @@ def _names(spec: str) -> list[str]:
     return names
 
 
-def _expand_remote(url: str, access: RequestOptions | None) -> list[ShardPattern]:
+def _expand_remote(url: str, requests: RequestOptions | None) -> list[ShardPattern]:
     path = url.split("://", 1)[1]
     web = url.lower().startswith("http")  # where ? begins a query, and nothing can be listed
     if "*" in path or (_GLOB.search(path) and not web):
         root = _root(url)
-        names = _chosen(url, root, list_objects(url, access), hidden=is_hidden(url[len(root) :]))
+        names = _chosen(url, root, list_objects(url, requests), hidden=is_hidden(url[len(root) :]))
         if not names:
             raise ConfigError(f"no object matches {url!r}")
         return [ShardPattern(name, url) for name in names]
     if web or (not path.endswith("/") and Path(path).suffix):
         return [ShardPattern(url, url)]
     base = f"{url.rstrip('/')}/"
-    names = _chosen(url, base, list_objects(f"{base}*", access), folder=True)
+    names = _chosen(url, base, list_objects(f"{base}*", requests), folder=True)
     if not names:
         raise ConfigError(f"no object below {url!r} ends in {ENDING}; name the shards, or give the right directory")
     return [ShardPattern(name, url) for name in names]

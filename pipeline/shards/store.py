@@ -51,11 +51,11 @@ class Store:
         self,
         cache_dir: str | Path | None = None,
         cache_limit: int | None = None,
-        access: RequestOptions | None = None,
+        requests: RequestOptions | None = None,
         *,
         keeps: bool = True,
     ) -> None:
-        self.access = access or RequestOptions()
+        self.requests = requests or RequestOptions()
         directory = Path(cache_dir) if cache_dir is not None else default_directory()
         self.cache = Cache(directory, cache_limit) if keeps else None
         # The version of objects that have none: what replaces one cannot be told from it, so it is of use to this run alone.
@@ -76,7 +76,7 @@ class Store:
             return
         if self.cache is None:
             raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
-        info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.access)
+        info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.requests)
         # By its contents where they are known: a signed url is another one each time.
         id = object_id("" if expected is not None else identity(url), info.size, info.version or self.run)
         with self.cache.open(
@@ -95,7 +95,7 @@ class Store:
             with opened(path) as (handle, size):
                 index = index_of(lambda start, count: os.pread(handle, count, start), size, path, expected)
             return foreign_index(path, self._index_dir) if index is None else index
-        size = expected.bytes if expected is not None else describe(url, self.access).size
+        size = expected.bytes if expected is not None else describe(url, self.requests).size
         index = index_of(lambda start, count: self._read(url, start, count), size, shown(url), expected)
         if index is not None:
             return index
@@ -115,15 +115,15 @@ class Store:
 
     def _read(self, url: str, start: int, size: int) -> bytes:
         if is_remote(url):
-            return read_range(url, start, size, self.access)
+            return read_range(url, start, size, self.requests)
         with opened(local_name(url)) as (handle, _):
             return os.pread(handle, size, start)
 
     def _download(self, url: str, path: Path, info: ObjectInfo, expected: ShardInfo | None) -> str:
         wanted = "" if expected is None else expected.sha256
-        sha256 = download(url, path, info.size, self.access, wanted)
+        sha256 = download(url, path, info.size, self.requests, wanted)
         problem = f"sha256 {sha256}, but the manifest says {wanted}" if wanted not in ("", sha256) else ""
-        if expected is None and (latest := describe(url, self.access)) != info:
+        if expected is None and (latest := describe(url, self.requests)) != info:
             problem = f"it changed while it was read ({info} before, {latest} after)"
         if problem:
             raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")

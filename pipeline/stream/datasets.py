@@ -128,7 +128,7 @@ class ShardDataset(Documents):
             verify=verify,
             cache_dir=cache_dir,
             cache_limit=cache_limit,
-            access=parse_request_options(storage_options, tries, timeout),
+            requests=parse_request_options(storage_options, tries, timeout),
             eos_id=eos_id,
             whole_shards=whole_shards,
         )
@@ -350,7 +350,7 @@ class TextDataset(Texts):
         check_flag("eos", eos)
         check_flag("normalize", normalize)
         check_flag("bos", bos)
-        access = parse_request_options(storage_options, tries, timeout)
+        requests = parse_request_options(storage_options, tries, timeout)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
@@ -367,7 +367,7 @@ class TextDataset(Texts):
         options |= {"fields": kept, "where": condition, "normalize": normalize}
         if extract != "resiliparse":
             options |= {"extract": extract, "extract_name": _name_of_extract(extract)}
-        live, files = _texts_of(source, access, format)
+        live, files = _texts_of(source, requests, format)
         data = TextData(files, encoder, **options) if live is None else LiveData(live, encoder, **options)
         super().__init__(data, epochs=epochs)
 
@@ -380,7 +380,7 @@ def _name_of_extract(extract: Extract) -> str:
     return str(extract) if extract in EXTRACTORS else identified(find_page_function(extract), None, "extract").name
 
 
-def _texts_of(source: Any, access: RequestOptions, format: str) -> tuple[LiveSource | None, list[InputFile]]:
+def _texts_of(source: Any, requests: RequestOptions, format: str) -> tuple[LiveSource | None, list[InputFile]]:
     """Return the live source that a user gave, or the files, those of records in memory too."""
     from ..text.discovery import InputFile, find_inputs, join_inputs
     from ..text.storage.in_memory import is_in_memory, materialize_while_running, split_inputs
@@ -401,7 +401,7 @@ def _texts_of(source: Any, access: RequestOptions, format: str) -> tuple[LiveSou
             path = materialize_while_running(value)
             files.append(InputFile(path, path.name, name))
         else:
-            files += find_inputs(value, access=access, format=format)
+            files += find_inputs(value, requests=requests, format=format)
     if not files:
         raise InputError("no files were given: TextDataset needs at least one path, directory, glob or brace pattern")
     return None, [_absolute(file) for file in join_inputs(files)]

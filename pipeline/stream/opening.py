@@ -98,7 +98,7 @@ def _first_name(what: Any) -> str:
     return os.fspath(what) if isinstance(what, str | os.PathLike) else ""
 
 
-def _holds_shards(name: str, access: RequestOptions) -> bool:
+def _holds_shards(name: str, requests: RequestOptions) -> bool:
     """Whether a name stands for tokens: a folder with a manifest or tars of them, or such a tar."""
     if is_remote(name):
         path = name.partition("?")[0]
@@ -107,7 +107,7 @@ def _holds_shards(name: str, access: RequestOptions) -> bool:
         if Path(path.rstrip("/")).suffix:
             return path.endswith(ENDING)
         # Of http servers, which list nothing, `ShardDataset` says what is missing.
-        return name.startswith("http") or size_of(join(name, MANIFEST_NAME), access) is not None
+        return name.startswith("http") or size_of(join(name, MANIFEST_NAME), requests) is not None
     if os.path.isdir(name):
         if os.path.exists(os.path.join(name, MANIFEST_NAME)):
             return True

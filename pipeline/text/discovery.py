@@ -31,14 +31,14 @@ def find_inputs(
     specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     output: str | os.PathLike[str] | None = None,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
     format: str = "",
     commits: dict[str, str] | None = None,
 ) -> list[InputFile]:
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
     A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, a url of one
-    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``access`` says how it is reached, ``commits`` which commits
+    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``requests`` says how it is reached, ``commits`` which commits
     revisions of the hub stand for, those that are looked up included), or ``NAME=`` and one of
     these, which names the source. A spec that is a path or matches files as a whole names no
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
@@ -53,7 +53,7 @@ def find_inputs(
     if format != "":
         format_named(format)  # before files are looked for
     commits = {} if commits is None else commits
-    credentials, local = Credentials(access=access or RequestOptions()), LocalFiles(output, any_ending=bool(format))
+    credentials, local = Credentials(requests=requests or RequestOptions()), LocalFiles(output, any_ending=bool(format))
     files: list[InputFile] = []
     for entry in specs:
         spec = os.fspath(entry)

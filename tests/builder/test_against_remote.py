@@ -54,10 +54,10 @@ def test_a_manifest_in_a_bucket_is_read(folder: Path, s3: dict[str, Any]) -> Non
 
     s3fs.S3FileSystem(**s3).mkdir("manifests")
     s3fs.S3FileSystem(**s3).put(str(folder / "first"), "manifests/first", recursive=True)
-    access = RequestOptions(tries=2, first_delay=0.01, options=s3)
-    assert Manifest.read("s3://manifests/first", access) == Manifest.read(folder / "first")
+    requests = RequestOptions(tries=2, first_delay=0.01, options=s3)
+    assert Manifest.read("s3://manifests/first", requests) == Manifest.read(folder / "first")
     with pytest.raises(MissingObjectError, match=r"s3://manifests/none/manifest\.json: no such object; give the url"):
-        Manifest.read("s3://manifests/none", access)
+        Manifest.read("s3://manifests/none", requests)
 
 
 def test_a_manifest_at_a_url_is_told_from_none_and_from_a_damaged_one(server: FaultyServer) -> None:

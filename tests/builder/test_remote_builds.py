@@ -93,11 +93,11 @@ def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Pa
     server.faults = ["503"] * 99
     for url in (f"http://USER:PASSWORD@{host}/files/a.jsonl", f"{plain}?sig=PASSWORD"):
         with pytest.raises(ShardwrightError) as raised:
-            find_inputs(url, access=RequestOptions(tries=2, first_delay=0.001))
+            find_inputs(url, requests=RequestOptions(tries=2, first_delay=0.001))
         assert "PASSWORD" not in str(raised.value)
         assert "USER" not in str(raised.value)
     with pytest.raises(ShardwrightError) as raised:
-        find_inputs("s3://USER:PASSWORD@bucket/a.jsonl", access=QUICK)
+        find_inputs("s3://USER:PASSWORD@bucket/a.jsonl", requests=QUICK)
     assert "PASSWORD" not in str(raised.value)
 
 

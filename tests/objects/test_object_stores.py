@@ -100,17 +100,17 @@ def texts_of(file: InputFile, *span: Any) -> list[str]:
 
 
 def test_files_globs_and_folders_are_listed_pinned_and_read() -> None:
-    held, access = store_of()
+    held, requests = store_of()
     for number in (10, 9):
         lines = "".join(f'{{"text": "{number}.{k} {"x" * 2_000}"}}\n' for k in range(50))
         held.put(f"texts/raw/part-{number}.jsonl", lines.encode())
     held.put("texts/raw/b/c.jsonl", b'{"text": "c"}\n')
     names = {"raw/*.jsonl": ["part-9.jsonl", "part-10.jsonl"], "raw": ["b/c.jsonl", "part-9.jsonl", "part-10.jsonl"]}
     for spec, wanted in names.items():
-        files = find_inputs(f"web=gs://texts/{spec}", access=access)
+        files = find_inputs(f"web=gs://texts/{spec}", requests=requests)
         assert [(file.source, file.name) for file in files] == [("web", name) for name in wanted]
         assert all(file.stored and file.stored.version == "1" for file in files)
-    (file,) = find_inputs("gs://texts/raw/part-9.jsonl", access=access)
+    (file,) = find_inputs("gs://texts/raw/part-9.jsonl", requests=requests)
     spans = split_file(file, 30_000)
     assert len(spans) > 3
     before = held.sent
@@ -119,9 +119,9 @@ def test_files_globs_and_folders_are_listed_pinned_and_read() -> None:
 
 
 def test_an_object_that_was_replaced_is_refused_by_its_version() -> None:
-    held, access = store_of()
+    held, requests = store_of()
     held.put("texts/a.jsonl", b'{"text": "x"}\n')
-    (file,) = find_inputs("gs://texts/a.jsonl", access=access)
+    (file,) = find_inputs("gs://texts/a.jsonl", requests=requests)
     assert texts_of(file) == ["x"]
     held.put("texts/a.jsonl", b'{"text": "y"}\n')
     with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed: 14 bytes of version 1"):
@@ -129,30 +129,30 @@ def test_an_object_that_was_replaced_is_refused_by_its_version() -> None:
 
 
 def test_of_parquet_only_the_columns_that_are_used_are_read() -> None:
-    held, access = store_of()
+    held, requests = store_of()
     noise = [os.urandom(1_000).hex() for _ in range(200)]
     data = io.BytesIO()
     pq.write_table(pa.table({"junk": noise, "text": noise[::-1]}), data, compression="none", use_dictionary=False)
     held.put("texts/a.parquet", data.getvalue())
-    (file,) = find_inputs("gs://texts/a.parquet", access=access)
+    (file,) = find_inputs("gs://texts/a.parquet", requests=requests)
     assert texts_of(file) == noise[::-1]
     assert held.sent < 0.6 * file.size
 
 
 def test_what_a_store_refuses_or_lacks_is_named() -> None:
-    held, access = store_of()
+    held, requests = store_of()
     held.put("texts/a.jsonl", b"{}")
     with pytest.raises(InputError, match=r"gs://texts/none\.jsonl: no object is there"):
-        find_inputs("gs://texts/none.jsonl", access=access)
+        find_inputs("gs://texts/none.jsonl", requests=requests)
     with pytest.raises(StorageError, match=r"gs://texts/a\.jsonl.*403: give a token"):
-        find_inputs("gs://texts/a.jsonl", access=store_of(token="")[1])
+        find_inputs("gs://texts/a.jsonl", requests=store_of(token="")[1])
 
 
 def test_a_range_of_an_object_is_asked_for_without_what_lies_behind_it() -> None:
     """Shards are read so. The files of fsspec would read 5 MiB ahead."""
-    held, access = store_of()
+    held, requests = store_of()
     held.put("shards/train-000000.tar", os.urandom(8 << 20))
-    found = read_range("gs://shards/train-000000.tar", 1_000, 1 << 20, access)
+    found = read_range("gs://shards/train-000000.tar", 1_000, 1 << 20, requests)
     assert found == held.objects["shards/train-000000.tar"][1_000 : 1_000 + (1 << 20)]
     assert held.sent == len(found)
 
@@ -168,16 +168,16 @@ class Signing(Bucket):
         return f"{self.root}/{self._strip_protocol(path)}"
 
 
-def read_pinned(url: str, access: RequestOptions) -> bytes:
-    return RemoteObject(url, access).read(10, 90)
+def read_pinned(url: str, requests: RequestOptions) -> bytes:
+    return RemoteObject(url, requests).read(10, 90)
 
 
-def read_any(url: str, access: RequestOptions) -> bytes:
-    return read_range(url, 10, 90, access)
+def read_any(url: str, requests: RequestOptions) -> bytes:
+    return read_range(url, 10, 90, requests)
 
 
-def read_text(url: str, access: RequestOptions) -> bytes:
-    return open_object(StoredObject(url, 100, ""), Credentials(access=access)).fetch(10, 100)
+def read_text(url: str, requests: RequestOptions) -> bytes:
+    return open_object(StoredObject(url, 100, ""), Credentials(requests=requests)).fetch(10, 100)
 
 
 @pytest.mark.parametrize("read", [read_any, read_pinned, read_text])
@@ -188,10 +188,10 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[
     held.put(place, data)
     with running_server() as server:
         server.files[place], server.faults = data, ["403"]
-        access = RequestOptions(tries=1, options={**refused.options, "root": server.root})
+        requests = RequestOptions(tries=1, options={**refused.options, "root": server.root})
         with pytest.raises((StorageError, PermissionError), match="give a token"):
-            read(f"gs://{place}", access)
-        assert read(f"gs://{place}", access) == data[10:]
+            read(f"gs://{place}", requests)
+        assert read(f"gs://{place}", requests) == data[10:]
 
 
 @pytest.mark.parametrize("read", [read_any, read_text])
@@ -204,9 +204,9 @@ def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_stor
     held.put(place, os.urandom(100))
     with running_server() as server:
         server.files[place], server.faults = held.objects[place], ["503"] * 9
-        access = RequestOptions(tries=3, first_delay=0.001, options={**options.options, "root": server.root})
+        requests = RequestOptions(tries=3, first_delay=0.001, options={**options.options, "root": server.root})
         with pytest.raises(StorageError, match="gave up after 3 tries"):
-            read(f"gs://{place}", access)
+            read(f"gs://{place}", requests)
         assert (len(server.faults), held.sent) == (6, 0)
 
 
@@ -225,8 +225,8 @@ def test_keys_of_s3_with_any_signs_are_read_by_urls_that_are_signed(key: str, s3
 
 @pytest.mark.stacks
 def test_public_objects_of_s3_are_read_by_plain_urls() -> None:
-    access = RequestOptions(options={"anon": True, "client_kwargs": {"region_name": "us-east-1"}})
-    assert signed("s3://bucket/a b.tar", access, 60) == "https://bucket.s3.amazonaws.com/a%20b.tar"
+    requests = RequestOptions(options={"anon": True, "client_kwargs": {"region_name": "us-east-1"}})
+    assert signed("s3://bucket/a b.tar", requests, 60) == "https://bucket.s3.amazonaws.com/a%20b.tar"
 
 
 @pytest.mark.stacks

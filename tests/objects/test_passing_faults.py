@@ -68,7 +68,7 @@ def test_of_a_dataset_that_is_verified(tmp_path: Path, server: FaultyServer) -> 
     url = server.serve(tmp_path / "small")
     server.faults = ["ok"] * 3
     server.passing = ["flipped", "404", "reset", "page", "503", "flipped"]
-    assert list(verify_dataset(url, access=RequestOptions(first_delay=0.001))) == []
+    assert list(verify_dataset(url, requests=RequestOptions(first_delay=0.001))) == []
     assert server.passing == []
 
 

@@ -199,7 +199,7 @@ def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
     assert columns(load(server.url("data"), tmp_path / "cache")) == columns(load(dataset, tmp_path / "cache"))
     assert not any(path.endswith(".tar") for path, _ in server.requests)
     for quick in (True, False):
-        assert list(verify_dataset(server.url("data"), access=QUICK, quick=quick)) == []
+        assert list(verify_dataset(server.url("data"), requests=QUICK, quick=quick)) == []
     raw = server.files["data/extents.npz"]
     server.files["data/extents.npz"] = raw[:99] + b"\xff\xff" + raw[101:]
     with pytest.raises(ManifestError, match=r"http://.*/data/extents\.npz: sha256"):

@@ -56,7 +56,7 @@ def flip(server: FaultyServer, name: str, at: int) -> None:
 
 
 def problems(server: FaultyServer, **options: Any) -> list[Problem]:
-    return list(verify_dataset(server.url("data"), access=QUICK, **options))
+    return list(verify_dataset(server.url("data"), requests=QUICK, **options))
 
 
 def test_a_quick_check_reads_little_and_reports_all(server: FaultyServer) -> None:
@@ -118,7 +118,7 @@ def test_single_urls_are_held_to_the_manifest_beside_them(
     assert verify_main([server.url(f"data/{SHARDS[0]}")]) == 0
     server.files[f"data/{SHARDS[0]}?signature=secret"] = server.files[f"data/{SHARDS[0]}"][:-600]
     assert verify_main([server.url(f"data/{SHARDS[0]}?signature=secret")]) == 1
-    assert verify_shard(server.url("data/none.tar"), access=QUICK)[0].message.startswith("404")
+    assert verify_shard(server.url("data/none.tar"), requests=QUICK)[0].message.startswith("404")
     assert "secret" not in capsys.readouterr().out
 
 

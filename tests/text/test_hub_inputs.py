@@ -68,7 +68,7 @@ def test_a_dataset_of_the_hub_is_named_by_config_and_split_or_path(
     hub: InputServer, tmp_path: Path, rest: str, names: list[str]
 ) -> None:
     fill(hub, tmp_path)
-    files = find_inputs(f"hf://datasets/org/name{rest}", access=QUICK)
+    files = find_inputs(f"hf://datasets/org/name{rest}", requests=QUICK)
     assert [file.name for file in files] == names
     for file in files:
         assert file.path == f"hf://datasets/org/name@{COMMIT}/{file.name}"
@@ -92,20 +92,20 @@ def test_what_the_hub_lacks_is_said_with_its_words_and_the_cure(
 ) -> None:
     fill(hub, tmp_path)
     with pytest.raises(ShardwrightError, match=said):
-        find_inputs(f"hf://datasets/{spec}", access=QUICK)
+        find_inputs(f"hf://datasets/{spec}", requests=QUICK)
 
 
 def test_default_is_the_configuration_that_is_read_where_none_is_named(hub: InputServer, tmp_path: Path) -> None:
     fill(hub, tmp_path)
     hub.files["README.md"] = CARD.replace(b"config_name: default", b"config_name: all\n  default: true")
-    named = [find_inputs(f"hf://datasets/org/name{rest}", access=QUICK) for rest in ("", ":all", ":default")]
+    named = [find_inputs(f"hf://datasets/org/name{rest}", requests=QUICK) for rest in ("", ":all", ":default")]
     assert len({tuple(file.name for file in files) for files in named}) == 1
     hub.files["README.md"] = CARD.replace(b"config_name: default", b"config_name: all")
     hub.commit = COMMIT[::-1]
     said = "several configurations, and none is the default; name one of all, sample, as in hf://datasets/org/name:all$"
     for rest in ("", ":default"):
         with pytest.raises(InputError, match=said):
-            find_inputs(f"hf://datasets/org/name{rest}", access=QUICK)
+            find_inputs(f"hf://datasets/org/name{rest}", requests=QUICK)
 
 
 def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_gets(
@@ -116,21 +116,21 @@ def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_get
     with pytest.raises(
         StorageError, match=r"RequestOptions to dataset org/name is restricted.*ask for access at .*set HF_TOKEN"
     ):
-        find_inputs("hf://datasets/org/name", access=QUICK)
+        find_inputs("hf://datasets/org/name", requests=QUICK)
     monkeypatch.setenv("HF_TOKEN", " hf_SECRET\n")  # as `export HF_TOKEN=$(cat FILE)` may leave it
-    assert texts_of(find_inputs("hf://datasets/org/name", access=QUICK)[0])
+    assert texts_of(find_inputs("hf://datasets/org/name", requests=QUICK)[0])
     assert all("authorization" not in each.headers for each in hub.asked if each.path.startswith("/cdn/"))
     monkeypatch.delenv("HF_TOKEN")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "token").write_text("hf_SECRET\n")
-    assert len(find_inputs("hf://datasets/org/name", access=QUICK)) == 2
+    assert len(find_inputs("hf://datasets/org/name", requests=QUICK)) == 2
     (tmp_path / "home" / "token").write_text("hf_OTHER\n")
     (tmp_path / "elsewhere").write_text("hf_SECRET\n")
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "elsewhere"))
-    assert len(find_inputs("hf://datasets/org/name", access=QUICK)) == 2
+    assert len(find_inputs("hf://datasets/org/name", requests=QUICK)) == 2
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "nowhere"))
     with pytest.raises(StorageError, match="HF_TOKEN is not set"):
-        find_inputs("hf://datasets/org/name", access=QUICK)
+        find_inputs("hf://datasets/org/name", requests=QUICK)
 
 
 def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) -> None:
@@ -177,13 +177,13 @@ def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(hub: InputSe
 def test_the_ranks_of_a_machine_ask_once_for_the_files_of_a_commit(hub: InputServer, tmp_path: Path) -> None:
     for number in range(2_500):
         hub.files[f"data/part-{number:05}.jsonl"] = b'{"text": "x"}\n'
-    found = [find_inputs("hf://datasets/org/name", access=QUICK) for _ in range(8)]
+    found = [find_inputs("hf://datasets/org/name", requests=QUICK) for _ in range(8)]
     assert [len(files) for files in found] == [2_500] * 8
     assert hub.count("/api/") == 8 + 3
     (kept,) = (tmp_path / "kept").rglob("listing.json")
     assert kept.parent.stat().st_mode & 0o077 == 0
     kept.write_bytes(kept.read_bytes()[:-9])  # as a disk that was full may leave it
-    assert find_inputs("hf://datasets/org/name", access=QUICK) == found[0]
+    assert find_inputs("hf://datasets/org/name", requests=QUICK) == found[0]
     assert hub.count("/api/") == 9 + 6
 
 
@@ -191,7 +191,7 @@ def test_the_hub_is_waited_for_as_it_asks(hub: InputServer, tmp_path: Path) -> N
     import time
 
     fill(hub, tmp_path)
-    file = find_inputs("hf://datasets/org/name:sample:test", access=QUICK)[0]
+    file = find_inputs("hf://datasets/org/name:sample:test", requests=QUICK)[0]
     hub.faults = ['429|RateLimit="resolvers";r=0;t=1']
     began = time.monotonic()
     assert len(texts_of(file)) == 20
@@ -215,7 +215,7 @@ def test_a_build_holds_a_hash_of_the_listing_against_the_bytes_and_writes_no_tok
 def test_another_commit_than_the_pinned_one_is_refused(hub: InputServer, tmp_path: Path) -> None:
     fill(hub, tmp_path)
     hub.files["data/CC-1/000.parquet"] = write_texts(tmp_path / "x.parquet", ["of one commit alone"]).read_bytes()
-    file = find_inputs("hf://datasets/org/name", access=QUICK)[0]
+    file = find_inputs("hf://datasets/org/name", requests=QUICK)[0]
     hub.files[file.name] = hub.files["sample/000.parquet"]
     with pytest.raises(InputError, match="it changed since it was listed"):
         texts_of(file)
@@ -225,7 +225,7 @@ def test_a_file_that_the_hub_no_longer_has_is_named_with_the_page_that_lists_the
     hub: InputServer, tmp_path: Path
 ) -> None:
     fill(hub, tmp_path)
-    file = find_inputs("hf://datasets/org/name:sample:test", access=QUICK)[0]
+    file = find_inputs("hf://datasets/org/name:sample:test", requests=QUICK)[0]
     del hub.files[file.name]
     with pytest.raises(
         StorageError,

@@ -113,19 +113,19 @@ def test_an_object_that_changed_since_it_was_listed_is_refused(server: InputServ
 
 def test_what_a_web_server_lacks_or_cannot_do_is_said(server: InputServer) -> None:
     with pytest.raises(MissingObjectError, match=r"no\.jsonl: 404"):
-        find_inputs(server.url("no.jsonl"), access=QUICK)
+        find_inputs(server.url("no.jsonl"), requests=QUICK)
     for url in (server.url("*.jsonl"), server.url("folder/")):
         with pytest.raises(InputError, match="web servers cannot list"):
-            find_inputs(url, access=QUICK)
+            find_inputs(url, requests=QUICK)
     server.files["a.exe"] = b"x"
     with pytest.raises(InputError, match=r"unknown ending \(.exe\)"):
-        find_inputs(server.url("a.exe"), access=QUICK)
+        find_inputs(server.url("a.exe"), requests=QUICK)
 
 
 def test_braces_name_many_objects_of_a_web_server(server: InputServer) -> None:
     for number in range(12):
         server.files[f"part-{number:02}.jsonl"] = b'{"text": "x"}\n'
-    files = find_inputs("web=" + server.url("part-{00..11}.jsonl"), access=QUICK)
+    files = find_inputs("web=" + server.url("part-{00..11}.jsonl"), requests=QUICK)
     assert [(file.source, file.name) for file in files] == [("web", f"part-{n:02}.jsonl") for n in range(12)]
 
 

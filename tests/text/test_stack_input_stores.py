@@ -38,7 +38,7 @@ def bucket(s3: dict[str, Any], tmp_path: Path) -> Any:
 
 
 def find(spec: str, s3: dict[str, Any]) -> Any:
-    return find_inputs(spec, access=RequestOptions(tries=3, first_delay=0.001, options=s3))
+    return find_inputs(spec, requests=RequestOptions(tries=3, first_delay=0.001, options=s3))
 
 
 def test_files_globs_folders_and_braces_of_a_store_are_listed_with_size_and_version(bucket: Any, s3: Any) -> None:
@@ -68,7 +68,7 @@ def test_listed_objects_of_s3_are_read_without_loading_its_client(bucket: Any, s
         "from pipeline.text.storage.input_file import Credentials, StoredObject\n"
         "from pipeline.text.storage.opening import open_object\n"
         "stored, options = json.loads(sys.argv[1])\n"
-        "print(len(open_object(StoredObject(*stored), Credentials(access=RequestOptions(options=options))).fetch(10, 100)))\n"
+        "print(len(open_object(StoredObject(*stored), Credentials(requests=RequestOptions(options=options))).fetch(10, 100)))\n"
         "print([name for name in ('s3fs', 'aiobotocore') if name in sys.modules])"
     )
     stored = [file.stored.url, file.stored.size, file.stored.version]

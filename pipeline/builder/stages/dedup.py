@@ -227,7 +227,7 @@ def _job(run: Run, hashes: Rows[np.uint8]) -> Job:
     """Return the job of a build, with the earlier builds it is compared with."""
     workspace, recipe, limits = run.workspace, run.plan.recipe, run.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
-    earlier = fetch_earlier(workspace, run.plan.credentials.access)
+    earlier = fetch_earlier(workspace, run.plan.credentials.requests)
     first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
     before = sum(piece.rows for piece in first[0])
     documents = before + len(hashes)

@@ -45,7 +45,7 @@ def _load_part(shards: ShardList, store: Store) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
         return load_tars(shards.urls, store)[0]
-    table = read_table(Folder(shards.directory, store.access), manifest)
+    table = read_table(Folder(shards.directory, store.requests), manifest)
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
     return table.select([numbers[info.name] for info in infos])
 

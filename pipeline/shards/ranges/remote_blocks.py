@@ -54,7 +54,7 @@ class RemoteBlocks:
         self.table = table
         self._urls = urls
         self._infos = infos
-        self._access = store.access
+        self._access = store.requests
         self._cache = store.cache
         self._run = store.run
         self._versions: dict[int, str] = {}

@@ -29,7 +29,7 @@ def verify_shard(
     contents: ExpectedTokens | None = None,
     *,
     quick: bool = False,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
 ) -> list[Problem]:
     """Return what is wrong with one shard, by shard, member and byte offset; an empty list means sound.
 
@@ -52,7 +52,7 @@ def verify_shard(
     >>> [problem.member for problem in verify_shard(path)]
     ['k.npy']
     """
-    return ShardTask(os.fspath(path), expected, contents or ExpectedTokens(), quick, access).check().problems
+    return ShardTask(os.fspath(path), expected, contents or ExpectedTokens(), quick, requests).check().problems
 
 
 def verify_dataset(
@@ -61,7 +61,7 @@ def verify_dataset(
     workers: int = 1,
     quick: bool = False,
     progress: Progress | None = None,
-    access: RequestOptions | None = None,
+    requests: RequestOptions | None = None,
     process_bytes: int = PROCESS_BYTES,
 ) -> Iterator[Problem]:
     """Yield what is wrong with a dataset directory or url: the manifest, each shard, and how they fit together.
@@ -74,7 +74,7 @@ def verify_dataset(
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
-    folder = Folder(directory, access)
+    folder = Folder(directory, requests)
     if not folder.remote:
         yield from leftovers(Path(folder.base))
     try:
@@ -82,7 +82,7 @@ def verify_dataset(
     except (ManifestError, MissingObjectError) as error:
         name = folder.path(MANIFEST_NAME)
         yield Problem(name, None, None, str(error).removeprefix(f"{name}: "))
-        tasks = [ShardTask(folder.path(tar), None, ExpectedTokens(), quick, access) for tar in folder.tars()]
+        tasks = [ShardTask(folder.path(tar), None, ExpectedTokens(), quick, requests) for tar in folder.tars()]
         for check in run_checks(tasks, workers, progress, process_bytes):
             yield from check.problems
         return
@@ -98,7 +98,7 @@ def verify_dataset(
         path = folder.path(info.name)
         if folder.remote or os.path.isfile(path):  # of a remote one that is known when it is read
             extents = table.select([number]) if table is not None else None
-            tasks.append(ShardTask(path, info, contents, quick, access, extents))
+            tasks.append(ShardTask(path, info, contents, quick, requests, extents))
         else:
             yield Problem(path, None, None, MISSING)
     for name in sorted({*folder.tars()} - {info.name for info in infos}):

@@ -29,14 +29,14 @@ class ShardTask(NamedTuple):
     expected: ShardInfo | None
     contents: ExpectedTokens
     quick: bool
-    access: RequestOptions | None
+    requests: RequestOptions | None
     extents: ExtentTable | None = None
 
     def size(self) -> int:
         """Return the bytes of the shard."""
         if is_remote(self.path) and self.expected is not None:
             return self.expected.bytes
-        return size_of(self.path, self.access) or 0
+        return size_of(self.path, self.requests) or 0
 
     def check(self) -> ShardCheck:
         """Check the shard, quickly if asked; of a remote one a copy, which is gone afterwards, or what two small reads tell."""
@@ -45,7 +45,7 @@ class ShardTask(NamedTuple):
             if not is_remote(self.path):
                 self._check_file(Path(self.path), check)
             elif not self.quick or not self._has_index(check):
-                with local_copy(self.path, self.access, self.expected.sha256 if self.expected else "") as path:
+                with local_copy(self.path, self.requests, self.expected.sha256 if self.expected else "") as path:
                     self._check_file(path, check)
         except MissingObjectError as error:
             if self.expected is None:
@@ -59,7 +59,7 @@ class ShardTask(NamedTuple):
 
     def keys(self) -> list[str]:
         """Return the keys of the documents."""
-        return Store(access=self.access, keeps=False).table(self.path)[KEY_COLUMN]
+        return Store(requests=self.requests, keeps=False).table(self.path)[KEY_COLUMN]
 
     def _check_file(self, path: Path, check: ShardCheck) -> None:
         try:
@@ -79,9 +79,9 @@ class ShardTask(NamedTuple):
 
     def _has_index(self, check: ShardCheck) -> bool:
         """Check size, footer and index of a remote shard alone; return whether it has an index."""
-        size = describe(self.path, self.access).size
+        size = describe(self.path, self.requests).size
         index = index_of(
-            lambda start, count: read_range(self.path, start, count, self.access), size, check.name, self.expected
+            lambda start, count: read_range(self.path, start, count, self.requests), size, check.name, self.expected
         )
         if index is not None and self.extents is not None:
             check_extents(check, self.extents, index, None)

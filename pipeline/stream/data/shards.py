@@ -74,7 +74,7 @@ class ShardFiles(CountedData):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
-    bytes (None: through memory), reached by ``access``.
+    bytes (None: through memory), reached by ``requests``.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ShardFiles(CountedData):
         verify: bool,
         cache_dir: str | PathLike[str] | None,
         eos_id: int | None,
-        access: RequestOptions,
+        requests: RequestOptions,
         cache_limit: int | None = None,
         whole_shards: bool = False,
     ) -> None:
@@ -101,7 +101,7 @@ class ShardFiles(CountedData):
             check_path("cache_dir", cache_dir)
             directory = str(Path(cache_dir).absolute())
         self.split = "all splits" if split is None else split
-        self._store = Store(directory, cache_limit, access, keeps=cache_dir is not None)
+        self._store = Store(directory, cache_limit, requests, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._store)]
@@ -191,7 +191,7 @@ class ShardFiles(CountedData):
             return False
         if not table.indexed.all():
             reason = "tars without an index"
-        elif not knows_ranges(self._urls[0], self._store.access):
+        elif not knows_ranges(self._urls[0], self._store.requests):
             reason = "a server that knows no ranges"
         else:
             return True
@@ -203,7 +203,7 @@ class ShardFiles(CountedData):
             return super().load_tokenizer()
         from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # which training does without
 
-        return tokenizer_of_dataset(Folder(self._directory, self._store.access), self._manifest)
+        return tokenizer_of_dataset(Folder(self._directory, self._store.requests), self._manifest)
 
 
 class MemoryData(CountedData):

@@ -67,21 +67,21 @@ def token() -> str:
         return ""
 
 
-def pin(id: str, revision: str, access: RequestOptions) -> Repository:
+def pin(id: str, revision: str, requests: RequestOptions) -> Repository:
     """Return a dataset at the commit that a revision stands for now."""
     said = urllib.parse.quote(revision, safe="")
-    answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{said}", f"hf://datasets/{id}@{revision}", access)[0]
+    answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{said}", f"hf://datasets/{id}@{revision}", requests)[0]
     return Repository(id, str(answer["sha"]))
 
 
-def list_files(repository: Repository, access: RequestOptions) -> list[HubFile]:
+def list_files(repository: Repository, requests: RequestOptions) -> list[HubFile]:
     """Return all files of a repository, a thousand to a request; the listing of a commit never changes, so it is kept.
 
     One rank of a machine asks for all of them.
     """
 
     def fetch() -> bytes:
-        return json.dumps(_ask_for_files(repository, access), separators=(",", ":")).encode()
+        return json.dumps(_ask_for_files(repository, requests), separators=(",", ":")).encode()
 
     def is_sound(raw: bytes) -> bool:
         return _parse_listing(raw) is not None
@@ -98,11 +98,11 @@ def _parse_listing(raw: bytes) -> list[HubFile] | None:
         return None
 
 
-def _ask_for_files(repository: Repository, access: RequestOptions) -> list[HubFile]:
+def _ask_for_files(repository: Repository, requests: RequestOptions) -> list[HubFile]:
     page = f"{endpoint()}/api/datasets/{repository.id}/tree/{repository.commit}?recursive=true&expand=false"
     files: list[HubFile] = []
     while page:
-        entries, link = _api(page, repository.url, access)
+        entries, link = _api(page, repository.url, requests)
         for entry in entries:
             if entry["type"] == "file":
                 large = entry.get("lfs") or {}
@@ -112,10 +112,10 @@ def _ask_for_files(repository: Repository, access: RequestOptions) -> list[HubFi
     return files
 
 
-def read_small(repository: Repository, file: HubFile, access: RequestOptions) -> bytes:
+def read_small(repository: Repository, file: HubFile, requests: RequestOptions) -> bytes:
     """Return a small file, such as a dataset's card."""
     size = min(file.size, _MOST_CARD_BYTES)
-    return HubObject(stored_object(repository, file), access).read(0, size)
+    return HubObject(stored_object(repository, file), requests).read(0, size)
 
 
 def stored_object(repository: Repository, file: HubFile) -> StoredObject:
@@ -123,11 +123,11 @@ def stored_object(repository: Repository, file: HubFile) -> StoredObject:
     return StoredObject(f"{repository.url}/{file.path}", file.size, file.sha256 or file.oid, file.sha256)
 
 
-def _api(url: str, shown: str, access: RequestOptions) -> tuple[Any, str]:
+def _api(url: str, shown: str, requests: RequestOptions) -> tuple[Any, str]:
     """Return what an API call answers, and its ``Link`` header."""
 
     def ask() -> tuple[Any, str]:
-        with Answer(url, access, _authorization(url), patient=True) as answer:
+        with Answer(url, requests, _authorization(url), patient=True) as answer:
             if answer.status != 200:
                 raise UnconfirmedError(refused(answer, shown))
             try:
@@ -135,7 +135,7 @@ def _api(url: str, shown: str, access: RequestOptions) -> tuple[Any, str]:
             except ValueError as error:
                 raise RetryableError(f"an answer that is no JSON: {error}") from None
 
-    return retrying(ask, shown, "list it", access)
+    return retrying(ask, shown, "list it", requests)
 
 
 def _authorization(url: str) -> dict[str, str]:
@@ -168,9 +168,9 @@ def refused(answer: Answer, shown: str) -> StorageError:
 class HubObject(RemoteObject):
     """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
 
-    def __init__(self, stored: StoredObject, access: RequestOptions) -> None:
+    def __init__(self, stored: StoredObject, requests: RequestOptions) -> None:
         # The version is that of the commit, which the hub states where it resolves the file.
-        super().__init__(stored.url, access, lambda size, _: stored.difference(size, ""))
+        super().__init__(stored.url, requests, lambda size, _: stored.difference(size, ""))
         self._stored = stored
         id, _, rest = stored.url.removeprefix("hf://datasets/").partition("@")
         self._commit, _, path = rest.partition("/")
@@ -201,7 +201,7 @@ class HubObject(RemoteObject):
 
     def _get(self, url: str, start: int, stop: int, *, follow: bool = True) -> Answer:
         headers = {**_authorization(url), **range_header(start, stop)}
-        return Answer(url, self.access, headers, follow=follow, patient=not follow)
+        return Answer(url, self.requests, headers, follow=follow, patient=not follow)
 
     def _range(self, answer: Answer, start: int, stop: int) -> RangeAnswer:
         if answer.status not in (200, 206, 416):

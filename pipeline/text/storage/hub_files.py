@@ -44,10 +44,10 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
         )
     id, revision = match["id"], match["revision"] or "main"
     known = commits.get(f"{id}@{revision}")
-    repository = Repository(id, known) if known else pin(id, revision, credentials.access)
+    repository = Repository(id, known) if known else pin(id, revision, credentials.requests)
     commits[f"{id}@{revision}"] = repository.commit
     named = _is_hidden(match["path"] or "")
-    files = [file for file in list_files(repository, credentials.access) if named or not _is_hidden(file.path)]
+    files = [file for file in list_files(repository, credentials.requests) if named or not _is_hidden(file.path)]
     if match["path"]:
         hub_files = _at_path(url, match["path"], files)
     else:
@@ -78,7 +78,9 @@ def _splits(
 ) -> Splits:
     """Return the files of each split of a configuration."""
     card = next((file for file in files if file.path == "README.md"), None)
-    configs = card_configs(read_small(repository, card, credentials.access).decode("utf-8", "replace")) if card else {}
+    configs = (
+        card_configs(read_small(repository, card, credentials.requests).decode("utf-8", "replace")) if card else {}
+    )
     if not configs:
         if config not in ("", _DEFAULT):
             raise InputError(

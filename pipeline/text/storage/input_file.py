@@ -48,7 +48,7 @@ class Credentials:
     """
 
     urls: Mapping[str, str] = field(default_factory=dict)
-    access: RequestOptions = field(default_factory=RequestOptions)
+    requests: RequestOptions = field(default_factory=RequestOptions)
 
     def url_of(self, stored: StoredObject) -> str:
         return self.urls.get(stored.url, stored.url)
@@ -127,7 +127,7 @@ def _number_queries(files: Sequence[InputFile]) -> list[InputFile]:
             if number > 1:
                 mark = f"?{number}{''.join(PurePath(stored.url).suffixes)}"  # with the ending that tells the format
                 stored = replace(stored, url=stored.url + mark)
-                credentials = Credentials({stored.url: url}, file.credentials.access)
+                credentials = Credentials({stored.url: url}, file.credentials.requests)
                 file = replace(file, path=stored.url, name=file.name + mark, stored=stored, credentials=credentials)
         numbered.append(file)
     return numbered

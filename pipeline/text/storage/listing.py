@@ -51,9 +51,9 @@ def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) 
 
     def ask(url: str) -> InputFile:
         clean = shown(url)
-        known = Credentials({clean: url} if clean != url else {}, credentials.access)
+        known = Credentials({clean: url} if clean != url else {}, credentials.requests)
         return InputFile(
-            clean, _last_part(clean), source, StoredObject(clean, *describe(url, credentials.access)), known
+            clean, _last_part(clean), source, StoredObject(clean, *describe(url, credentials.requests)), known
         )
 
     files = side_by_side(partial(ask, url) for url in urls)
@@ -68,10 +68,10 @@ def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) 
 
 def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:
     """List the objects that a url names in a store of fsspec."""
-    access = credentials.access
+    requests = credentials.requests
 
     def ask() -> dict[str, Any]:
-        files = file_system(url, access)
+        files = file_system(url, requests)
         files.invalidate_cache()  # what was replaced since another listing must not pass for the old one
         if WILDCARD.search(url):
             matches = {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
@@ -83,7 +83,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         return dict(files.find(url, detail=True))
 
     try:
-        infos = retrying(ask, url, "list it", access)
+        infos = retrying(ask, url, "list it", requests)
     except MissingObjectError:
         infos = {}
     if not infos:

@@ -40,8 +40,8 @@ def open_input(
 def open_object(stored: StoredObject, credentials: Credentials, *, whole: bool = False) -> ObjectRanges:
     """Return the ranges of a listed object. No request is made before the first range is asked for."""
     if stored.url.startswith("hf://"):
-        return ObjectRanges(stored, HubObject(stored, credentials.access), whole=whole)
-    remote = RemoteObject(credentials.url_of(stored), credentials.access, stored.difference)
+        return ObjectRanges(stored, HubObject(stored, credentials.requests), whole=whole)
+    remote = RemoteObject(credentials.url_of(stored), credentials.requests, stored.difference)
     return ObjectRanges(stored, remote, whole=whole)
 
 
@@ -54,6 +54,6 @@ def describe_again(stored: StoredObject, credentials: Credentials, *, was_read: 
     url = credentials.url_of(stored)
     is_known = was_read and stored.size and stored.version and (is_http(url) or server_of(url).signs)
     if not (is_known or stored.url.startswith("hf://")):
-        error = stored.difference(*describe(url, credentials.access))
+        error = stored.difference(*describe(url, credentials.requests))
         if error is not None:
             raise error

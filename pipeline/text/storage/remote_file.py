@@ -61,7 +61,7 @@ class _Download:
     def read(self, remote: RemoteObject, size: int, start: int, stop: int) -> bytes:
         with self._lock:
             if self._file is None:
-                self._file = retrying(partial(self._fetch, remote, size), remote.url, "read it", remote.access)
+                self._file = retrying(partial(self._fetch, remote, size), remote.url, "read it", remote.requests)
                 finalize(self, self._file.close)
         return os.pread(self._file.fileno(), stop - start, start)
 
