@@ -5,7 +5,8 @@ command.py      what all commands share: the parser, exit statuses, errors, Ctrl
 rule_list.py    what --list-rules prints
 settings.py     flags of the settings of a build, for every command that has them
 records.py      documents of inputs, and what is said of bad records
-build.py import.py export.py verify.py inspect.py trace.py texts.py try_rules.py    one command each: its flags and output
+build.py inspect.py verify.py try_rules.py trace.py    one command each: its flags and output; those that most people want
+import.py export.py card.py texts.py doctor.py         and the others
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported only when
 the command is called, so ``shardwright --help`` loads nothing else.
@@ -15,12 +16,15 @@ from __future__ import annotations
 
 COMMANDS = {
     "build": "build verified shards from raw text",
+    "inspect": "show a dataset at a glance, one document and its origin, or a batch",
+    "verify": "recompute every hash, count and index of a dataset",
+    "try-rules": "show what rules would drop from a sample of documents",
+    "trace": "show which documents a training step was made of",
     "import": "make a dataset of token ids that are in files already",
     "export": "write a dataset as files of Megatron, nanoGPT or Parquet",
-    "verify": "recompute every hash, count and index of a dataset",
-    "inspect": "show a dataset at a glance, or one document and its origin",
-    "trace": "show which documents a training step was made of",
+    "card": "write the README.md of a dataset for the Hugging Face hub",
     "texts": "export the texts that a build would read, with their keys, to score them elsewhere",
-    "try-rules": "show what rules would drop from a sample of documents",
+    "doctor": "say what this machine and this installation are",
 }
 """Each command, in the order in which users need them, with one line of help; ``try-rules`` is in ``try_rules.py``."""
+FIRST_COMMANDS = 5  # those that most people want

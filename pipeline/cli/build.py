@@ -26,7 +26,8 @@ from .settings import add_setting
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.
 
-  %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en"""
+  %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en
+  %(prog)s web=hf://datasets/org/name wiki=wiki/*.parquet --output shards --tokenizer gpt2 --rules gopher,fineweb"""
 
 EPILOG = """\
 exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, or a setting that cannot

@@ -12,7 +12,7 @@ import pipeline
 from pipeline.builder.engine.signals import reraise_swallowed_signals
 from pipeline.errors import ConfigError, did_you_mean
 
-from . import COMMANDS
+from . import COMMANDS, FIRST_COMMANDS
 from .command import Command, Parser, exit_status
 
 
@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> 
         parser = make_parser(program)
         name = parser.parse_args(arguments[:end]).command
         if name is None:
-            parser.error("no COMMAND" + did_you_mean("", COMMANDS))
+            parser.print_help()
+            return 2
         if name not in COMMANDS:
             parser.error(f"no command {name!r}{did_you_mean(name, COMMANDS)}")
         return run_command(name, arguments[end:], program=f"{program} {name}")
@@ -37,7 +38,8 @@ def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> 
 def make_parser(program: str) -> Parser:
     """Return the parser of the arguments before the command's own."""
     width = max(map(len, COMMANDS))
-    listed = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    lines = [f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()]
+    listed = "\n".join([*lines[:FIRST_COMMANDS], "", *lines[FIRST_COMMANDS:]])
     parser = Parser(
         program,
         brief="COMMAND ...",

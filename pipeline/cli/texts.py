@@ -22,6 +22,7 @@ DESCRIPTION = """\
 Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8 in 128 bits, as 32 hexadecimal digits.
 
   %(prog)s raw/*.parquet --output texts.parquet
+  %(prog)s s3://bucket/raw --text-key body --output texts.parquet
 
 Score them with a model of your own, write a Parquet file with the column key and a column for each score, and give it to
 `shardwright build --scores scores.parquet`, where rules such as "column:quality" = { min = 0.5 } read the scores."""

@@ -32,8 +32,8 @@ from .settings import add_setting, recipe_of
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
 
-  %(prog)s INPUT... [--rules gopher,fineweb|FILE.toml] [--limit N] [--examples N]
-      [--measure NAME] [--set words.min=20 ...] [--language en]
+  %(prog)s raw/*.jsonl --rules gopher,fineweb --examples 3
+  %(prog)s raw/*.jsonl --rules mine.toml --measure words --set words.min=20 --set words.min=50
 
 The sample is the first records of every input file, the same number from each. Every document is measured once; each
 --set judges the same values again with another limit. Nothing is written."""

@@ -24,7 +24,8 @@ from .command import Command, Parser, add_requests, requests_of
 DESCRIPTION = """\
 Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
 
-  %(prog)s DIRECTORY|SHARD|URL... [--workers N] [--quick] [--json]
+  %(prog)s shards
+  %(prog)s s3://bucket/shards --quick
 
 A directory is compared with its manifest; a shard with the manifest beside it, or, without one, with its own index. Urls
 (s3://, gs://, https:// and others) are read in full, one shard for each worker at a time through a temporary file

@@ -47,12 +47,13 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
     shown = capsys.readouterr().out
     assert f"usage: shardwright {command} " in shown
     assert "exit status:" in shown
+    assert shown.split("options:")[0].count(f"\n  shardwright {command} ") >= 2, "two examples come first"
     for action in flags_of(command):
         assert action.help, f"{command}: {action.option_strings or action.dest} has no help"
         assert all(flag in shown for flag in action.option_strings)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "doctor"])
 def test_every_command_asks_a_server_as_often_as_it_is_told(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,7 +63,7 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
         state = tmp_path / "state.json"
         state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(9)).pack(4).state_dict()))
         flags = ["--state", str(state), "--step", "0", "--global-batch", "1"]
-    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect', 'trace', 'export') else 'a.jsonl'}"
+    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect', 'trace', 'export', 'card') else 'a.jsonl'}"
     assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
     assert main([command, url, "--tries", "0", *flags]) == 2
@@ -82,6 +83,8 @@ def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: p
     for command, summary in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
         assert f"shardwright {command}" in readme
+    alone = main([])
+    assert (alone, capsys.readouterr().out) == (2, shown)
 
 
 def test_the_list_of_commands_loads_none_of_them() -> None:
@@ -107,7 +110,6 @@ def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no COMMAND (known: build, "),
         (["biuld"], "no command 'biuld' (did you mean 'build'?)"),
         (["--verison"], "(did you mean '--version'?)"),
         (["verify", "--quik", "x"], "(did you mean '--quick'?)"),

@@ -1,0 +1,110 @@
+"""``shardwright card``: the README.md of a dataset for the Hugging Face hub."""
+
+from __future__ import annotations
+
+import argparse
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.atomic import atomic_file
+from pipeline.builder.recipe import command_line
+from pipeline.shards.dataset_folder import Folder
+from pipeline.shards.manifest import Manifest
+
+from .command import Command, Parser, add_requests, requests_of
+
+DESCRIPTION = """\
+Print the card of a dataset: what the hub needs to show and load it, its counts, its sources and how it was made.
+
+  %(prog)s shards                            # to look at it
+  %(prog)s shards --output shards/README.md  # then: hf upload NAME shards --repo-type dataset
+
+Nothing is uploaded. The licence is left for you to fill in."""
+
+EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # the hub's, of documents
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: it is printed)")
+    add_requests(parser)
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    folder = Folder(options.dataset, requests_of(options))
+    name = folder.base.rstrip("/").rpartition("/")[2]
+    text = card_of(folder.manifest(), name)
+    if options.output is None:
+        print(text, end="")
+        return 0
+    with atomic_file(options.output) as file:
+        file.write(text.encode())
+    print(f"{options.output}: fill in the licence, then: hf upload {name} {folder.base} --repo-type dataset")
+    return 0
+
+
+def card_of(manifest: Manifest, name: str) -> str:
+    """Return the card of a dataset as Markdown behind the hub's front matter."""
+    documents = sum(split.documents for split in manifest.splits.values())
+    front = {
+        "license": "unknown",
+        "task_categories": ["text-generation"],
+        "size_categories": [size_category(documents)],
+        "configs": [{"config_name": "default", "data_files": _data_files(manifest)}],
+    }
+    rows = [f"| {name} | {split.documents:,} | {split.tokens:,} |" for name, split in manifest.splits.items()]
+    tokenizer, sources = manifest.tokenizer, _sources(manifest)
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
+        f"# {name}",
+        "Token ids of documents, in plain WebDataset tars with an index. Licence: fill in (`license:` above).",
+        "\n".join(["| split | documents | tokens |", "| --- | ---: | ---: |", *rows]),
+        f"Tokenizer: {tokenizer['name'] or 'not known'}. End of text: id {tokenizer['eos_id']}. Ids: {manifest.token_dtype}.",
+        f'```python\nimport pipeline  # shardwright\n\nstream = pipeline.ShardDataset("{name}").pack(2048).batch(8)\n```',
+        "## Sources",
+        "\n".join(f"- {source}" for source in sources) or "Not recorded.",
+    ]
+    if settings := manifest.recipe.get("settings"):
+        command = command_line(settings, [item["source"] for item in manifest.inputs])
+        parts += ["## How it was made", f"```sh\n{command}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def size_category(documents: int) -> str:
+    """Return the hub's category of so many documents.
+
+    >>> size_category(999), size_category(1_000), size_category(10**13)
+    ('n<1K', '1K<n<10K', 'n>1T')
+    """
+    for power, (least, most) in enumerate(zip(("", *_SIZES), _SIZES, strict=False), start=3):
+        if documents < 10**power:
+            return f"{least}<n<{most}" if least else f"n<{most}"
+    return f"n>{_SIZES[-1]}"
+
+
+def _data_files(manifest: Manifest) -> list[dict[str, Any]]:
+    files = []
+    for name, split in manifest.splits.items():
+        names, pattern = [info.name for info in split.shards], f"{name}-*.tar"
+        path: str | list[str] = pattern if all(fnmatchcase(file, pattern) for file in names) else names
+        files.append({"split": name, "path": path})
+    return files
+
+
+def _sources(manifest: Manifest) -> list[str]:
+    """Return what was read of each source, in words."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for item in manifest.inputs:
+        files, size = sizes.get(item["source"], (0, 0))
+        sizes[item["source"]] = files + 1, size + item["bytes"]
+    return [f"{name or 'unnamed'}: {files:,} files, {size:,} bytes" for name, (files, size) in sizes.items()]
+
+
+COMMAND = Command(make_parser=make_parser, run=run)

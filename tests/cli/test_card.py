@@ -1,0 +1,52 @@
+"""``shardwright card``: a README for the hub, which finds the shards of each split."""
+
+from __future__ import annotations
+
+from fnmatch import filter as matching
+from pathlib import Path
+
+import pytest
+import yaml
+
+import pipeline
+from pipeline.cli.card import size_category
+from pipeline.cli.main import main
+from tests.builds import run_plain
+from tests.corpus import write_inputs
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("card")
+    write_inputs(folder / "in", 60)
+    run_plain([f"web={folder / 'in'}"], folder / "set", val_fraction=0.2)
+    return folder / "set"
+
+
+def test_a_card_names_the_shards_of_each_split_the_counts_the_sources_and_the_command(
+    built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["card", str(built)]) == 0
+    _, front, text = capsys.readouterr().out.split("---\n", 2)
+    head, manifest = yaml.safe_load(front), pipeline.Manifest.read(built)
+    [config] = head["configs"]
+    names = [path.name for path in built.iterdir()]
+    for files in config["data_files"]:
+        infos = manifest.splits[files["split"]].shards
+        assert sorted(matching(names, files["path"])) == sorted(info.name for info in infos)
+    documents = sum(split.documents for split in manifest.splits.values())
+    assert head["size_categories"] == [size_category(documents)]
+    train = manifest.splits["train"]
+    assert f"| train | {train.documents:,} | {train.tokens:,} |" in text
+    assert f"- web: {len(manifest.inputs)} files" in text
+    assert "shardwright build web=INPUT" in text
+
+
+def test_a_card_is_written_beside_the_shards_with_the_line_that_uploads_them(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "README.md"
+    assert main(["card", str(built), "--output", str(file)]) == 0
+    assert f"hf upload set {built} --repo-type dataset" in capsys.readouterr().out
+    assert file.read_text().startswith("---\nlicense: unknown\n")
+    assert main(["card", str(tmp_path)]) == 1

@@ -1,0 +1,41 @@
+"""``shardwright doctor``: what stands against a build ends it with status 1, on the line that says what."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.cli.main import main
+
+
+def test_the_doctor_says_versions_extras_cache_disk_and_locks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDWRIGHT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "block").write_bytes(bytes(30_000_000))
+    status = main(["doctor", "--output", str(tmp_path / "not" / "yet")])
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if not line.startswith("extra "))
+    assert status == 0
+    assert lines["shardwright"].startswith(pipeline.__version__)
+    assert lines["cache"] == f"{tmp_path}/cache, 0.03 GB"
+    assert lines["disk"].startswith(f"{tmp_path}, ")
+    assert lines["locks"] == "yes"
+    assert {"python", "torch", "gpu", "machine"} <= lines.keys()
+
+
+def test_what_stands_against_a_build_is_status_1_and_named(tmp_path: Path) -> None:
+    code = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from pipeline.cli.main import main
+sys.exit(main(["doctor", "--output", {str(tmp_path)!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 1
+    assert "256  <- ulimit -n 1024" in done.stdout
