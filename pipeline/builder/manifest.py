@@ -16,7 +16,7 @@ import numpy as np
 from ..atomic import write_json
 from ..errors import BuildError
 from ..shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
-from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
+from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from ..version import __version__
 from .build_tokenizer import load_build_tokenizer
@@ -103,9 +103,9 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
     write_report(output, manifest, rows, take_margins(workspace))
-    return replace(
-        manifest, files=tuple(FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists())
-    )
+    texts = [f"{TEXTS_NAME}/{path.name}" for path in sorted((output / TEXTS_NAME).glob("[!.]*")) if recipe.keep_texts]
+    names = [name for name in _BESIDE if (output / name).exists()]
+    return replace(manifest, files=tuple(FileInfo.of(output / name, name) for name in (*names, *texts)))
 
 
 def write_run(
@@ -132,5 +132,12 @@ def result_files(output: Path) -> Iterator[Path]:
     yield from (
         path for name in (MANIFEST_NAME, EXTENTS_NAME, RUN_NAME, REJECTED_NAME) if (path := output / name).exists()
     )
-    for pattern in (REPORT_NAME, "tokenizer*.json", SIGNATURES_NAME, "train-[0-9]*.tar", "val-[0-9]*.tar"):
+    for pattern in (
+        REPORT_NAME,
+        "tokenizer*.json",
+        SIGNATURES_NAME,
+        "train-[0-9]*.tar",
+        "val-[0-9]*.tar",
+        f"{TEXTS_NAME}/*-[0-9]*",
+    ):
         yield from sorted(output.glob(pattern))

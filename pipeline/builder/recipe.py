@@ -24,6 +24,7 @@ from .setting import GROUPS, check_whole, flag_of, setting, setting_of
 
 Keep = Literal["first", "longest"]
 Bos = Literal["never", "always"]
+KEEP_TEXTS = ("parquet", "jsonl.zst")
 KEEP, BOS = (get_args(known) for known in (Keep, Bos))
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 # Settings of a build beside its recipe.
@@ -110,6 +111,13 @@ class Recipe:
         None, FILTERS, "fastText model for language identification (default: lid.176.ftz, bundled)", named=True
     )
     keep_rejected: bool = setting(False, FILTERS, "keep rejected documents, with reasons, in rejected.jsonl")
+    keep_texts: str | None = setting(
+        None,
+        SHARDS,
+        "keep the texts of the dataset beside its shards, in texts/, as parquet or jsonl.zst",
+        choices=KEEP_TEXTS,
+        optional=True,
+    )
     drop_ids: str | None = setting(
         None,
         FILTERS,
@@ -305,6 +313,7 @@ class Settings(TypedDict, total=False):
     language_threshold: float
     lid_model: str | None
     keep_rejected: bool
+    keep_texts: str | None
     drop_ids: str | None
     dedup_lines: bool
     dedup_paragraphs: bool

@@ -11,4 +11,5 @@ train_tokenizer.py   train the tokenizer, if asked
 tokenize.py          encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources
 write.py             token counts -> layout of shards -> one shard a unit
+kept_texts.py        the texts of a shard beside it, if asked
 """

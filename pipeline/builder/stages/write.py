@@ -18,10 +18,12 @@ from ...shards.extents.table_file import encode_table
 from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
+from ...text.fields import parse_fields
 from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
+from .kept_texts import texts_path, write_texts
 from .split import NEITHER, SPLITS, TRAIN
 from .stage import Run, Stage
 
@@ -134,21 +136,26 @@ def lay_out(
 
 
 def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
-    """Write one shard and, in the work directory, its extents and its entry for the manifest.
+    """Write one shard, its texts if they are kept and, in the work directory, its extents and its entry for the manifest.
 
     Its tokens are read as they are written.
     """
     dtype, recipe = load_build_tokenizer(workspace).dtype, workspace.plan.recipe
     members = list(_members(workspace, shard))
+    table = _provenance(members, recipe.keep_fields)
     info, extents = write_tar(
         workspace.output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(dtype, members)),
         lengths=np.concatenate([partition.token_lengths[chosen] for partition, chosen, _ in members]),
         keys=[f"{ordinal:012d}" for *_, ordinals in members for ordinal in ordinals.tolist()],
-        table=_provenance(members, recipe.keep_fields),
+        table=table,
         tokens_per_sample=recipe.tokens_per_sample,
     )
     info = info._replace(source=shard.source)
+    if recipe.keep_texts is not None:
+        texts = itertools.chain.from_iterable(p.texts(np.flatnonzero(chosen).tolist()) for p, chosen, _ in members)
+        path = texts_path(workspace.output, shard.name, recipe.keep_texts)
+        write_texts(path, texts, table, parse_fields(recipe.keep_fields), source=shard.source, split=shard.split)
     with atomic_file(extents_path(workspace, shard.name)) as file:
         file.write(encode_table(extents))
     write_json(_entry_path(workspace, shard), info.to_json())

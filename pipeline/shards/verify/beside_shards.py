@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..dataset_folder import Folder
-from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, WORK_NAME, Manifest
+from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, WORK_NAME, Manifest
 from .counts import imbalances
 from .findings import Problem
 
@@ -68,8 +68,10 @@ def check_files(folder: Folder, manifest: Manifest, quick: bool) -> Iterator[Pro
             reason = f"sha256 {sha256}, but the manifest says {info.sha256}; copy it again"
             yield Problem(folder.path(info.name), None, None, reason)
     if not folder.remote:
-        for path in sorted(Path(folder.base).glob(f"{SIGNATURES_NAME}/*")):
-            if f"{SIGNATURES_NAME}/{path.name}" not in known:
+        for path in sorted(
+            path for name in (SIGNATURES_NAME, TEXTS_NAME) for path in Path(folder.base).glob(f"{name}/*")
+        ):
+            if f"{path.parent.name}/{path.name}" not in known:
                 yield Problem(str(path), None, None, "the manifest does not name this file; remove it")
 
 

@@ -1,0 +1,122 @@
+"""The texts that a build keeps beside its shards: the same documents in the same order, hashed, and read back as texts are."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.errors import ConfigError, InputError
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.builds import kept, run, run_plain, table, write_jsonl
+from tests.corpus import english
+
+KINDS = ("parquet", "jsonl.zst")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder, found = tmp_path_factory.mktemp("inputs"), {}
+    for at, name in enumerate(("web", "wiki")):
+        rows = [
+            {"id": f"{name}-{n}", "text": english(n + 900 * at, 60), "score": n / 7, "tags": [n]} for n in range(150)
+        ]
+        found[name] = str(write_jsonl(folder / f"{name}.jsonl", [*rows, rows[3]]))
+    return found
+
+
+def built(inputs: Any, output: Path, **options: Any) -> Path:
+    given = [f"{name}={path}" for name, path in inputs.items()]
+    run(
+        given, output, rules="none", dedup_lines=True, keep_fields="score:float,tags", tokens_per_shard=9_000, **options
+    )
+    return output
+
+
+def read(folder: Path) -> list[pipeline.Document]:
+    """Return the documents that a stream of text finds in a folder."""
+    from pipeline.text.readers.document_reader import DocumentReader, find_inputs
+
+    keep = pipeline.TextDataset(
+        str(folder), "bytes", fields=("source", "language", "split", "score:float", "tags")
+    )._data.fields
+    files = find_inputs(str(folder))
+    return [doc for file in files for doc in DocumentReader(file, keep=keep) if isinstance(doc, pipeline.Document)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_texts_are_those_of_the_shards_in_their_order_with_their_fields(
+    inputs: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    output = built(inputs, tmp_path / "set", keep_texts=kind)
+    manifest, documents = pipeline.Manifest.read(output), read(output / "texts")
+    shards = [info.name for split in manifest.splits.values() for info in split.shards]
+    assert sorted(path.name for path in (output / "texts").iterdir()) == sorted(
+        name.replace(".tar", f".{kind}") for name in shards
+    )
+    train = [document for document in documents if document.metadata["split"] == "train"]
+    val = [document for document in documents if document.metadata["split"] == "val"]
+    for found, split in ((train, "train"), (val, "val")):
+        rows = table(output, split)
+        assert [document.id for document in found] == rows["id"]
+        assert [document.metadata["language"] for document in found] == rows["language"]
+        assert [document.metadata["score"] for document in found] == rows["column:score"]
+    assert [document.text for document in (*train, *val)] == kept(output)
+    assert {document.metadata["source"] for document in documents} == {"web", "wiki"}
+    assert val
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_are_the_same_bytes_for_any_workers_hashed_and_verified(
+    inputs: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    one, two = (built(inputs, tmp_path / f"w{n}", keep_texts=kind, workers=n) for n in (1, 2))
+    listed = {info.name: info.sha256 for info in pipeline.Manifest.read(one).files if info.name.startswith("texts/")}
+    for output in (one, two):
+        found = {f"texts/{path.name}": path for path in (output / "texts").iterdir()}
+        assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()} == listed
+        assert list(verify_dataset(str(output))) == []
+    path = max((one / "texts").iterdir())
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    (two / "texts" / "more.parquet").write_bytes(b"x")
+    assert [problem.shard for problem in verify_dataset(str(one))] == [str(path)]
+    assert [problem.shard for problem in verify_dataset(str(two))] == [str(two / "texts" / "more.parquet")]
+
+
+def test_a_second_build_of_them_with_another_tokenizer_holds_the_same_documents(
+    inputs: dict[str, str], tmp_path: Path
+) -> None:
+    first = built(inputs, tmp_path / "first", keep_texts="parquet")
+    run_plain(str(first / "texts"), tmp_path / "second", dedup=False)
+    assert kept(tmp_path / "second") == [document.text for document in read(first / "texts")]
+    run_plain(str(first / "texts"), tmp_path / "train", dedup=False, where='split == "train"')
+    assert pipeline.Manifest.read(tmp_path / "train").counts["kept"] == len(table(first)["id"])
+    with pytest.raises(InputError, match="dataset"):  # its texts are never found by accident
+        run_plain(str(first), tmp_path / "third")
+    beside = write_jsonl(tmp_path / "more" / "own.jsonl", ["a text"]).parent
+    first.rename(beside / "first")
+    assert run_plain(str(beside), tmp_path / "fourth").counts["kept"] == 1
+
+
+def test_datasets_loads_them_by_split(inputs: dict[str, str], tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    output = built(inputs, tmp_path / "set", keep_texts="parquet")
+    files = {split: str(output / "texts" / f"{split}-*.parquet") for split in ("train", "val")}
+    loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
+    assert [*loaded["train"]["text"], *loaded["val"]["text"]] == kept(output)
+
+
+def test_a_kind_that_is_unknown_is_refused_and_overwrite_removes_what_was_kept(
+    inputs: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"keep_texts must be one of parquet, jsonl\.zst, got 'csv'"):
+        built(inputs, tmp_path / "set", keep_texts="csv")
+    output = built(inputs, tmp_path / "set", keep_texts="parquet")
+    own = output / "texts" / "notes.md"
+    own.write_text("mine")
+    built(inputs, output, keep_texts="jsonl.zst", overwrite=True)
+    assert {"".join(path.suffixes) for path in (output / "texts").iterdir() if path != own} == {".jsonl.zst"}
+    assert own.read_text() == "mine"
