@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.builder.engine.registry import open_engine
 from pipeline.errors import BuildError
+from tests import interpreters
 from tests.builds import digests, run
 from tests.corpus import write_inputs
 
@@ -101,3 +102,36 @@ def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word() -> None:
                 open_engine("ray", workers=1, ray_address=cluster.address) as engine,
             ):
                 assert list(engine.map(abs, [-3])) == [(0, 3)]
+
+
+LOSES_ITS_RAYLET = """
+import threading, time
+import psutil
+from pipeline.builder.engine.ray import RayEngine
+from pipeline.errors import BuildError
+
+def unit(number):
+    time.sleep(2)
+    return number
+
+def kill():
+    time.sleep(1)
+    for process in psutil.Process().children(recursive=True):
+        if process.name() == "raylet":
+            process.kill()
+
+engine = RayEngine(1, None)
+threading.Thread(target=kill, daemon=True).start()
+try:
+    print(list(engine.map(unit, [1, 2, 3])))
+except BuildError as error:
+    print(error)
+"""
+
+
+def test_a_driver_that_loses_its_own_raylet_says_so_in_one_line() -> None:
+    done = interpreters.run("-c", LOSES_ITS_RAYLET, timeout=120)
+    assert done.returncode == 0
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("Ray ended the build: LocalRayletDiedError: ")
+    assert last.endswith("run the same command again, with this cluster, another one or --engine local")
