@@ -56,7 +56,7 @@ def test_of_several_replacements_a_hash_of_the_address_draws_one_wherever_it_sta
 
 @pytest.mark.parametrize("unit", ["a", "a.", "1.", "1.2.3.", "2001:", "a@", "+", "a@a."])
 def test_time_grows_with_a_text_and_not_with_its_square(unit: str) -> None:
-    assert is_linear(lambda size: pii(f"@:{unit * (size // len(unit))}"), 40_000, 400_000)
+    assert is_linear(lambda size: pii(f"@:{unit * (size // len(unit))}"), 400_000)
 
 
 def test_a_build_masks_and_counts_addresses(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_tokens_lose_no_visible_character(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["!", "a.", "("])
 def test_the_time_of_a_line_without_a_space_grows_with_its_length(unit: str) -> None:
-    assert is_linear(lambda size: split_tokens((unit * size)[:size]), 1 << 14, 1 << 18)
+    assert is_linear(lambda size: split_tokens((unit * size)[:size]), 1 << 18)
 
 
 def test_rules_that_count_tokens_say_what_to_install_where_spacy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
