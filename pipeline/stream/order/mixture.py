@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from numbers import Real
 from typing import Any
 
@@ -99,10 +100,16 @@ def quotas(weights: Weights) -> dict[str, int]:
         raise ConfigError(f"a mix holds at most {PERIOD} sources, got {len(positive)}")
     ideal = {name: weights[name] * PERIOD for name in positive}
     rows = {name: max(1, int(ideal[name])) for name in positive}
-    while missing := PERIOD - sum(rows.values()):
-        step = 1 if missing > 0 else -1
-        able = [name for name in positive if step > 0 or rows[name] > 1]
-        rows[max(able, key=lambda name: step * (ideal[name] - rows[name]))] += step  # the first by name of equals
+    missing = PERIOD - sum(rows.values())
+    step = 1 if missing > 0 else -1
+    # The furthest from its ideal share first, and of equals the first by name.
+    furthest = [(step * (rows[name] - ideal[name]), name) for name in positive if step > 0 or rows[name] > 1]
+    heapify(furthest)
+    for _ in range(abs(missing)):
+        name = heappop(furthest)[1]
+        rows[name] += step
+        if rows[name] > 1:
+            heappush(furthest, (step * (rows[name] - ideal[name]), name))
     return {name: rows.get(name, 0) for name in sorted(weights)}
 
 
@@ -119,7 +126,7 @@ class Mixture:
         # Of several changes before one row the last holds.
         rows = dict(sorted(segments, key=lambda segment: segment[0]))
         self.starts = list(rows)
-        self.quotas = [np.array([quotas(weights)[name] for name in self.names]) for weights in rows.values()]
+        self.quotas = [np.array(list(quotas(weights).values())) for weights in rows.values()]  # by name, as `names`
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
         self._before = weak_lru_cache(self._count_before, None)
 
@@ -149,9 +156,10 @@ class Mixture:
         return self._counts_in(segment, row, lane)
 
     def end(self, sizes: Sequence[int], *, of_all: bool) -> int:
-        """Return how many sequences the mix has until a source has given its first ``sizes`` sequences: one, or ``of_all``.
+        """Return after how many sequences the mix ends, where source ``s`` has ``sizes[s]`` sequences in its first epoch.
 
-        One ends the mix before its next sequence, all behind their last ones. A source that no row comes from has no part in it.
+        It ends before the first source begins its second epoch or, with ``of_all``, when every source has given its first one.
+        Sources that no row comes from do not count. Raises ``ConfigError`` where a source never gives all of its first epoch.
 
         >>> mixture = Mixture(["a", "b"], seed=0, lanes=1, segments=[(0, {"a": Fraction(1, 2), "b": Fraction(1, 2)})])
         >>> end = mixture.end([9, 2000], of_all=False)
