@@ -6,8 +6,8 @@
     torchrun --nproc-per-node 8 scripts/train_gpt.py shards --preset 350M --checkpoint run --log-file run.jsonl
     python scripts/train_gpt.py --config run.toml --dry-run
 
-A file of ``--config`` holds flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; the command's own are
-stronger. ``--dry-run`` takes one step and says what a run would be.
+A file of ``--config`` holds flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; flags of the command
+override them. ``--dry-run`` takes one step and says what a run would be.
 
 With ``--checkpoint DIRECTORY`` the same command goes on after a kill, Ctrl-C or SIGTERM. The global batch holds the same
 sequences on any number of ranks, so the losses are those of a run that was never stopped: exactly, on the same ranks of CPUs;

@@ -59,6 +59,13 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(count)]
 
 
+def write_sources(directory: Path, counts: Mapping[str, int]) -> Path:
+    """Write a file of so many texts for each source, ``NAME.jsonl``; texts of source ``n`` begin with ``n.``."""
+    for seed, (name, count) in enumerate(counts.items()):
+        jsonl(directory / f"{name}.jsonl", make_texts(count, seed, 20))
+    return directory
+
+
 def jsonl(path: Path, texts: list[str]) -> Path:
     lines = "\n".join(json.dumps({"id": f"page-{k}", "text": text}) for k, text in enumerate(texts))
     path.write_bytes(zstandard.compress(lines.encode()) if path.suffix == ".zst" else lines.encode())

@@ -30,6 +30,7 @@ from .quotas import units_read
 from .report.html import REPORT_NAME, write_report
 from .report.rejected import REJECTED_NAME, take_margins, take_samples, write_rejected
 from .signature_store import FILES, save_signatures
+from .stages.kept_texts import texts_name
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits
 from .work.workspace import Workspace
@@ -103,9 +104,10 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
     write_report(output, manifest, rows, take_margins(workspace))
-    texts = [f"{TEXTS_NAME}/{path.name}" for path in sorted((output / TEXTS_NAME).glob("[!.]*")) if recipe.keep_texts]
     names = [name for name in _BESIDE if (output / name).exists()]
-    return replace(manifest, files=tuple(FileInfo.of(output / name, name) for name in (*names, *texts)))
+    if recipe.keep_texts is not None:
+        names += [texts_name(info.name, recipe.keep_texts) for info in manifest.shards]
+    return replace(manifest, files=tuple(FileInfo.of(output / name, name) for name in names))
 
 
 def write_run(

@@ -1,4 +1,4 @@
-"""``shardwright doctor``: what this machine and this installation are, for a look and for a report of a bug."""
+"""``shardwright doctor``: what this machine and this installation are, to be read, or to be put into a report of a bug."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 import fcntl
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import pipeline
@@ -23,21 +25,10 @@ DESCRIPTION = """\
 Say what this machine and this installation are: versions, extras, cache, disk, limits, GPU.
 
   %(prog)s                        # of the current directory
-  %(prog)s --output /shared/sets  # does a build there hold its lock, and has the disk room?"""
+  %(prog)s --output /shared/sets  # can a build lock that directory, and how much disk is free?"""
 
-EPILOG = "exit status: 0 nothing stands against a build; 1 something does, and the line says what; 130 interrupted"
+EPILOG = "exit status: 0 no problem; 1 a problem, and its line says the cure; 130 interrupted"
 
-_NEEDED = ("torch", "transformers", "tokenizers", "fastokens", "numpy", "pyarrow", "numba", "fsspec")
-_EXTRAS = {
-    "s3": ("s3fs",),
-    "gcs": ("gcsfs",),
-    "azure": ("adlfs",),
-    "ray": ("ray",),
-    "warc": ("fastwarc", "resiliparse"),
-    "trafilatura": ("trafilatura",),
-    "datatrove": ("spacy",),
-    "stateful": ("torchdata",),
-}
 _LEAST_FILES = 1024
 
 
@@ -56,16 +47,29 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def _installation() -> Iterator[tuple[str, str, str]]:
-    """Yield what is installed: a name, what to say of it, and what stands against a build, '' for nothing."""
+    """Yield what is installed: a name, what to say of it, and the cure of a problem, '' where there is none."""
     yield "shardwright", f"{pipeline.__version__}, {Path(pipeline.__file__).parent}", ""
     yield "python", f"{platform.python_version()} on {platform.platform()}", ""
-    for name in _NEEDED:
-        found = _version(name)
-        yield name, found or "not installed", "" if found else f"pip install {name}"
-    for extra, names in _EXTRAS.items():
-        versions = [_version(name) for name in names]
-        whole = ", ".join(f"{name} {found}" for name, found in zip(names, versions, strict=True) if found)
-        yield f"extra {extra}", whole if all(versions) else f"no (pip install 'shardwright[{extra}]')", ""
+    for extra, names in _requirements().items():
+        versions = {name: _version(name) for name in names}
+        missing = " ".join(name for name, found in versions.items() if not found)
+        if extra:
+            there = ", ".join(f"{name} {found}" for name, found in versions.items())
+            yield f"extra {extra}", f"no (pip install 'shardwright[{extra}]')" if missing else there, ""
+            continue
+        for name, found in versions.items():
+            yield name, found or "not installed", "" if found else f"pip install {name}"
+
+
+def _requirements() -> dict[str, list[str]]:
+    """Return the packages that this one needs, under '', and those of each extra, as its metadata say."""
+    found: dict[str, list[str]] = {"": []}
+    with suppress(PackageNotFoundError):  # a checkout that is not installed
+        for line in requires("shardwright") or ():
+            name, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+            if name is not None and (extra is None or extra[1] != "dev"):
+                found.setdefault(extra[1] if extra else "", []).append(name[0])
+    return found
 
 
 def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
@@ -86,7 +90,7 @@ def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
     except OSError as error:
         yield "locks", f"{there}: {error.strerror}", "nothing can be written there; name another --output"
         return
-    why = "two builds there would not see each other; name another --output, or start one at a time"
+    why = "two builds would not notice each other there; name another --output, or run one at a time"
     yield "locks", "yes" if locks else "no", "" if locks else why
 
 

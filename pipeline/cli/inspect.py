@@ -119,7 +119,7 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
 
 
 def show_batch(folder: Folder, options: argparse.Namespace) -> None:
-    """Print the rows of a batch: documents end at their end-of-text token, and what is no label stands in ⟦ ⟧."""
+    """Print the rows of a batch: documents end at their end-of-text token, and text between ⟦ and ⟧ is no label that counts."""
     data = pipeline.ShardDataset(
         folder.base, options.split, tries=folder.requests.tries, timeout=folder.requests.timeout
     )

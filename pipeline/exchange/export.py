@@ -19,6 +19,7 @@ from ..builder.counts.progress import Progress
 from ..errors import ConfigError, CorruptShardError, did_you_mean
 from ..objects.request_options import RequestOptions
 from ..shards.dataset_folder import CURE, Folder
+from ..shards.format import COLUMN
 from ..shards.manifest import Manifest, ShardInfo
 from ..shards.store import Store
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
@@ -27,7 +28,6 @@ from .new_directory import new_directory
 
 EXPORT_NAME = "export.json"
 _BLOCK_TOKENS = 1 << 20
-_COLUMN = "column:"  # begins the names of the user's fields in the tables of shards
 
 
 def export_tokens(
@@ -209,8 +209,8 @@ FORMATS = {"megatron": _write_megatron, "nanogpt": _write_flat, "parquet": _writ
 
 def _columns(shard: _Shard) -> dict[str, list[Any]]:
     """Return the columns of a shard's table under the names of its fields, without what only the shard needs."""
-    names = {name: name.removeprefix(_COLUMN) for name in shard.table if name not in ("crc32", "input_ids")}
-    taken = {name for name in names if not name.startswith(_COLUMN)} | {"input_ids"}
+    names = {name: name.removeprefix(COLUMN) for name in shard.table if name not in ("crc32", "input_ids")}
+    taken = {name for name in names if not name.startswith(COLUMN)} | {"input_ids"}
     return {name if plain in taken else plain: shard.table[name] for name, plain in names.items()}
 
 

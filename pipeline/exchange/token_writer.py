@@ -33,7 +33,7 @@ from ..builder.work.atomic_directory import discard
 from ..errors import BuildError, ConfigError, InputError
 from ..shards.extents.extent_table import ExtentTable
 from ..shards.extents.table_file import write_table
-from ..shards.format import token_dtype
+from ..shards.format import COLUMN, token_dtype
 from ..shards.manifest import FileInfo, Manifest, ShardInfo, Split
 from ..shards.verify.dataset import verify_dataset
 from ..shards.writer import TokenBlocks, write_shard
@@ -289,7 +289,7 @@ def _write(
 def _table(names: Iterable[str], fields: list[dict[str, Any]], hashes: NDArray[np.uint8]) -> dict[str, list[Any]]:
     """Return the columns of a shard's table, named as a build names them."""
     ordered = sorted(names, key=lambda name: name not in _PLACE)
-    columns = {name if name in _PLACE else f"column:{name}": [row.get(name) for row in fields] for name in ordered}
+    columns = {name if name in _PLACE else f"{COLUMN}{name}": [row.get(name) for row in fields] for name in ordered}
     return columns | {"hash": [digest.tobytes().hex() for digest in hashes]}
 
 

@@ -22,7 +22,7 @@ from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
 from .sequential.cursor import Cursor, WindowStart, beginning, part_of_source
-from .sequential.lane import OwnWindows, SequentialWindow, WindowReader
+from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.reader import SequentialReader
 from .sequential.shards import ShardWindows
 from .windows.indexed_lanes import IndexedLanes
@@ -127,7 +127,7 @@ def _indexed_reader(config: StreamConfig, end: int | None) -> Reader[Any]:
 def _indexed_lanes(config: StreamConfig, name: str, source: CountedData, end: int | None) -> IndexedLanes:
     """Return the lanes of a source before epoch ``end`` (None: of all)."""
     layout, count = config.stated_layout(), config.lane_count
-    sources = sum(1 for share in config.weights[0][1].values() if share) if config.weights else 1
+    sources = len(config.sources.by_name)
     if isinstance(layout, SampleLayout):
         order = Shuffle(source.extents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
         source.raise_if_empty(order.tokens, layout.unit)
@@ -267,7 +267,7 @@ def _window_reader(
 
     if not config.sources.is_mix or source.records(lanes.count) >= lanes.count:
         return make(lanes, starts, seed_of())
-    return OwnWindows(lambda lane: make(Lanes(1, 1), {0: starts[lane]}, seed_of(lane)))
+    return WholeSourceWindows(lambda lane: make(Lanes(1, 1), {0: starts[lane]}, seed_of(lane)))
 
 
 def _windows_of_shards(

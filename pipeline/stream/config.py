@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..errors import ConfigError
@@ -19,7 +20,7 @@ from .order.mixture import Mixture, Schedule, weights_to_json
 ORDER = 2  # version of the order of documents: another one is another stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StreamConfig:
     """Everything that the stages said.
 
@@ -162,8 +163,12 @@ class StreamConfig:
             segments.append((_ceil_div(_ceil_div(row * lanes, group) * group, lanes), shares))
         return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments)
 
+    @cached_property
     def end_of_mix(self) -> int:
-        """Return how many sequences a stopping strategy leaves; ``ConfigError`` where nobody knows them in advance."""
+        """How many sequences a stopping strategy leaves; ``ConfigError`` where nobody knows them in advance.
+
+        It is counted once: each step asks where its pass ends.
+        """
         if self.sequential:
             raise ConfigError(
                 f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, which nobody "

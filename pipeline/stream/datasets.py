@@ -426,9 +426,9 @@ def mix(
     ``.map_documents`` and best fit; where a source is live, each rank reads its part of it, and a state belongs to a number of
     ranks.
 
-    The mix is endless. A ``stopping_strategy`` ends an indexed one: ``"first_exhausted"`` before the first row that a source
-    would begin its second epoch with, ``"all_exhausted"`` behind the row that ends the first epoch of the last source. It counts
-    the rows in advance, and is ``.take`` of that many: ``set_epoch`` moves to the next run of as many.
+    The mix is endless. A ``stopping_strategy`` ends an indexed one: ``"first_exhausted"`` before the first source begins its
+    second epoch, ``"all_exhausted"`` when every source has given all of its first epoch. The number of rows is counted in
+    advance, and the mix ends as by ``.take`` of so many: it has a ``len()``, and ``set_epoch`` moves to the next run of as many.
 
     Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, for a
     ``temperature`` of texts, and where streamed for a ``stopping_strategy`` of a sequential mix.

@@ -222,9 +222,9 @@ class BucketedDocuments(DocumentSequences):
             lanes, begins = self._sources[source], positions.tolist()
             # All windows of the group are needed until it has been read.
             lanes.prepare(zip((indices % lanes.sequences.lanes).tolist(), begins, strict=True))
-            for row, (window, number) in zip(rows, map(lanes.location, begins), strict=True):
-                lengths[row] = window.ends[number + 1] - window.ends[number]
             for row, position in zip(rows, begins, strict=True):
+                window, number = lanes.location(position)
+                lengths[row] = window.ends[number + 1] - window.ends[number]
                 starts[row] = source, position
         key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
         return first, [starts[number] for number in arrange(lengths, first, self._bucket, key).tolist()]

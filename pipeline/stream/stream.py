@@ -675,8 +675,9 @@ class Stream(IterableDataset[Any]):
         shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``: of each the share asked and
         served, its ``epoch``, and the ``tokens`` of the rows that this process read of it. A sequential stream adds the
         ``documents`` read, and those ``rejected``, ``rejected_by`` reason, ``bad_records`` and ``damaged_files``. Under a
-        DataLoader they are the counts of its workers together, of what they made, at most 0.05 seconds old: how long they are
-        waited for, they do not know.
+        DataLoader they are the sums of its workers, of what these made, at most 0.05 seconds old, and without the time waited,
+        which workers do not know. Where the numbers of very many sources would not fit into the memory that workers share, they
+        are left out.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)

@@ -1,4 +1,4 @@
-"""``shardwright doctor``: what stands against a build ends it with status 1, on the line that says what."""
+"""``shardwright doctor``: versions, extras and the machine; a problem is status 1, and its line says the cure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_doctor_says_versions_extras_cache_disk_and_locks(
     assert {"python", "torch", "gpu", "machine"} <= lines.keys()
 
 
-def test_what_stands_against_a_build_is_status_1_and_named(tmp_path: Path) -> None:
+def test_a_problem_is_status_1_and_its_line_says_the_cure(tmp_path: Path) -> None:
     code = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

@@ -237,7 +237,7 @@ def test_epochs_of_shards_say_the_steps_and_those_of_text_are_counted_by_reading
     assert len(records_of(capsys.readouterr().out)) >= tokens // (16 * 8)
 
 
-def test_a_file_holds_flags_those_of_the_command_are_stronger_and_a_wrong_one_is_named(
+def test_a_file_holds_flags_which_those_of_the_command_override_and_a_wrong_one_is_named(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "run.toml"

@@ -113,3 +113,13 @@ def test_counts_of_workers_are_those_of_the_latest_pass(tmp_path: Path) -> None:
     for _ in range(3):
         count = len(list(loader))
         assert stream.stats()["items"] == count == len(stream)
+
+
+def test_counts_of_workers_hold_whatever_the_number_of_sources() -> None:
+    tokens = np.arange(64, dtype=np.uint16)
+    sources = {f"source-{number:03d}": pipeline.ShardDataset.from_tokens(tokens) for number in range(600)}
+    stream = pipeline.mix(sources, dict.fromkeys(sources, 1)).shuffle(seed=0).pack(8).batch(4).take(10)
+    assert sum(len(batch["labels"]) for batch in DataLoader(stream, batch_size=None, num_workers=2)) == 40
+    stats = stream.stats()
+    assert (stats["items"], stats["tokens"]) == (10, 320)
+    assert "sources" not in stats  # too long to be shared

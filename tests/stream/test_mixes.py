@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError
 from tests.order_oracle import key, permutation
 from tests.stream.order_oracle_mixes import served
 from tests.stream.sequential_oracle import EOS, Case, sequences_of
-from tests.text_samples import jsonl, make_texts
+from tests.text_samples import write_sources
 
 COUNTS = {"array": 150, "text": 120, "tiny": 5, "brief": 7}  # of which the last two have fewer documents than lanes
 TEXTS = ("text", "brief")
@@ -31,10 +31,7 @@ SEQ_LEN, LANES, ROWS = 24, 12, 6
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("kinds")
-    for seed, (name, number) in enumerate(COUNTS.items()):
-        jsonl(directory / f"{name}.jsonl", make_texts(number, seed, 20))
-    return directory
+    return write_sources(tmp_path_factory.mktemp("kinds"), COUNTS)
 
 
 def texts_of(folder: Path, name: str) -> list[str]:

@@ -101,6 +101,20 @@ def is_zombie(pid: int) -> bool:
         return True
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_the_stages_of_a_chain_take_little_memory() -> None:
+    code = """
+import pipeline
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+data = pipeline.ShardDataset.from_tokens(range(64))
+chains, before = [data.shuffle().pack(8).batch(2).take(3)], resident()
+chains += [data.shuffle().pack(8).batch(2).take(3) for _ in range(50)]
+print((resident() - before) / 200 / 1e6)
+"""
+    assert float(run(code)) < 1  # MB of a stage: each has memory that workers would share
+
+
 def test_a_process_that_ends_in_the_middle_says_nothing_and_leaves_no_shared_memory(dataset: Path) -> None:
     code = f"""
 import os, pipeline, torch

@@ -20,7 +20,7 @@ from pipeline.errors import ConfigError, StateError
 from tests.order_oracle import key
 from tests.stream.order_oracle_mixes import PERIOD, served
 from tests.stream.sequential_oracle import Case, sequences_of
-from tests.text_samples import jsonl, make_texts
+from tests.text_samples import jsonl, write_sources
 from tests.tokenizer_samples import train
 
 COUNTS = {"web": 200, "wiki": 60, "tiny": 5}
@@ -30,10 +30,7 @@ SEQ_LEN, LANES, ROWS = 24, 12, 6
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("texts")
-    for seed, (name, count) in enumerate(COUNTS.items()):
-        jsonl(directory / f"{name}.jsonl", make_texts(count, seed, 20))
-    return directory
+    return write_sources(tmp_path_factory.mktemp("texts"), COUNTS)
 
 
 def bare(folder: Path, weights: Any = None) -> pipeline.Stream:

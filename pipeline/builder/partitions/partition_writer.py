@@ -159,9 +159,8 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
     import pyarrow as pa
 
     if kind != pa.large_string():
-        numbers = np.array(
-            values, np.float32 if kind == pa.float32() else np.int64
-        )  # to_pandas_dtype() may need pandas
+        dtype = np.float32 if kind == pa.float32() else np.int64  # kind.to_pandas_dtype() may need pandas
+        numbers = np.array(values, dtype)
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)

@@ -14,19 +14,19 @@ import orjson
 import zstandard
 
 from ...atomic import atomic_file
+from ...shards.format import COLUMN
 from ...shards.manifest import TEXTS_NAME
 from ...text.fields import Field
 
 _ROWS = 1_000  # written at once
 _TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool"}  # of Arrow; what has no type is JSON
-_COLUMN = "column:"  # begins the names of kept fields in the tables of shards
 
 Rows = list[dict[str, Any]]
 
 
-def texts_path(output: Path, shard: str, kind: str) -> Path:
-    """Return the file of the texts of a shard."""
-    return output / TEXTS_NAME / f"{shard.removesuffix('.tar')}.{kind}"
+def texts_name(shard: str, kind: str) -> str:
+    """Return the file of the texts of a shard, in the directory of the dataset."""
+    return f"{TEXTS_NAME}/{shard.removesuffix('.tar')}.{kind}"
 
 
 def write_texts(
@@ -40,7 +40,7 @@ def write_texts(
 ) -> None:
     """Write the texts of a shard, whose ``table`` says where each came from."""
     path.parent.mkdir(exist_ok=True)
-    names = ["id", "language", *(f"{_COLUMN}{field.name}" for field in fields)]
+    names = ["id", "language", *(f"{COLUMN}{field.name}" for field in fields)]
     columns = zip(texts, *(table[name] for name in names), strict=True)
     rows = (
         {"id": id, "text": text, "source": source, "language": language, "split": split}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
 from ...shards.extents.table_file import encode_table
+from ...shards.format import COLUMN
 from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
@@ -23,7 +24,7 @@ from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
-from .kept_texts import texts_path, write_texts
+from .kept_texts import texts_name, write_texts
 from .split import NEITHER, SPLITS, TRAIN
 from .stage import Run, Stage
 
@@ -154,7 +155,7 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
     info = info._replace(source=shard.source)
     if recipe.keep_texts is not None:
         texts = itertools.chain.from_iterable(p.texts(np.flatnonzero(chosen).tolist()) for p, chosen, _ in members)
-        path = texts_path(workspace.output, shard.name, recipe.keep_texts)
+        path = workspace.output / texts_name(shard.name, recipe.keep_texts)
         write_texts(path, texts, table, parse_fields(recipe.keep_fields), source=shard.source, split=shard.split)
     with atomic_file(extents_path(workspace, shard.name)) as file:
         file.write(encode_table(extents))
@@ -199,7 +200,7 @@ def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[
     """Return the columns of the table of a shard: where its documents came from, and the fields that are kept."""
     metadata = MetadataColumn(keep_fields)
     columns: dict[str, list[Any]] = {name: [] for name in PROVENANCE}
-    columns |= {f"column:{name}": [] for name in metadata.names}  # as rules name them
+    columns |= {f"{COLUMN}{name}": [] for name in metadata.names}  # as rules name them
     for partition, chosen, _ in members:
         rows, every = np.flatnonzero(chosen), partition.origins()
         origins = [every[row] for row in rows.tolist()]
@@ -212,7 +213,7 @@ def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[
         sizes = np.load(partition.workspace.folder(DEDUP) / "cluster_size.npy", mmap_mode="r")[partition.rows]
         columns["cluster_size"] += sizes[rows].tolist()
         for name, column in metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
-            columns[f"column:{name}"] += column
+            columns[f"{COLUMN}{name}"] += column
     return columns
 
 

@@ -36,7 +36,7 @@ class Passes:
         if config.take_batches is not None:
             taken.append(config.take_batches * (config.batch_size or 1) * world_size)
         if config.stopping_strategy is not None and config.layout is not None:
-            taken.append(config.end_of_mix())
+            taken.append(config.end_of_mix)
         self._taken = min(taken, default=None)  # sequences that `take` leaves of a pass
         # The sequences of a pass, where passes are runs of the endless stream.
         self._run = None if config.sequential or config.epochs is not None else self._taken

@@ -19,7 +19,8 @@ from .standing import Standing
 
 CAPACITY = 64 << 10  # bytes of a position as JSON that reach workers which run already: some 1,400 lanes
 MAX_WORKERS = 1 << 10
-_STATS_BYTES = 4 << 10  # of a worker's counts as JSON
+_STATS_BYTES = 64 << 10  # of the counts of all workers as JSON
+_LONG_STATS = ("sources", "rejected_by")  # left out where the others would not fit beside them
 
 Stand = tuple[Position, Standing]
 
@@ -33,7 +34,8 @@ class Memory(ctypes.Structure):
     was the latest who did, the latest began at the begin of the pass where others had read its rest, nothing was left of a rest,
     and a pass was read to its end; and for each worker the pass that it ended, by a number that all workers of that pass have
     in common; how many workers loaded rests, where each begins in the order, and whether it found nothing there; how many workers
-    read the latest pass, and what each counted in it, as JSON.
+    read the latest pass, and in as many equal parts what each counted in it, as JSON. All of it is cleared for each stage of a
+    chain, so that it stays small.
     """
 
     _fields_ = (
@@ -50,7 +52,7 @@ class Memory(ctypes.Structure):
         ("places", ctypes.c_int64 * MAX_WORKERS),
         ("is_empty", ctypes.c_bool * MAX_WORKERS),
         ("readers", ctypes.c_int64),
-        ("stats", (ctypes.c_char * (_STATS_BYTES + 1)) * MAX_WORKERS),
+        ("stats", ctypes.c_uint8 * _STATS_BYTES),
     )
 
 
@@ -128,22 +130,33 @@ class SharedPosition:
             if info.num_workers > MAX_WORKERS:
                 raise ConfigError(f"num_workers must be at most {MAX_WORKERS}, got {info.num_workers}")
             self.memory.ends[info.id] = -1
-            self.memory.readers, self.memory.stats[info.id].value = info.num_workers, b""
+            self.memory.readers = info.num_workers
+            self._write_stats(info.id, b"")
 
     def note_stats(self, stats: dict[str, Any]) -> None:
         """Note what this worker counted in its pass; what would not fit is left out."""
-        if (info := get_worker_info()) is not None:
-            text = json.dumps(stats, separators=(",", ":")).encode()
-            self.memory.stats[info.id].value = text if len(text) <= _STATS_BYTES else b""
+        if (info := get_worker_info()) is None:
+            return
+        for left_out in ((), _LONG_STATS):
+            counted = {name: value for name, value in stats.items() if name not in left_out}
+            text = json.dumps(counted, separators=(",", ":")).encode()
+            if len(text) < _STATS_BYTES // info.num_workers:
+                self._write_stats(info.id, text)
+                return
+
+    def _write_stats(self, worker: int, text: bytes) -> None:
+        begin = worker * (_STATS_BYTES // self.memory.readers)
+        memoryview(self.memory.stats).cast("B")[begin : begin + len(text) + 1] = text + b"\0"
 
     def stats_of_workers(self) -> list[dict[str, Any]]:
         """Return what the workers of a loader counted in the latest pass, where they read it, and not this process."""
         if not self.memory.by_worker or get_worker_info() is not None:
             return []
-        found = []
-        for text in self.memory.stats[: self.memory.readers]:
-            with suppress(ValueError):  # it is being written
-                found.append(json.loads(text.value))
+        found, size = [], _STATS_BYTES // self.memory.readers
+        for worker in range(self.memory.readers):
+            part = bytes(self.memory.stats[worker * size : (worker + 1) * size])
+            with suppress(ValueError):  # it has noted nothing yet, or is writing
+                found.append(json.loads(part.partition(b"\0")[0]))
         return found
 
     def note_rest(self, context: WorkerContext, place: int, is_empty: bool) -> None:

@@ -61,7 +61,7 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
 
 
 def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> Stats:
-    """Return what workers of a loader counted together. How long their consumer waits, they do not know.
+    """Return the sums of what workers of a loader counted. They do not know how long their consumer waits.
 
     >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
     >>> stats_of_workers([one, two])
@@ -73,7 +73,8 @@ def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> Stats:
     tokens_per_second  8
     """
     furthest = max(workers, key=lambda stats: stats["sequence_index"])
-    merged = Stats({name: value for name, value in furthest.items() if not name.startswith("waited")})
+    shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out what is too long
+    merged = Stats({name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")})
     for name in merged.keys() & {
         "items",
         "tokens",

@@ -52,36 +52,36 @@ class WindowReader(Protocol):
         """Close files, and stop threads."""
 
 
-class OwnWindows:
+class WholeSourceWindows:
     """Windows of a source that has fewer documents than there are lanes: each lane reads all of them.
 
-    ``make_own(lane)`` makes what reads the windows of a lane, as those of a stream of one lane.
+    ``make_reader(lane)`` makes what reads the windows of a lane, as those of a stream of one lane.
     """
 
-    def __init__(self, make_own: Callable[[int], WindowReader]) -> None:
-        self._make_own = make_own
-        self._own: dict[int, WindowReader] = {}
+    def __init__(self, make_reader: Callable[[int], WindowReader]) -> None:
+        self._make_reader = make_reader
+        self._readers: dict[int, WindowReader] = {}  # by lane
 
     @property
     def counts(self) -> Counter[str]:
         """The counts of all lanes together."""
-        return sum((own.counts for own in self._own.values()), Counter[str]())
+        return sum((reader.counts for reader in self._readers.values()), Counter[str]())
 
     @property
     def bytes_read(self) -> int:
         """Raw bytes read so far."""
-        return sum(own.bytes_read for own in self._own.values())
+        return sum(reader.bytes_read for reader in self._readers.values())
 
     def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
         """Return the window of ``lane`` that begins at ``start``."""
-        if lane not in self._own:
-            self._own[lane] = self._make_own(lane)
-        return self._own[lane].make(0, start)
+        if lane not in self._readers:
+            self._readers[lane] = self._make_reader(lane)
+        return self._readers[lane].make(0, start)
 
     def close(self) -> None:
         """Close the files."""
-        for own in self._own.values():
-            own.close()
+        for reader in self._readers.values():
+            reader.close()
 
 
 class Lane:

@@ -32,9 +32,9 @@ class SequentialReader:
 
     ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
     source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones share.
-    ``buffer`` takes packed rows of ``seq_len`` tokens, and None where rows are whole documents; ``stride`` and ``lag`` are those
-    of `Lane`. In a
-    ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next own lane that has not.
+    ``buffer`` takes packed rows of ``seq_len`` tokens, and is None where rows are whole documents; ``stride`` and ``lag`` are
+    those of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next own lane that has
+    not.
     """
 
     def __init__(
