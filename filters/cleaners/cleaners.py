@@ -33,32 +33,26 @@ def duplicate_lines(text: str) -> tuple[str, dict[str, int]]:
     >>> duplicate_lines("Menu\\nIt rained.\\n\\nMenu\\nIt stopped.")
     ('Menu\\nIt rained.\\n\\nIt stopped.', {'duplicate': 1})
     """
-    seen: set[str] = set()
-    kept: list[str] = []
-    cut = 0
-    for line in text.split("\n"):
-        stripped = line.strip(SPACES)
-        if stripped and stripped in seen:
-            cut += 1
-        else:
-            seen.add(stripped)
-            kept.append(line)
+    kept, cut = _first_ones(text.split("\n"))
     return "\n".join(kept), {"duplicate": cut}
 
 
 def duplicate_paragraphs(text: str) -> tuple[str, dict[str, int]]:
     """Cut paragraphs (separated by blank lines) that occur earlier in the same document."""
-    seen: set[str] = set()
-    kept: list[str] = []
-    cut = 0
-    for paragraph in re.split(rf"(?<=\n)[{SPACES}]*\n", text):
-        stripped = paragraph.strip(SPACES)
-        if stripped and stripped in seen:
-            cut += 1
-        else:
-            seen.add(stripped)
-            kept.append(paragraph)
+    kept, cut = _first_ones(re.split(rf"(?<=\n)[{SPACES}]*\n", text))
     return ("\n".join(kept), {"duplicate": cut}) if cut else (text, {"duplicate": 0})
+
+
+def _first_ones(parts: list[str]) -> tuple[list[str], int]:
+    """Return the parts that no earlier one equals, and how many are cut; blank ones stay."""
+    seen: set[str] = set()
+    kept = []
+    for part in parts:
+        stripped = part.strip(SPACES)
+        if not stripped or stripped not in seen:
+            seen.add(stripped)
+            kept.append(part)
+    return kept, len(parts) - len(kept)
 
 
 def c4_lines(

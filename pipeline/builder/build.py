@@ -10,7 +10,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Unpack
 
@@ -24,9 +24,9 @@ from .engine.local import default_start_method
 from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
-from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
+from .manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .materialize import materialize_inputs
-from .output_directory import clear, commits_of_started, finished, local_directory, start
+from .output_directory import clear, commits_of_started, finished, place, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
 from .quotas import read_more
@@ -49,6 +49,7 @@ def build(
     start_method: str | None = None,
     ray_address: str | None = None,
     ray_skip_bad_nodes: bool = False,
+    work: str | Path | None = None,
     overwrite: bool = False,
     lock: bool = True,
     progress: Progress | None = None,
@@ -64,7 +65,12 @@ def build(
     ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec gets
     ``storage_options``; a request is made at most ``tries`` times, and again where a server sends nothing for ``timeout``
     seconds), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. They are one of these, a list
-    of them, or a dict of them by the names of their sources; ``name=`` before a path names its source too. ``settings`` are the
+    of them, or a dict of them by the names of their sources; ``name=`` before a path names its source too.
+
+    ``output`` is a directory, or the url of one in a bucket (``s3://bucket/name``, ``gs://``, ``az://``): then ``work`` is the
+    directory of this machine to build in, ``NAME.build`` where it is None, and shards move to the bucket as they are finished.
+
+    ``settings`` are the
     fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same
     call again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over;
     ``lock=False`` is for file systems without locks, where you make sure yourself that no other build works in ``output``. The
@@ -111,7 +117,7 @@ def build(
         settings["transforms"] = [spec_of(function) for function in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
-    workspace = Workspace(local_directory(output))
+    workspace = place(output, work, requests)
     open_workers = functools.partial(
         open_engine,
         engine,
@@ -121,7 +127,7 @@ def build(
         ray_skip_bad_nodes=ray_skip_bad_nodes,
         shared=workspace.root,
     )
-    _check_against(recipe, workspace.output)
+    _check_against(recipe, workspace)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
         specs = materialize_inputs(inputs, workspace, progress, anew=overwrite)
@@ -131,10 +137,12 @@ def build(
         if overwrite:
             with open_workers():  # refuses what cannot work before anything is removed
                 clear(workspace, plan)
-        manifest = finished(workspace.output, plan)
+        manifest = finished(workspace, plan)
         if manifest is not None:
-            progress.say(f"{workspace.output}: already complete, {manifest.counts['kept']:,} documents")
+            progress.say(f"{workspace}: already complete, {manifest.counts['kept']:,} documents")
         else:
+            if workspace.bucket is not None:
+                progress.say(f"{workspace}: built in {workspace.output}; shards move there as they are finished")
             resumed = workspace.is_planned
             plan = start(workspace, plan, references)
             after_stage("plan")
@@ -144,7 +152,12 @@ def build(
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         workspace.sweep()
+        if workspace.bucket is not None:
+            workspace.bucket.release(workspace.root)
         workspace.clear()  # but for the lock, which another build would else find free
+    if workspace.bucket is not None:
+        with suppress(OSError):  # something of the user lies in it
+            workspace.output.rmdir()
     return manifest
 
 
@@ -160,10 +173,11 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: s
         )
 
 
-def _check_against(recipe: Recipe, output: Path) -> None:
+def _check_against(recipe: Recipe, workspace: Workspace) -> None:
     """Raise ``ConfigError`` for an output that is also an earlier dataset: starting over would discard it."""
+    output = workspace.bucket.url if workspace.bucket is not None else os.path.realpath(workspace.output)
     for path in recipe.against:
-        if not is_remote(path) and os.path.realpath(local_name(path)) == os.path.realpath(output):
+        if (path.rstrip("/") if is_remote(path) else os.path.realpath(local_name(path))) == output:
             raise ConfigError(f"against {path!r}: it is the output too; choose another output")
 
 
@@ -182,7 +196,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
         manifest = write_beside_shards(workspace, manifest, rows)
     seconds["total"] = sum(seconds.values())
     write_run(workspace, manifest, seconds, facts)
-    manifest.write(workspace.output)
+    publish(workspace, manifest)
     if not run.progress.quiet:
         print_table(manifest, rows, seconds)
     return manifest

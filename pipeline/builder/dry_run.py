@@ -25,7 +25,7 @@ from .counts.progress import Progress
 from .counts.stats import BuildStats
 from .limits import Limits
 from .manifest import RUN_NAME
-from .output_directory import local_directory
+from .output_directory import place
 from .plan import Plan, make_plan
 from .recipe import Recipe
 
@@ -52,8 +52,8 @@ def preview(
 
     Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
-    output = None if output is None else local_directory(output)
-    plan = make_plan(specs, recipe, output=output, requests=requests)
+    directory = None if output is None else place(output, None, requests or RequestOptions()).output
+    plan = make_plan(specs, recipe, output=directory, requests=requests)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)
@@ -92,7 +92,7 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestO
         progress = Progress(quiet=True)
         manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=progress, **asking)
         seconds = json.loads(Path(folder, "sample", RUN_NAME).read_text(encoding="utf-8"))["seconds"]
-    return manifest, seconds["filter"] + seconds["tokenize"]
+    return manifest, seconds["ingest"] + seconds["tokenize"]
 
 
 def _measure(files: Sequence[InputFile], recipe: Recipe) -> tuple[int, int, int]:

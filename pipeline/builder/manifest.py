@@ -30,13 +30,24 @@ from .quotas import units_read
 from .report.html import REPORT_NAME, write_report
 from .report.rejected import REJECTED_NAME, take_margins, take_samples, write_rejected
 from .signature_store import FILES, save_signatures
-from .stages.kept_texts import texts_name
 from .stages.registry import wanted_stages
-from .stages.write import extents_path, read_splits
+from .stages.write import extents_path, read_splits, texts_entry
 from .work.workspace import Workspace
 
 RUN_NAME = "run.json"
 _BESIDE = (CONFIG_NAME, TOKENIZER_NAME, *(f"{SIGNATURES_NAME}/{name}" for name in FILES), REJECTED_NAME, REPORT_NAME)
+RESULTS = (  # patterns of what a build leaves beside each other: files, and the folder of signatures
+    MANIFEST_NAME,
+    EXTENTS_NAME,
+    RUN_NAME,
+    REJECTED_NAME,
+    REPORT_NAME,
+    "tokenizer*.json",
+    SIGNATURES_NAME,
+    "train-[0-9]*.tar",
+    "val-[0-9]*.tar",
+    f"{TEXTS_NAME}/*-[0-9]*",
+)
 _PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")
 
 
@@ -104,10 +115,10 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
     write_report(output, manifest, rows, take_margins(workspace))
-    names = [name for name in _BESIDE if (output / name).exists()]
+    files = [FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists()]
     if recipe.keep_texts is not None:
-        names += [texts_name(info.name, recipe.keep_texts) for info in manifest.shards]
-    return replace(manifest, files=tuple(FileInfo.of(output / name, name) for name in names))
+        files += [texts_entry(workspace, info.name) for info in manifest.shards]
+    return replace(manifest, files=tuple(files))
 
 
 def write_run(
@@ -129,17 +140,15 @@ def write_run(
     write_json(workspace.output / RUN_NAME, value)
 
 
+def publish(workspace: Workspace, manifest: Manifest) -> None:
+    """Write the manifest, last of all; to a bucket, all that is beside the shards goes before it."""
+    if workspace.bucket is None:
+        manifest.write(workspace.output)
+    else:
+        workspace.bucket.publish(workspace.output, workspace.root, (*_BESIDE, EXTENTS_NAME, RUN_NAME), manifest)
+
+
 def result_files(output: Path) -> Iterator[Path]:
-    """Yield the files that a build leaves in its directory, the manifest first, and the folder of signatures."""
-    yield from (
-        path for name in (MANIFEST_NAME, EXTENTS_NAME, RUN_NAME, REJECTED_NAME) if (path := output / name).exists()
-    )
-    for pattern in (
-        REPORT_NAME,
-        "tokenizer*.json",
-        SIGNATURES_NAME,
-        "train-[0-9]*.tar",
-        "val-[0-9]*.tar",
-        f"{TEXTS_NAME}/*-[0-9]*",
-    ):
+    """Yield the files that a build leaves in its directory, the manifest first."""
+    for pattern in RESULTS:
         yield from sorted(output.glob(pattern))

@@ -8,16 +8,31 @@ from pathlib import Path
 
 from ..atomic import temporary_path, write_json
 from ..errors import BuildError, ConfigError
+from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
 from .counts.progress import Progress
-from .manifest import result_files
-from .partitions.partition import DONE, FILTER
+from .manifest import RESULTS, result_files
+from .partitions.partition import DONE, INGEST
 from .plan import Plan
 from .plan_changes import check_unchanged
 from .resolve import References
 from .work.atomic_directory import discard
+from .work.bucket import BUCKET_NAME, Bucket
 from .work.workspace import MATERIALIZED_NAME, Workspace
+
+
+def place(output: str | Path, work: str | Path | None, requests: RequestOptions) -> Workspace:
+    """Return where a build works: in the directory of its output or, where that is a bucket, in one of this machine."""
+    if not is_remote(str(output)):
+        if work is not None:
+            raise ConfigError(f"work {str(work)!r} is for an output in a bucket; one in a directory is built there")
+        return Workspace(local_directory(output))
+    bucket = Bucket(str(output).rstrip("/"), requests)
+    directory = local_directory(work or f"{bucket.url.rpartition('/')[2]}.build")
+    if (directory / MANIFEST_NAME).exists():
+        raise ConfigError(f"{directory}: a dataset, where --work names the directory to build in; choose another")
+    return Workspace(directory, bucket)
 
 
 def local_directory(output: str | Path) -> Path:
@@ -30,8 +45,7 @@ def local_directory(output: str | Path) -> Path:
         raise ConfigError(f"output {str(output)!r}: the name is not UTF-8; choose another") from None
     if is_remote(str(output)):
         raise ConfigError(
-            f"{output}: a dataset is written to a directory of this machine; choose one as --output, and copy it to the "
-            f"url when it is complete, {MANIFEST_NAME} last"
+            f"{output}: a directory of this machine is needed here; copy it to the url when it is complete, {MANIFEST_NAME} last"
         )
     path = Path(local_name(str(output))).absolute()
     if path.exists() and not path.is_dir():
@@ -49,18 +63,23 @@ def clear(workspace: Workspace, plan: Plan) -> None:
     for path in result_files(workspace.output):
         discard(path)
     workspace.clear(keep=(MATERIALIZED_NAME,))
+    if workspace.bucket is not None:
+        workspace.bucket.claim(workspace.root, RESULTS, overwrite=True)
 
 
-def finished(output: Path, plan: Plan) -> Manifest | None:
-    """Return the manifest if this same build is complete; refuse a directory that holds another one."""
-    if not (output / MANIFEST_NAME).exists():
+def finished(workspace: Workspace, plan: Plan) -> Manifest | None:
+    """Return the manifest if this same build is complete; refuse an output that holds another one."""
+    if workspace.bucket is not None:
+        manifest = workspace.bucket.manifest()
+    else:
+        manifest = Manifest.read(workspace.output) if (workspace.output / MANIFEST_NAME).exists() else None
+    if manifest is None:
         return None
-    manifest = Manifest.read(output)
     try:
         check_unchanged(manifest, plan)
     except (KeyError, TypeError) as error:
         raise BuildError(
-            f"{output / MANIFEST_NAME}: not made by this builder ({error!r} is missing); choose another --output, or "
+            f"{workspace}/{MANIFEST_NAME}: not made by this builder ({error!r} is missing); choose another --output, or "
             "discard what is there with --overwrite"
         ) from error
     return manifest
@@ -86,7 +105,7 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None
     if started is not None and not _anything_done(workspace):
-        workspace.clear(keep=(MATERIALIZED_NAME, PLAN_NAME))  # nothing is lost by another plan
+        workspace.clear(keep=(MATERIALIZED_NAME, PLAN_NAME, BUCKET_NAME))  # nothing is lost by another plan
         discard(workspace.root / PLAN_NAME)
         started = None
     if started is not None:
@@ -97,6 +116,8 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
             f"{stray} is there, but neither a manifest nor an unfinished build; choose another --output, or discard what "
             "is there with --overwrite"
         )
+    if workspace.bucket is not None:
+        workspace.bucket.claim(workspace.root, RESULTS)
     workspace.sweep()
     references.write(workspace)
     if plan != started:
@@ -105,6 +126,6 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
 
 
 def _anything_done(workspace: Workspace) -> bool:
-    """Whether a build has any result to continue from; the first are those of the filter stage."""
-    patterns = (f"{FILTER}/*/[0-9]*", f"{FILTER}/*/{DONE}")
+    """Whether a build has any result to continue from; the first are those of the ingest stage."""
+    patterns = (f"{INGEST}/*/[0-9]*", f"{INGEST}/*/{DONE}")
     return any(next(workspace.root.glob(pattern), None) for pattern in patterns)

@@ -27,7 +27,7 @@ from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 9
+PLAN_VERSION = 10
 _REQUESTS_AT_ONCE = 16
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be done. ``units[i]`` are the spans that the i-th filter unit reads, in order."""
+    """What will be done. ``units[i]`` are the spans that the i-th ingest unit reads, in order."""
 
     inputs: tuple[Input, ...]
     units: tuple[tuple[Span, ...], ...]

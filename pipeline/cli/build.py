@@ -47,7 +47,8 @@ def make_parser(prog: str | None = None) -> Parser:
         "name=INPUT, where that is no path, names the source, for --max-tokens and "
         "pipeline.mix",
     )
-    add("--output", help="directory of the dataset")
+    add("--output", help="directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)")
+    add("--work", metavar="DIR", help="where a build works whose output is a bucket (default: NAME.build here)")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
@@ -128,14 +129,16 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
     running = {"workers": os.cpu_count() or 1, **{name: settings[name] for name in RUNNING if name in settings}}
     recipe = Recipe.from_json({name: value for name, value in settings.items() if name not in RUNNING})
     inputs, output = running.pop("inputs", []), running.pop("output", "")
+    work = running.pop("work", None)
     inputs = [inputs] if isinstance(inputs, str) else inputs
     if not (isinstance(inputs, list) and all(isinstance(item, str) for item in inputs)):
         raise ConfigError(f"inputs must be text or a list of texts, got {inputs!r}")
-    if not isinstance(output, str):
-        raise ConfigError(f"output must be the name of a directory, got {output!r}")
+    for name, value in (("output", output), ("work", work or "")):
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} must be the name of a directory, got {value!r}")
     requests = RequestOptions(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
     check_engine(**running)
-    return inputs, output, recipe, {**running, "tries": requests.tries, "timeout": requests.timeout}
+    return inputs, output, recipe, {**running, "work": work, "tries": requests.tries, "timeout": requests.timeout}
 
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:
@@ -170,7 +173,7 @@ def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
         verify = f"python {script.with_name('verify_shards.py')}"
     return [
         f"dataset: {output} ({documents:,} documents, {tokens:,} tokens)",
-        f"report:  {Path(output, REPORT_NAME)}",
+        f"report:  {output.rstrip('/')}/{REPORT_NAME}",
         f"next:    {verify} {shlex.quote(str(output))}",
     ]
 

@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.recipe import command_line
-from pipeline.shards.dataset_folder import Folder
+from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest
 
 from .command import Command, Parser, add_requests, requests_of
@@ -38,7 +38,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    folder = Folder(options.dataset, requests_of(options))
+    folder = DatasetFolder(options.dataset, requests_of(options))
     name = folder.base.rstrip("/").rpartition("/")[2]
     text = card_of(folder.manifest(), name)
     if options.output is None:

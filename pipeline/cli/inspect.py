@@ -15,7 +15,7 @@ from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.html import group_rows
 from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
-from pipeline.shards.dataset_folder import Folder
+from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.store import Store
 from pipeline.text.tokenizer.tokenizer import tokenizer_of_dataset
@@ -61,7 +61,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    folder = Folder(options.dataset, requests_of(options))
+    folder = DatasetFolder(options.dataset, requests_of(options))
     manifest = folder.manifest()
     try:
         manifest.split(options.split)
@@ -99,7 +99,7 @@ def glance(directory: str, manifest: Manifest) -> None:
         page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, to be copied
 
 
-def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:
+def show(folder: DatasetFolder, manifest: Manifest, options: argparse.Namespace) -> None:
     """Print one document: its provenance, then its text."""
     store = Store(requests=folder.requests)
     info, number = find(folder, store, manifest, options)
@@ -118,7 +118,7 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     console.print(f"\n{tokenizer.decode(tokens.tolist())}", markup=False)
 
 
-def show_batch(folder: Folder, options: argparse.Namespace) -> None:
+def show_batch(folder: DatasetFolder, options: argparse.Namespace) -> None:
     """Print the rows of a batch: documents end at their end-of-text token, and text between ⟦ and ⟧ is no label that counts."""
     data = pipeline.ShardDataset(
         folder.base, options.split, tries=folder.requests.tries, timeout=folder.requests.timeout
@@ -130,7 +130,7 @@ def show_batch(folder: Folder, options: argparse.Namespace) -> None:
         console.print(f"{text}\n", markup=False)
 
 
-def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:
+def find(folder: DatasetFolder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:
     """Return the shard that holds the document asked for, and its number there."""
     split = manifest.split(options.split)
     before = 0

@@ -11,7 +11,7 @@ from typing import Any
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.objects.request_options import RequestOptions
-from pipeline.shards.dataset_folder import Folder
+from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 
 from .command import Command, Parser, add_requests, requests_of
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     for row in rows:
         name = row.get("source", "")
         if options.text and name not in tokenizers:
-            folder = Folder(folders[name], requests)
+            folder = DatasetFolder(folders[name], requests)
             tokenizers[name] = tokenizer_of_dataset(folder, folder.manifest())
         for span in row["documents"]:
             if options.text:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pipeline.errors import ManifestError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.urls import shown
-from pipeline.shards.dataset_folder import Folder, size_of
+from pipeline.shards.dataset_folder import DatasetFolder, size_of
 from pipeline.shards.manifest import MANIFEST_NAME
 from pipeline.shards.shard_names import expand, may_be_directory
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
@@ -94,7 +94,7 @@ def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Pro
     """Compare a single shard with the manifest beside it."""
     expected, contents = None, None
     base, _, name = shown(shard).rpartition("/")
-    folder = Folder(base or ".", requests)
+    folder = DatasetFolder(base or ".", requests)
     if "?" not in shard and folder.size(MANIFEST_NAME) is not None:  # a signature is for one object alone
         try:
             manifest = folder.manifest()

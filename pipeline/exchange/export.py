@@ -18,7 +18,7 @@ from ..atomic import atomic_file, write_json
 from ..builder.counts.progress import Progress
 from ..errors import ConfigError, CorruptShardError, did_you_mean
 from ..objects.request_options import RequestOptions
-from ..shards.dataset_folder import CURE, Folder
+from ..shards.dataset_folder import REPAIR, DatasetFolder
 from ..shards.format import COLUMN
 from ..shards.manifest import Manifest, ShardInfo
 from ..shards.store import Store
@@ -60,7 +60,7 @@ def export_tokens(
         raise ConfigError(
             f"to must be one of {', '.join(FORMATS)}, got {to!r}{did_you_mean(to, FORMATS, else_known=False)}"
         )
-    folder = Folder(os.fspath(dataset), requests)
+    folder = DatasetFolder(os.fspath(dataset), requests)
     manifest = folder.manifest()
     source = _Source(folder, Store(requests=folder.requests), manifest)
     progress = progress or Progress()
@@ -101,7 +101,7 @@ class _Shard(NamedTuple):
 class _Source(NamedTuple):
     """The dataset that is read."""
 
-    folder: Folder
+    folder: DatasetFolder
     store: Store
     manifest: Manifest
 
@@ -132,7 +132,7 @@ class _Source(NamedTuple):
                 document = data[start:end]
                 if zlib.crc32(document) != shard.table["crc32"][number]:
                     raise CorruptShardError(
-                        f"{path}: byte {start}: document {number} has another checksum than its table says; {CURE}"
+                        f"{path}: byte {start}: document {number} has another checksum than its table says; {REPAIR}"
                     )
                 documents.append(document)
                 size += len(document)

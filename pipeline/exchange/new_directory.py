@@ -21,7 +21,7 @@ def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
 
     Removes what a killed process left for the same output. Raises ``ConfigError`` where something is there already.
     """
-    path = local_directory(Path(output))
+    path = local_directory(os.fspath(output))
     if path.exists() and any(path.iterdir()):
         there = "a dataset" if (path / MANIFEST_NAME).exists() else "files"
         raise ConfigError(f"{path}: holds {there} already; choose another output, or remove it first")

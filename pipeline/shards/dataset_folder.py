@@ -17,15 +17,15 @@ from ..paths import is_hidden
 from .manifest import MANIFEST_NAME, FileInfo, Manifest
 from .shard_names import ENDING, join
 
-CURE = "copy the dataset again or rebuild it"
+REPAIR = "copy the dataset again or rebuild it"
 
 
-class Folder:
+class DatasetFolder:
     """A directory of files by name. ``base`` is a path or url; objects of a url are read again each time.
 
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     _ = Path(directory, "a.tar").write_bytes(b"1234")
-    ...     folder = Folder(directory)
+    ...     folder = DatasetFolder(directory)
     ...     folder.size("a.tar"), folder.size("b.tar"), folder.read("a.tar"), folder.tars()
     (4, None, b'1234', ['a.tar'])
     """
@@ -61,11 +61,11 @@ class Folder:
             remote = read_whole(path, info.bytes, self.requests, info.sha256) if self.remote else None
             data = Path(path).read_bytes() if remote is None else bytes(remote)
         except (FileNotFoundError, MissingObjectError) as error:
-            raise ManifestError(f"{shown(path)}: not there, but the manifest names it; {CURE}") from error
+            raise ManifestError(f"{shown(path)}: not there, but the manifest names it; {REPAIR}") from error
         except OSError as error:
             raise ManifestError(f"{shown(path)}: cannot be read: {error}") from error
         if (sha256 := hashlib.sha256(data).hexdigest()) != info.sha256:
-            raise ManifestError(f"{shown(path)}: sha256 {sha256}, but the manifest says {info.sha256}; {CURE}")
+            raise ManifestError(f"{shown(path)}: sha256 {sha256}, but the manifest says {info.sha256}; {REPAIR}")
         return data
 
     def describe(self, name: str, sha256: str = "") -> FileInfo:

@@ -18,7 +18,7 @@ from ..errors import ConfigError, CorruptShardError, ShardError
 from ..user_cache import make_private
 from .index import ShardIndex
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
-from .tar import CURE, Member, map_file, walk_or_raise
+from .tar import REPAIR, Member, map_file, walk_or_raise
 
 INDEX_VERSION = 4
 _EDGE = 1 << 20
@@ -202,7 +202,7 @@ def _header(data: mmap.mmap, path: str, member: Member) -> NpyHeader:
     try:
         header = parse_npy(data[member.data : member.data + min(member.size, MAX_HEADER + 12)], member.size)
     except NpyError as error:
-        raise CorruptShardError(f"{path}: member {member.name!r}, byte {member.data}: {error}; {CURE}") from error
+        raise CorruptShardError(f"{path}: member {member.name!r}, byte {member.data}: {error}; {REPAIR}") from error
     if (member.data + header.size) % header.dtype.itemsize:
         raise ShardError(
             f"{path}: member {member.name!r}, byte {member.data}: tokens at byte {member.data + header.size} are not "

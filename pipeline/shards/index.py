@@ -26,7 +26,7 @@ from .format import (
     padding,
 )
 from .manifest import ShardInfo
-from .tar import CURE
+from .tar import REPAIR
 
 
 class Footer(TypedDict, total=False):
@@ -77,13 +77,13 @@ def footer_of(tail: bytes, size: int, name: str, expected: ShardInfo | None = No
     """
     if expected is not None and size != expected.bytes:
         kind = TruncatedShardError if size < expected.bytes else ManifestError
-        raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; {CURE}")
+        raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; {REPAIR}")
     footer = _parse_footer(tail, name, size)
     if footer is not None and footer["bytes"] != size:
-        raise CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; {CURE}")
+        raise CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; {REPAIR}")
     if expected is not None:
         if footer is None:
-            raise CorruptShardError(f"{name}: byte {size - TAIL}: no index footer at the end; {CURE}")
+            raise CorruptShardError(f"{name}: byte {size - TAIL}: no index footer at the end; {REPAIR}")
         _compare(name, footer, expected)
     return footer
 
@@ -113,7 +113,7 @@ def _parse_footer(block: bytes, name: str, size: int) -> Footer | None:
             raise ValueError("an index that lies outside the file")
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptShardError(
-            f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; {CURE}"
+            f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; {REPAIR}"
         ) from error
     if footer["version"] != FORMAT_VERSION:
         raise ManifestError(f"{name}: shard format {footer['version']}, but this release reads {FORMAT_VERSION}")
@@ -132,7 +132,7 @@ def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
     crc = zlib.crc32(raw[-lengths_size:], zlib.crc32(raw[:starts_size]))
     if crc != footer["index_crc32"]:
         raise CorruptShardError(
-            f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; {CURE}"
+            f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; {REPAIR}"
         )
     starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # one beyond int64 is below 0
     lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
@@ -154,7 +154,7 @@ def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
         if not isinstance(columns, dict):
             raise ValueError("no columns by name")
     except ValueError as error:
-        raise CorruptShardError(f"{name}: byte {offset}: table of documents: {error}; {CURE}") from error
+        raise CorruptShardError(f"{name}: byte {offset}: table of documents: {error}; {REPAIR}") from error
     return columns
 
 

@@ -27,6 +27,7 @@ MAX_MANIFEST = 1 << 30  # bytes of a remote one
 MANIFEST_VERSION = 3
 WORK_NAME = ".build"  # where a build that has not finished keeps its results,
 PLAN_NAME = "plan.json"  # and in it what it is going to do
+OWNER_NAME = ".build-owner.json"  # in a bucket: which build writes there
 TEXTS_NAME = "texts"  # the folder of the documents' texts, where they are kept
 SIGNATURES_NAME = "signatures"  # the folder of what later builds compare their documents with
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")

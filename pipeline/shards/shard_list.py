@@ -16,7 +16,7 @@ from ..objects.requests import side_by_side
 from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
 from .dataset_folder import size_of
-from .manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
+from .manifest import MANIFEST_NAME, OWNER_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
 from .shard_names import ENDING, ShardPattern, Spec, expand_in_order, join, join_all, refuse_twice
 from .store import Store
 
@@ -184,6 +184,8 @@ def _manifest_of(folder: str, requests: RequestOptions) -> Manifest | None:
     try:
         return Manifest.read(folder, requests)
     except MissingObjectError as error:
+        if size_of(join(folder, OWNER_NAME), requests) is not None:
+            raise ManifestError(f"{error}; a build writes there that has not finished; run its command again") from None
         if size_of(join(folder, EXTENTS_NAME), requests) is None:
             return None
         raise ManifestError(

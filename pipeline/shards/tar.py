@@ -19,7 +19,7 @@ from ..errors import CorruptShardError, ShardError, TruncatedShardError
 from ..paths import special_kind
 from .format import BLOCK
 
-CURE = "copy it again or rebuild it"
+REPAIR = "copy it again or rebuild it"
 MAX_META = 1 << 20  # a longer name or PAX record is damage: paths end at 4 KiB
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -68,7 +68,7 @@ def opened(path: str | Path) -> Iterator[tuple[int, int]]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise ShardError(f"{path}: the shard is not there; {CURE}") from None
+        raise ShardError(f"{path}: the shard is not there; {REPAIR}") from None
     except OSError as error:
         raise ShardError(
             f"{path}: the shard cannot be opened: {error.strerror}; let this user read it, or copy it again"
@@ -79,7 +79,7 @@ def opened(path: str | Path) -> Iterator[tuple[int, int]]:
         if not stat.S_ISREG(status.st_mode):
             raise CorruptShardError(f"{path}: {special_kind(path) or 'no file'}, which no shard is; write it to a file")
         if size == 0:
-            raise TruncatedShardError(f"{path}: byte 0: the file is empty; {CURE}")
+            raise TruncatedShardError(f"{path}: byte 0: the file is empty; {REPAIR}")
         yield handle, size
     finally:
         os.close(handle)
@@ -111,7 +111,7 @@ def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
     except TarDamage as damage:
         location = f"member {damage.member!r}" if damage.member else "the first header"
         kind = TruncatedShardError if damage.cut else CorruptShardError
-        raise kind(f"{path}: {location}, byte {damage.offset}: {damage}; {CURE}") from None
+        raise kind(f"{path}: {location}, byte {damage.offset}: {damage}; {REPAIR}") from None
 
 
 def walk(data: Sliceable) -> Iterator[Member]:

@@ -70,7 +70,7 @@ def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path) ->
             run_plain(names, tmp_path / "out", progress=units, **options)
         return units
 
-    stages = ("filter", "tokenize", "write")
+    stages = ("ingest", "tokenize", "write")
     runs = [*map(build_until_half_of, stages), Units()]
     run_plain(names, tmp_path / "out", progress=runs[-1], **options)
     for stage, stopped, continued in zip(stages, runs, runs[1:], strict=False):
@@ -159,7 +159,7 @@ def test_a_build_with_every_stage_killed_after_any_unit_goes_on_to_the_same_byte
     build = functools.partial(run, inputs, drop_ids=str(tmp_path / "gone.txt"), **EVERYTHING)
     units = Units()
     build(tmp_path / "whole", progress=units)
-    assert {"filter", "find repeats", "cut repeats", "drop_ids", "tokenize", "split", "write"} < set(units.counts)
+    assert {"ingest", "find repeats", "cut repeats", "drop_ids", "tokenize", "split", "write"} < set(units.counts)
     done = sum(units.counts.values())
     for count in [1] + 6 * [done // 8]:  # each goes on where the one before was killed
         assert killed_at(count, functools.partial(build, tmp_path / "killed")) == -signal.SIGKILL

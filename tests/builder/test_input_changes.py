@@ -77,7 +77,7 @@ def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(tmp_pa
     path = write_jsonl(tmp_path / "in.jsonl", map(english, range(20)))
     before = path.stat().st_size
     with pytest.raises(KeyboardInterrupt):
-        run_plain(path, tmp_path / "out", after_stage=interrupt_after("filter"))
+        run_plain(path, tmp_path / "out", after_stage=interrupt_after("ingest"))
     append(path)
     with pytest.raises(PlanChangedError) as refused:
         run_plain(path, tmp_path / "out")

@@ -35,8 +35,8 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"s3://bucket/out: .* copy it to the url when it is complete"):
-        build(source, "s3://bucket/out")
+    with pytest.raises(ConfigError, match=r"https://host/out: http servers take no uploads; give the url of a bucket"):
+        build(source, "https://host/out")
     with pytest.raises(ConfigError, match=r"in\.jsonl: a file, where --output names a directory"):
         build(source, source)
     with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
@@ -154,11 +154,11 @@ def test_a_build_into_the_folder_of_its_input_reads_no_shard_and_goes_on(source:
         build(tmp_path / "out", tmp_path / "three")
 
 
-@pytest.mark.parametrize("stage", ["plan", "filter"])
+@pytest.mark.parametrize("stage", ["plan", "ingest"])
 def test_another_recipe_takes_over_only_where_nothing_was_done(source: Path, tmp_path: Path, stage: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         build(source, tmp_path / "out", after_stage=interrupt_after(stage))
-    if stage == "filter":
+    if stage == "ingest":
         with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
             build(source, tmp_path / "out", seed=1)
     else:
@@ -207,7 +207,7 @@ def test_what_a_plan_counted_that_came_to_nothing_is_not_used_by_the_next(tmp_pa
 
     class Stop(Units):
         def bar(self, name: str, total: int, *, bytes: bool = False) -> Any:
-            if name == "filter":  # records are counted by now
+            if name == "ingest":  # records are counted by now
                 raise KeyboardInterrupt
             return super().bar(name, total, bytes=bytes)
 

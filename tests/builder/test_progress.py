@@ -26,8 +26,8 @@ def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -
     assert path.stat().st_size > 3 << 20
     progress = Units()
     run_plain(path, tmp_path / "out", dedup=False, progress=progress)
-    assert progress.amounts["filter"] == progress.totals["filter"] == path.stat().st_size
-    assert progress.counts["filter"] >= 3
+    assert progress.amounts["ingest"] == progress.totals["ingest"] == path.stat().st_size
+    assert progress.counts["ingest"] >= 3
 
 
 def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_more_is_read_until_what_survives_dedup_fills_the_quota(repeating: Path,
     assert first.counts["read"] < FILES * RECORDS
     assert first.counts["repeats"]["lines"] > 0
     with pytest.raises(KeyboardInterrupt):
-        run(repeating, tmp_path / "stopped", after_stage=Stop(seen.index("filter", seen.index("tokenize"))), **settings)
+        run(repeating, tmp_path / "stopped", after_stage=Stop(seen.index("ingest", seen.index("tokenize"))), **settings)
     # As a kill leaves it between two rounds: what they make again is gone, what is read next is not yet written.
     for name in ("quotas.json", "round"):
         discard(tmp_path / "stopped/.build" / name)

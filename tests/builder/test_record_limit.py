@@ -59,7 +59,7 @@ def test_all_workers_filter_under_a_limit_and_an_interrupted_build_goes_on(folde
     settings: dict[str, Any] = {"limit": 160, "workers": 2, "rules": str(tmp_path / "rules.toml")}
 
     def interrupt(name: str, count: int) -> None:
-        if (name, count) == ("filter", 2):
+        if (name, count) == ("ingest", 2):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -58,7 +58,7 @@ BUILD_TWICE = """\
 import shutil, sys, traceback, pipeline
 
 def stop(stage):
-    if stage == "filter":
+    if stage == "ingest":
         raise KeyboardInterrupt
 
 if __name__ == "__main__":
@@ -86,7 +86,7 @@ def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Pa
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("KeyboardInterrupt") >= 2
     for number in range(2):
-        assert (output / f"stopped {number}" / ".build" / "filter").is_dir()
+        assert (output / f"stopped {number}" / ".build" / "ingest").is_dir()
         assert json.loads((output / str(number) / "manifest.json").read_text())["inputs"][0]["url"] == plain
         assert_nowhere(output / str(number), ended.stdout + ended.stderr)
         assert_nowhere(output / f"stopped {number}", "")
@@ -151,7 +151,7 @@ def test_a_killed_build_of_urls_continues_and_gives_the_same_bytes(tmp_path: Pat
     urls = [server.url(name) for name in sorted(server.files)]
     whole = build(urls, tmp_path / "whole")
     script = "import os, signal, sys, pipeline\n"
-    script += "def kill(stage):\n    if stage == 'filter': os.kill(os.getpid(), signal.SIGKILL)\n"
+    script += "def kill(stage):\n    if stage == 'ingest': os.kill(os.getpid(), signal.SIGKILL)\n"
     script += "pipeline.build(sys.argv[2:], sys.argv[1], tokenizer='bytes', rules=(), val_fraction=0, dedup=False, "
     script += "keep_signatures=False, after_stage=kill)\n"
     killed = subprocess.run(
@@ -174,7 +174,7 @@ def test_a_build_goes_on_only_with_the_objects_that_it_began_with(tmp_path: Path
         build(server.url("a.jsonl"), tmp_path / "out", after_stage=change)
 
     def stop(stage: str) -> None:
-        if stage == "filter":
+        if stage == "ingest":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -197,7 +197,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         """Megabytes that sorting all buckets of ``count`` parts takes, a megabyte of hashes each."""
         work = tmp_path / str(count) / ".build"
         for number in range(count):
-            folder = work / "filter" / f"{number:06d}" / "0000"
+            folder = work / "ingest" / f"{number:06d}" / "0000"
             folder.mkdir(parents=True)
             drawn = np.frombuffer(np.random.RandomState(number).bytes(1 << 20), np.uint64)
             np.unique(drawn).tofile(folder / "passages.bin")

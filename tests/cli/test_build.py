@@ -79,7 +79,7 @@ def test_a_dry_run_shows_verdicts_and_writes_nothing(
         (["--tokenizer", "./nowhere.json"], "nowhere.json: no such file"),
         (["--bos", "always"], "tokenizer bytes has no bos id; use --bos never"),
         (["--max-tokens", "web=5"], "max_tokens: no source 'web'"),
-        (["--output", "s3://bucket/out"], "s3://bucket/out: a dataset is written to a directory of this machine"),
+        (["--output", "https://host/out"], "https://host/out: http servers take no uploads"),
         (["--val-fraction", "2"], "val_fraction must be"),
         (["--lid-model", "nowhere.bin"], "nowhere.bin"),
         (["--against", "nowhere"], "nowhere"),

@@ -87,7 +87,7 @@ def test_a_tokenizer_is_a_name_a_path_or_loaded_and_each_is_the_same_to_a_state(
     for given in tokenizers_of(folder).values():
         texts = pipeline.ShardDataset.from_texts(TEXTS, given, epochs=1)
         found = [sample["input_ids"].tolist() for sample in texts.documents()]
-        assert found == [[*ids.tolist(), expected.eos_id] for ids in expected.encode_batch(TEXTS)]
+        assert found == [[*expected.encode(text).tolist(), expected.eos_id] for text in TEXTS]
         streamed = pipeline.TextDataset(folder / "a.jsonl", given, epochs=1).documents()
         assert [sample["input_ids"].tolist() for sample in streamed] == found
         pipeline.TextDataset(folder / "a.jsonl", given).shuffle().pack(8).load_state_dict(state)
@@ -101,7 +101,7 @@ def test_a_loaded_tokenizer_with_truncation_or_padding_set_still_gives_all_ids(f
         sample["input_ids"].tolist() for sample in pipeline.ShardDataset.from_texts(TEXTS, loaded, epochs=1).documents()
     ]
     expected = load_tokenizer(folder / "tokenizer")
-    assert found == [[*ids.tolist(), expected.eos_id] for ids in expected.encode_batch(TEXTS)]
+    assert found == [[*expected.encode(text).tolist(), expected.eos_id] for text in TEXTS]
 
 
 def test_a_byt5_tokenizer_that_is_loaded_is_ours() -> None:

@@ -19,7 +19,7 @@ import pipeline
 from pipeline.errors import ConfigError, StateError
 from tests.stream.streams import assert_goes_on, batched, ids, odd, packed
 
-CURE = r"make the stream endless \(no epochs=\) and end it by \.take\(n\)"
+REPAIR = r"make the stream endless \(no epochs=\) and end it by \.take\(n\)"
 
 
 def renamed(items: Iterator[Any]) -> Iterator[Any]:
@@ -238,7 +238,7 @@ def test_a_stage_that_drops_from_a_bounded_stream_is_refused_on_several_ranks_wi
     stream = make(packed(dataset, 1))
     assert len(list(stream)) > 0  # one rank may
     for rank in range(2):
-        with pytest.raises(ConfigError, match=rf"drops or adds items of a bounded stream, so its 2 ranks.*{CURE}"):
+        with pytest.raises(ConfigError, match=rf"drops or adds items of a bounded stream, so its 2 ranks.*{REPAIR}"):
             list(stream.shard(rank, 2))
 
 
@@ -251,7 +251,7 @@ def test_dropping_the_very_last_item_alone_is_noticed(dataset: Path) -> None:
 
     iterator = iter(stream.apply(all_but_the_last))
     assert len(list(islice(iterator, count - 1))) == count - 1
-    with pytest.raises(ConfigError, match=CURE):
+    with pytest.raises(ConfigError, match=REPAIR):
         next(iterator)
 
 

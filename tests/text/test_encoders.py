@@ -92,7 +92,7 @@ def test_every_encoder_that_serves_gives_the_ids_of_the_definition(trained: Toke
     judge = load_definition(trained.definition)
     expected = [np.frombuffer(judge(text), "<u4").tolist() for text in texts]
     assert trained.encoder == FAST
-    assert [ids.tolist() for ids in trained.encode_batch(texts)] == expected
+    assert [trained.encode(text).tolist() for text in texts] == expected
 
 
 def test_an_encoder_with_other_ids_is_refused_with_the_text(trained: Tokenizer) -> None:
@@ -146,13 +146,13 @@ def test_flat_ids_are_the_texts_joined_with_the_marks_asked_for(
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "</s>"}, "bos_token": "<s>"}')
     tokenizer = load_tokenizer(tmp_path)
     texts = ["one two", "", "three"]
-    plain = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
+    plain = [tokenizer.encode(text).tolist() for text in texts]
     tokens, lengths = tokenizer.encode_flat(texts, bos=True, eos=True)
     marked = [[tokenizer.bos_id, *ids, tokenizer.eos_id] for ids in plain]
     assert (tokens.tolist(), lengths.tolist()) == ([id for ids in marked for id in ids], [len(ids) for ids in marked])
     assert tokens.dtype == np.dtype("<u2")
     tokens, lengths = tokenizer.encode_flat([], eos=True)
-    assert (len(tokens), len(lengths), tokenizer.encode_batch([])) == (0, 0, [])
+    assert (len(tokens), len(lengths)) == (0, 0)
     assert [tokenizer.special_ids[name] for name in ("<s>", "</s>")] == [tokenizer.bos_id, tokenizer.eos_id]
 
 

@@ -241,7 +241,7 @@ def test_a_build_goes_on_with_its_commit_where_the_branch_has_moved_since(
     whole = build("hf://datasets/org/name", tmp_path / "whole")
 
     def stop(stage: str) -> None:
-        if stage == "filter":
+        if stage == "ingest":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -77,7 +77,7 @@ def test_a_build_of_an_input_in_memory_gives_the_tokens_of_a_file(make: Any, tmp
 def test_a_build_of_a_table_continues_and_refuses_another_table(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            build(arrow_table(), tmp_path / "out", after_stage=interrupt_after("filter"))
+            build(arrow_table(), tmp_path / "out", after_stage=interrupt_after("ingest"))
     with pytest.raises(PlanChangedError, match=r"table\.parquet: bytes"):
         build(arrow_table().slice(1), tmp_path / "out")
     done = build(arrow_table(), tmp_path / "out")

@@ -1,9 +1,9 @@
-"""Partitions: the documents that one unit of the filter stage wrote, and what later stages said of them.
+"""Partitions: the documents that one unit of the ingest stage wrote, and what later stages said of them.
 
 Every later stage works on one partition at a time. A *survivor* is a document that passed the filters and that no later
 stage dropped, dedup or another: what is tokenized. Token quotas then choose among survivors.
 
-    filter/000012/0000/     a partition: some documents of unit 12, in input order
+    ingest/000012/0000/     a partition: some documents of unit 12, in input order
         documents.arrow     those that passed: the columns of `partition_writer.Row`
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
@@ -11,7 +11,7 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
         cut.jsonl           of line dedup: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
-    filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
+    ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
     round/partitions.json   all units are: every partition in input order
 
 Line dedup writes each partition again as ``round/line_dedup/partitions/000034``, with the same files. All later stages then
@@ -43,7 +43,7 @@ from ..dedup.row_files import Piece, Rows, Scalar
 from ..outcome import KEPT, NEAR, OUTCOMES
 from ..work.workspace import Workspace
 
-FILTER, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "filter", "line_dedup", "dedup", "tokenize", "split"
+INGEST, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "ingest", "line_dedup", "dedup", "tokenize", "split"
 DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
 DONE = "done.json"
 PARTITIONS = "partitions.json"
@@ -62,7 +62,7 @@ class Partition:
 
     @property
     def unit(self) -> int:
-        """The number of the filter unit that wrote it."""
+        """The number of the ingest unit that wrote it."""
         return self.unit_and_number[0]
 
     @property
@@ -84,7 +84,7 @@ class Partition:
 
     @property
     def read_folder(self) -> Path:
-        """Its files as the filter stage wrote them."""
+        """Its files as the ingest stage wrote them."""
         unit, number = self.unit_and_number
         return unit_folder(self.workspace, unit) / partition_name(number)
 
@@ -192,8 +192,8 @@ class Partition:
 
 
 def unit_folder(workspace: Workspace, unit: int) -> Path:
-    """Return the directory of a unit of the filter stage."""
-    return workspace.root / FILTER / f"{unit:06d}"
+    """Return the directory of a unit of the ingest stage."""
+    return workspace.root / INGEST / f"{unit:06d}"
 
 
 def partition_name(number: int) -> str:
@@ -243,7 +243,7 @@ def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
 
 
 class PartitionTable(TypedDict):
-    """What the units of the filter stage hold, as `write_partition_table` writes it.
+    """What the units of the ingest stage hold, as `write_partition_table` writes it.
 
     ``partitions``: the unit of each, and its number there. Of each span of each unit,
     ``first_lines``: the lines of its file before it, and ``sha256``: the hash of what was read.

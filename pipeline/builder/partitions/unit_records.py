@@ -1,4 +1,4 @@
-"""The records of a unit of input as the filter stage takes them: up to a limit, in partitions and batches."""
+"""The records of a unit of input as the ingest stage takes them: up to a limit, in partitions and batches."""
 
 from __future__ import annotations
 

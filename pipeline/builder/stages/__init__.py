@@ -2,7 +2,7 @@
 
 stage.py             what a stage is, and one run of the stages
 registry.py          the stages in order, which is that of the files below: a new stage is a module and a line there
-filter.py            units of input -> partitions of documents that pass
+ingest.py            units of input -> partitions of documents that pass
 bad_records.py       how many records may give no document
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input

@@ -1,6 +1,6 @@
 """The stage that cuts lines and paragraphs that occur earlier in the corpus; the first one in input order is kept.
 
-    filter/*/*/passages.bin          the hashes of each partition, sorted, each one once (partition_writer.py)
+    ingest/*/*/passages.bin          the hashes of each partition, sorted, each one once (partition_writer.py)
     line_dedup/buckets/000002/       hashes of one range, of all partitions: starts.npy (int64 [partitions + 1]) and
                                      seen.npy (bool): which of them an earlier partition holds too
     line_dedup/partitions/000034/    a partition again, its texts cut: later stages read this one
@@ -198,7 +198,7 @@ class PassageRemover:
             write_line(self._rejected, line)
 
     def recounted(self, counts: Counts) -> Counts:
-        """Return what the filter counted of the partition, with what became of those that it had passed."""
+        """Return what the ingest stage counted of the partition, with what became of those that it had passed."""
         passed = [path for path in counts.numbers if path[-1] == PASSED and path[0].endswith("filtered")]
         for path in passed:
             del counts.numbers[path]

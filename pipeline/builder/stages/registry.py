@@ -12,7 +12,7 @@ from ..counts.stats import BuildStats, Change
 from ..recipe import Recipe
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage
-from .filter import FilterStage
+from .ingest import IngestStage
 from .line_dedup import LineDedupStage
 from .split import SplitStage
 from .stage import Stage
@@ -21,7 +21,7 @@ from .train_tokenizer import TrainTokenizerStage
 from .write import WriteStage
 
 STAGES: tuple[Stage, ...] = (
-    FilterStage(),
+    IngestStage(),
     LineDedupStage(),
     DedupStage(),
     DropIdsStage(),
@@ -46,6 +46,6 @@ def changes(stats: BuildStats) -> Iterator[Change]:
     by_filters = [name for name, _ in descending(stats.dropped) if name not in declared]
     for stage in STAGES:
         yield from stage.changes(stats)
-        for name in by_filters if isinstance(stage, FilterStage) else [stage.drops]:
+        for name in by_filters if isinstance(stage, IngestStage) else [stage.drops]:
             if name in stats.dropped:
                 yield Change(f"dropped by {name}", stats.dropped[name], stats.dropped_characters.get(name, 0))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file, read_json, write_json
 from ...shards.extents.table_file import encode_table
 from ...shards.format import COLUMN
-from ...shards.manifest import ShardInfo, Split
+from ...shards.manifest import FileInfo, ShardInfo, Split
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
 from ...text.fields import parse_fields
@@ -155,8 +155,12 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
     info = info._replace(source=shard.source)
     if recipe.keep_texts is not None:
         texts = itertools.chain.from_iterable(p.texts(np.flatnonzero(chosen).tolist()) for p, chosen, _ in members)
-        path = workspace.output / texts_name(shard.name, recipe.keep_texts)
+        name = texts_name(shard.name, recipe.keep_texts)
+        path = workspace.output / name
         write_texts(path, texts, table, parse_fields(recipe.keep_fields), source=shard.source, split=shard.split)
+        write_json(_texts_entry_path(workspace, shard.name), FileInfo.of(path, name)._asdict())
+        workspace.finish(name)
+    workspace.finish(shard.name)
     with atomic_file(extents_path(workspace, shard.name)) as file:
         file.write(encode_table(extents))
     write_json(_entry_path(workspace, shard), info.to_json())
@@ -226,9 +230,18 @@ def _entry_path(workspace: Workspace, shard: ShardPlan) -> Path:
     return workspace.folder(WriteStage.name) / f"{shard.name}.json"
 
 
+def _texts_entry_path(workspace: Workspace, name: str) -> Path:
+    return workspace.folder(WriteStage.name) / f"{name}.texts.json"
+
+
+def texts_entry(workspace: Workspace, name: str) -> FileInfo:
+    """Return the entry for the manifest of the texts that are kept of the documents of a shard."""
+    return FileInfo(**read_json(_texts_entry_path(workspace, name)))
+
+
 def _read_entry(workspace: Workspace, shard: ShardPlan) -> ShardInfo | None:
     """Return the entry of a shard that is there already, or None."""
     path = _entry_path(workspace, shard)
-    if not path.exists() or not (workspace.output / shard.name).exists():
+    if not path.exists() or (workspace.bucket is None and not (workspace.output / shard.name).exists()):
         return None
     return ShardInfo(**read_json(path))

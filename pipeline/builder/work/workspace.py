@@ -3,7 +3,8 @@
     plan.json          what is to be done, fixed before the first unit
     references/        what the recipe names, by content (references.py)
     lock               the process that builds here (lock.py)
-    filter/            what was read, filtered and hashed (partitions/partition.py)
+    bucket.json        the output, where that is a bucket (bucket.py)
+    ingest/            what was read, filtered and hashed (partitions/partition.py)
     round/STAGE/       the results of each later stage, which its module describes
 
 Where token quotas ask for more of the input, ``round`` is removed, and the later stages run again over all that was read.
@@ -22,6 +23,7 @@ from ...atomic import is_temporary
 from ...shards.manifest import PLAN_NAME, WORK_NAME
 from ..plan import Plan, load_plan
 from .atomic_directory import discard_whole, explain_disk_full_errors, sweep
+from .bucket import BUCKET_NAME, Bucket
 from .lock import LOCK_NAME, locked
 
 REFERENCES_NAME = "references"
@@ -30,9 +32,16 @@ MATERIALIZED_NAME = "spool"  # of inputs in memory
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The work directory of the dataset directory ``output``. Small and picklable: every worker gets it."""
+    """The work directory of the dataset directory ``output``. Small and picklable: every worker gets it.
+
+    Where the dataset lies in a ``bucket``, ``output`` is the directory from which what is finished moves there.
+    """
 
     output: Path
+    bucket: Bucket | None = None
+
+    def __str__(self) -> str:
+        return str(self.bucket or self.output)
 
     @property
     def root(self) -> Path:
@@ -57,7 +66,7 @@ class Workspace:
         return self.root / "round"
 
     def folder(self, stage: str) -> Path:
-        """Return the directory of a stage after the filter stage, by its name."""
+        """Return the directory of a stage after the ingest stage, by its name."""
         return self.round / stage
 
     @contextmanager
@@ -65,6 +74,11 @@ class Workspace:
         """Lock the directory as `lock.locked` does; ``BuildError`` where the disk is full."""
         with locked(self.root, lock=lock, patience=patience), explain_disk_full_errors(self.output):
             yield
+
+    def finish(self, name: str) -> None:
+        """Move a file that is finished to where the dataset lies."""
+        if self.bucket is not None:
+            self.bucket.put(self.output, name)
 
     def clear(self, keep: Container[str] = ()) -> None:
         """Remove everything but the lock, the plan first: a build without a plan is not continued."""
@@ -75,7 +89,7 @@ class Workspace:
 
     def stray(self) -> Path | None:
         """Return something in the work directory that no build leaves there before it has a plan, if there is any."""
-        early = (LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME)
+        early = (LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME, BUCKET_NAME)
         return next(
             (path for path in sorted(self.root.iterdir()) if path.name not in early and not is_temporary(path)), None
         )

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import ConfigError, ManifestError
 from ...objects.urls import is_remote, shown
-from ..dataset_folder import CURE, Folder
+from ..dataset_folder import REPAIR, DatasetFolder
 from ..format import BLOCK, padding
 from ..index import ShardIndex
 from ..manifest import Manifest
@@ -45,26 +45,26 @@ def _load_part(shards: ShardList, store: Store) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
         return load_tars(shards.urls, store)[0]
-    table = read_table(Folder(shards.directory, store.requests), manifest)
+    table = read_table(DatasetFolder(shards.directory, store.requests), manifest)
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
     return table.select([numbers[info.name] for info in infos])
 
 
-def read_table(folder: Folder, manifest: Manifest) -> ExtentTable:
+def read_table(folder: DatasetFolder, manifest: Manifest) -> ExtentTable:
     """Return the table of all shards of a manifest in a folder; raises ``ManifestError`` as `load_extent_table` does."""
     name, infos = shown(folder.path(manifest.extents.name)), manifest.shards
     table = decode_table(folder.read_named(manifest.extents), name)
     if (table.dtype, table.shards) != (manifest.token_dtype, len(infos)):
         raise ManifestError(
             f"{name}: {table.shards} shards of {table.dtype}, but the manifest has {len(infos)} of "
-            f"{manifest.token_dtype}; {CURE}"
+            f"{manifest.token_dtype}; {REPAIR}"
         )
     for field, sums in (("documents", table.document_sums), ("tokens", table.token_sums)):
         counts, wanted = table.per_shard(sums), np.fromiter(map(attrgetter(field), infos), np.int64, len(infos))
         if (counts != wanted).any():
             at = int(np.argmax(counts != wanted))
             raise ManifestError(
-                f"{name}: its extents of {infos[at].name} have {counts[at]} {field}, but the manifest says {wanted[at]}; {CURE}"
+                f"{name}: its extents of {infos[at].name} have {counts[at]} {field}, but the manifest says {wanted[at]}; {REPAIR}"
             )
     return table
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ManifestError
-from ..dataset_folder import CURE
+from ..dataset_folder import REPAIR
 from ..manifest import FileInfo
 from .extent_table import CHECKSUMS, COUNTS, ExtentTable
 
@@ -60,10 +60,12 @@ def decode_table(raw: bytes, name: str = EXTENTS_NAME, *, indexed: bool = True) 
             dtype, extents = np.dtype(str(file["dtype"])), file["extents"]
             columns = {key: file[key] for key in (*COUNTS, *CHECKSUMS) if key in file or key != "crc32"}
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise ManifestError(f"{name}: no table of extents: {type(error).__name__}: {error}; {CURE}") from error
+        raise ManifestError(f"{name}: no table of extents: {type(error).__name__}: {error}; {REPAIR}") from error
     unlike = [key for key, column in columns.items() if column.dtype.kind != "u" or column.shape != (extents.sum(),)]
     if unlike or extents.dtype != np.int64 or extents.ndim != 1 or (len(extents) and extents.min() < 0):
-        raise ManifestError(f"{name}: {unlike[0] if unlike else 'extents'} is no column of the table's extents; {CURE}")
+        raise ManifestError(
+            f"{name}: {unlike[0] if unlike else 'extents'} is no column of the table's extents; {REPAIR}"
+        )
     return ExtentTable(dtype, extents, np.full(len(extents), indexed), **columns)
 
 

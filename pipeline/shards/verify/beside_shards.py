@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset_folder import Folder
+from ..dataset_folder import DatasetFolder
 from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, WORK_NAME, Manifest
 from .counts import imbalances
 from .findings import Problem
@@ -27,7 +27,7 @@ def leftovers(folder: Path) -> Iterator[Problem]:
         yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
 
 
-def check_manifest(folder: Folder, manifest: Manifest) -> Iterator[Problem]:
+def check_manifest(folder: DatasetFolder, manifest: Manifest) -> Iterator[Problem]:
     """What `Manifest.read`, which holds sums and fingerprint to the contents, does not look at."""
     name = folder.path(MANIFEST_NAME)
     seen: dict[str, str] = {}
@@ -44,7 +44,7 @@ def check_manifest(folder: Folder, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(name, None, None, f"tokenizer {role} {value} lies outside its vocabulary of {vocab_size}")
 
 
-def check_files(folder: Folder, manifest: Manifest, quick: bool) -> Iterator[Problem]:
+def check_files(folder: DatasetFolder, manifest: Manifest, quick: bool) -> Iterator[Problem]:
     """Compare the files beside the shards with the manifest, ``quick`` their sizes alone."""
     known = {info.name for info in manifest.files}
     wanted = manifest.tokenizer.get("sha256")

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import ConfigError, ManifestError, MissingObjectError
 from ...objects.request_options import RequestOptions
 from ...objects.urls import shown
-from ..dataset_folder import Folder
+from ..dataset_folder import DatasetFolder
 from ..manifest import MANIFEST_NAME, ShardInfo
 from .beside_shards import check_files, check_manifest, leftovers
 from .extent_checks import check_table
@@ -74,7 +74,7 @@ def verify_dataset(
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
-    folder = Folder(directory, requests)
+    folder = DatasetFolder(directory, requests)
     if not folder.remote:
         yield from leftovers(Path(folder.base))
     try:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import ShardError, ShardwrightError
 from ...objects.urls import shown
-from ..dataset_folder import CURE, Folder
+from ..dataset_folder import REPAIR, DatasetFolder
 from ..extents.extent_table import CHECKSUMS, COUNTS, ExtentTable
 from ..extents.loading import read_table, table_of_index
 from ..index import ShardIndex
@@ -14,7 +14,7 @@ from ..manifest import Manifest
 from .findings import Problem, ShardCheck
 
 
-def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None, list[Problem]]:
+def check_table(folder: DatasetFolder, manifest: Manifest) -> tuple[ExtentTable | None, list[Problem]]:
     """Return the table of a dataset and what is wrong with its file; no table where none can be used."""
     try:
         return read_table(folder, manifest), []
@@ -31,7 +31,7 @@ def check_extents(check: ShardCheck, stated: ExtentTable, index: ShardIndex, dat
         check.add_error(error)
         return
     if len(stated) != len(actual):
-        check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(actual)}; {CURE}")
+        check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(actual)}; {REPAIR}")
         return
     if data is not None:
         actual = actual.with_checksums(data)
@@ -39,6 +39,6 @@ def check_extents(check: ShardCheck, stated: ExtentTable, index: ShardIndex, dat
         wanted, column = getattr(stated, name), getattr(actual, name)
         if column is not None and (unlike := wanted != column).any():
             at = int(np.argmax(unlike))
-            message = f"the table of extents says {name} {wanted[at]} of extent {at}, found {column[at]}; {CURE}"
+            message = f"the table of extents says {name} {wanted[at]} of extent {at}, found {column[at]}; {REPAIR}"
             check.add(None, int(actual.offsets[at]), message)
             return

@@ -34,7 +34,7 @@ from ..format import (
 )
 from ..index import Footer, ShardIndex, footer_of, parse_index, parse_table
 from ..manifest import ShardInfo
-from ..tar import CURE, TarDamage, walk
+from ..tar import REPAIR, TarDamage, walk
 from .findings import ExpectedTokens, ShardCheck
 
 _HASHED = 1 << 24
@@ -67,7 +67,7 @@ def check_shard(
     if footer is None or index is None:
         check_walk(data, check)
         if not check.problems:
-            check.add(FOOTER_NAME, None, f"no index footer at the end; {CURE}")
+            check.add(FOOTER_NAME, None, f"no index footer at the end; {REPAIR}")
     else:
         _check_documents(data, check, index, _read_table(data, check, footer), contents, quick)
     if expected is not None and (footer is not None or len(data) != expected.bytes):
@@ -83,7 +83,7 @@ def check_walk(data: mmap.mmap, check: ShardCheck) -> None:
         for _ in walk(data):
             pass
     except TarDamage as damage:
-        check.add(damage.member or None, damage.offset, f"{damage}; {CURE}")
+        check.add(damage.member or None, damage.offset, f"{damage}; {REPAIR}")
 
 
 def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str, list[Any]]:
@@ -91,7 +91,7 @@ def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str,
     at, size = footer["table"]
     raw = data[at : at + size]
     if (crc32 := zlib.crc32(raw)) != footer["table_crc32"]:
-        reason = f"its checksum is {crc32}, but the footer says table_crc32 {footer['table_crc32']}; {CURE}"
+        reason = f"its checksum is {crc32}, but the footer says table_crc32 {footer['table_crc32']}; {REPAIR}"
         check.add(TABLE_NAME, at, reason)
     table = _parsed(check, lambda: parse_table(raw, check.name, at), TABLE_NAME) or {}
     columns = {}
@@ -99,7 +99,7 @@ def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str,
         if isinstance(column, list) and len(column) == footer["documents"]:
             columns[name] = column
         else:
-            check.add(TABLE_NAME, at, f"column {name!r} does not hold {footer['documents']} values; {CURE}")
+            check.add(TABLE_NAME, at, f"column {name!r} does not hold {footer['documents']} values; {REPAIR}")
     for name in (KEY_COLUMN, "crc32"):
         if name not in table:
             check.add(TABLE_NAME, at, f"the table has no column {name} of the documents")
@@ -121,7 +121,7 @@ def _check_documents(
     if contents.dtype is not None and index.dtype != np.dtype(contents.dtype):
         check.add(None, None, f"dtype {index.dtype.str}, but the manifest says {contents.dtype}")
     if footer_payload({**index.footer}) != data[-TAIL:][BLOCK : 2 * BLOCK]:
-        check.add(FOOTER_NAME, len(data) - TAIL + BLOCK, f"the footer is not as this format writes it; {CURE}")
+        check.add(FOOTER_NAME, len(data) - TAIL + BLOCK, f"the footer is not as this format writes it; {REPAIR}")
     keys = table.get(KEY_COLUMN)
     if keys:
         check.first_key, check.last_key = keys[0], keys[-1]
@@ -165,20 +165,20 @@ def _check_members(data: mmap.mmap, check: ShardCheck, members: Iterable[_Member
     position = 0
     for name, offset, size, array in members:
         if offset != position:
-            check.add(name, offset, f"the member before it ends at byte {position}; {CURE}")
+            check.add(name, offset, f"the member before it ends at byte {position}; {REPAIR}")
             return None
         names.append(name)
         if data[offset : offset + BLOCK] != _header(name, size):
             actual = _name_at(data, offset)
-            check.add(name, offset, f"its header is not as this format writes it (it names {actual!r}); {CURE}")
+            check.add(name, offset, f"its header is not as this format writes it (it names {actual!r}); {REPAIR}")
         begin = offset + BLOCK
         if data[begin : begin + len(array)] != array:
-            check.add(name, begin, f"its npy header is not as this format writes it; {CURE}")
+            check.add(name, begin, f"its npy header is not as this format writes it; {REPAIR}")
         end = begin + size
         position = end + padding(size)
         if (zeros := data[end:position]).strip(b"\0"):
             at = end + len(zeros) - len(zeros.lstrip(b"\0"))
-            check.add(name, at, f"padding behind the payload that is not zero; {CURE}")
+            check.add(name, at, f"padding behind the payload that is not zero; {REPAIR}")
     return names
 
 
@@ -210,7 +210,7 @@ def _check_tokens(
     spans = zip(index.starts.tolist(), ends.tolist(), table.get("crc32", []), strict=False)
     for number, (start, end, wanted) in enumerate(spans):
         if zlib.crc32(view[start:end]) != wanted:
-            reason = f"(bytes {start} to {end}) do not have the checksum {wanted} of the table; {CURE}"
+            reason = f"(bytes {start} to {end}) do not have the checksum {wanted} of the table; {REPAIR}"
             check.add(names[number], start, f"the tokens of document {number} {reason}")
 
     def report(numbers: NDArray[np.int64], reason: str) -> None:
@@ -240,7 +240,7 @@ def _check_hash(data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None) 
     if expected is not None and len(data) == expected.bytes and check.sha256 != expected.sha256:
         # Every other byte was compared with a checksum or with the one form it can have.
         whole = "" if check.problems else "all else being sound, the manifest is of another build; "
-        reason = f"sha256 {check.sha256}, but the manifest says {expected.sha256}; {whole}{CURE}"
+        reason = f"sha256 {check.sha256}, but the manifest says {expected.sha256}; {whole}{REPAIR}"
         check.add(None, None, reason)
 
 

@@ -20,7 +20,7 @@ from ...errors import ConfigError
 from ...objects.remote_object import knows_ranges
 from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
-from ...shards.dataset_folder import Folder
+from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.loading import load_extent_table, load_tars
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
@@ -203,7 +203,7 @@ class ShardFiles(CountedData):
             return super().load_tokenizer()
         from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # which training does without
 
-        return tokenizer_of_dataset(Folder(self._directory, self._store.requests), self._manifest)
+        return tokenizer_of_dataset(DatasetFolder(self._directory, self._store.requests), self._manifest)
 
 
 class MemoryData(CountedData):

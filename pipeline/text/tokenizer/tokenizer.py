@@ -21,7 +21,7 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
-from ...shards.dataset_folder import Folder
+from ...shards.dataset_folder import DatasetFolder
 from ...shards.manifest import Manifest
 from .encoders import DEFINITION, ENCODERS, FAST, FIRST_BYTE, ID, THREADS, Load, fault_of_fast, load_definition
 from .loading import (
@@ -116,11 +116,6 @@ class Tokenizer:
             tokens = self._stored([piece for part in parts for piece in (first, part, last)])
             lengths += bos + eos
         return tokens, lengths
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Array]:
-        """Return the ids of each text, without marks; see ``encode_flat``."""
-        tokens, lengths = self.encode_flat(texts)
-        return np.split(tokens, np.cumsum(lengths)[:-1]) if len(texts) else []
 
     def encode(self, text: str) -> Array:
         """Return the ids of one text, shape ``(tokens,)`` in ``dtype``.
@@ -243,7 +238,7 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     return _made(parts, spec, _name(spec), eos, sample)
 
 
-def tokenizer_of_dataset(folder: Folder, manifest: Manifest) -> Tokenizer:
+def tokenizer_of_dataset(folder: DatasetFolder, manifest: Manifest) -> Tokenizer:
     """Load the tokenizer of a dataset from the files that its manifest names."""
     with tempfile.TemporaryDirectory() as directory:
         for name in (TOKENIZER_NAME, CONFIG_NAME):

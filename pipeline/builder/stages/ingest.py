@@ -1,4 +1,4 @@
-"""The filter stage: spans of input -> documents that pass, each with hash, signature, language and origin."""
+"""The ingest stage: spans of input -> documents that pass, each with hash, signature, language and origin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..dedup.segments import passage_finder
 from ..partitions.checksums import hash_input, inputs_to_hash
 from ..partitions.partition import (
     DONE,
-    FILTER,
+    INGEST,
     PARTITIONS,
     partition_name,
     partition_table,
@@ -56,16 +56,16 @@ class UnitToRead(NamedTuple):
     most_bytes: int | None
 
 
-class FilterStage(Stage):
+class IngestStage(Stage):
     """Reads, normalises, measures, judges and hashes documents."""
 
-    name = FILTER
+    name = INGEST
 
     def run(self, run: Run) -> None:
         workspace, plan = run.workspace, run.plan
         if (workspace.round / PARTITIONS).exists():
             return
-        (workspace.root / FILTER).mkdir(exist_ok=True)
+        (workspace.root / INGEST).mkdir(exist_ok=True)
         limits, most_bytes = _record_limits(run), units_read(workspace)
         units = [UnitToRead(number, limits[number], most_bytes[number]) for number in most_bytes]
         bad, todo = BadRecords(workspace, plan, list(most_bytes)), []
@@ -127,7 +127,7 @@ def _record_limits(run: Run) -> list[int | None]:
 
 
 def _count_records(run: Run, number: int, most: int) -> int:
-    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
+    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the stage meets."""
     loaded = _load(run.workspace)
     records = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, run.plan.credentials, most)
     with suppress(InputError):

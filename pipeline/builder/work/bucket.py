@@ -1,0 +1,146 @@
+"""An output that lies in an object store: a build works in a directory here, and what is finished moves there at once.
+
+Whoever writes a shard puts it there and removes it here. The manifest comes last, so that no reader sees half a dataset. One
+object, which only one of several builds can make, says which build writes there; without one, what is there is not ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from ...atomic import read_json, write_json
+from ...errors import BuildError, ConfigError, ManifestError, MissingObjectError
+from ...objects.request_options import RequestOptions
+from ...objects.requests import side_by_side
+from ...objects.uploads import abort_uploads, check_writable, objects_below, put_file, put_new, read, remove
+from ...objects.urls import shown
+from ...shards.manifest import MANIFEST_NAME, OWNER_NAME, Manifest
+
+BUCKET_NAME = "bucket.json"  # in the work directory: that it is this one
+
+
+def _is_any(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name, or the folder that it lies in, matches one of the patterns."""
+    folder = name.rpartition("/")[0]
+    return any(
+        fnmatchcase(one, p) and one.count("/") == p.count("/") for p in patterns for one in (name, folder) if one
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The url of an output, which workers get with what opens it."""
+
+    url: str
+    requests: RequestOptions = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_writable(self.url)
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    def path(self, name: str) -> str:
+        """Return the url of an object of the dataset."""
+        return f"{self.url.rstrip('/')}/{name}"
+
+    def manifest(self) -> Manifest | None:
+        """Return the manifest that is there; None where there is none."""
+        try:
+            return Manifest.read(self.url, self.requests)
+        except MissingObjectError:
+            return None
+
+    def put(self, directory: Path, name: str) -> None:
+        """Move a finished file there."""
+        put_file(directory / name, self.path(name), self.requests)
+        (directory / name).unlink()
+
+    def claim(self, work: Path, results: Iterable[str], *, overwrite: bool = False) -> None:
+        """Make this the build that writes there, which it stays until `release`.
+
+        ``BuildError`` where another one does, or where something is there that matches ``results``, patterns of names of what
+        a build writes; with ``overwrite`` that is removed, the manifest first.
+        """
+        note, owned = work / BUCKET_NAME, self.path(OWNER_NAME)
+        mine = read_json(note) if note.exists() else {"url": str(self), "id": secrets.token_hex(16), "begun": False}
+        if mine["url"] != str(self):
+            raise ConfigError(f"{work.parent}: the work directory of {mine['url']}, not of {self}; give another --work")
+        write_json(note, mine)
+        owner = {"id": mine["id"], "by": f"process {os.getpid()} on {platform.node()}, in {work.parent}"}
+        if overwrite:
+            remove([owned], self.requests)
+        found = json.loads(put_new(json.dumps(owner).encode(), owned, self.requests))
+        if found.get("id") != mine["id"]:
+            raise BuildError(
+                f"{self}: another build writes there ({found.get('by', 'unknown')}); wait for it, or continue it with its "
+                f"--work. If its directory is lost, start over with --overwrite; {OWNER_NAME} is what marks it"
+            )
+        if overwrite or not mine["begun"]:
+            self._make_room(results, overwrite)
+            write_json(note, {**mine, "begun": True})
+        abort_uploads(self.url, self.requests)
+
+    def _make_room(self, results: Iterable[str], overwrite: bool) -> None:
+        patterns = list(results)
+        there = [name for name in objects_below(self.url, self.requests) if _is_any(name, patterns)]
+        if not there:
+            return
+        if not overwrite:
+            remove([self.path(OWNER_NAME)], self.requests)
+            raise BuildError(
+                f"{self.path(there[0])} is there, but no build of this work directory; choose another --output, or discard "
+                "what is there with --overwrite"
+            )
+        named: list[str] = []
+        with suppress(ManifestError):
+            if (manifest := self.manifest()) is not None:
+                named = [*(info.name for info in manifest.shards), *(info.name for info in manifest.files)]
+        remove([self.path(MANIFEST_NAME)], self.requests)
+        side_by_side(partial(remove, [self.path(name)], self.requests) for name in {*there, *named})
+
+    def publish(self, directory: Path, work: Path, names: Iterable[str], manifest: Manifest) -> None:
+        """Move the files of these names there, and behind them the manifest.
+
+        ``BuildError`` if another build took over, or a shard that was put there is there no more.
+        """
+        side_by_side(partial(self.put, directory, name) for name in names if (directory / name).exists())
+        for folder in {info.name.rpartition("/")[0] for info in manifest.files} - {""}:
+            with suppress(FileNotFoundError):
+                (directory / folder).rmdir()
+        owner = json.loads(read(self.path(OWNER_NAME), self.requests))
+        if owner.get("id") != read_json(work / BUCKET_NAME)["id"]:
+            raise BuildError(
+                f"{self}: another build took it over ({owner.get('by', 'unknown')}); choose another --output"
+            )
+        sizes = objects_below(self.url, self.requests)
+        wanted = {info.name: info.bytes for info in manifest.shards} | {
+            info.name: info.bytes for info in manifest.files
+        }
+        for name, size in wanted.items():
+            if sizes.get(name) != size:
+                raise BuildError(
+                    f"{self.path(name)}: {sizes.get(name, 'no')} bytes where {size} were put: something else "
+                    "writes or removes there; start over with --overwrite, or choose another --output"
+                )
+        manifest.write(work)
+        put_file(work / MANIFEST_NAME, self.path(MANIFEST_NAME), self.requests)
+
+    def release(self, work: Path) -> None:
+        """Say that no build writes there any more, if this one did."""
+        note = work / BUCKET_NAME
+        with suppress(FileNotFoundError):
+            if (
+                note.exists()
+                and json.loads(read(self.path(OWNER_NAME), self.requests)).get("id") == read_json(note)["id"]
+            ):
+                remove([self.path(OWNER_NAME)], self.requests)

@@ -1,0 +1,287 @@
+"""A dataset that is built into a bucket is the one that a directory gets, whatever ends the build or its requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import pipeline
+from pipeline.errors import BuildError, ConfigError, PlanChangedError
+from pipeline.shards.manifest import OWNER_NAME
+from tests.builds import ROOT, run_plain, write_jsonl
+from tests.corpus import english
+from tests.faulty_bucket import faulty_bucket
+from tests.interruptions import interrupt_after
+
+SETTINGS: dict[str, Any] = {"tokens_per_shard": 8_000, "keep_texts": "parquet", "keep_signatures": True}
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(60)])
+
+
+@pytest.fixture
+def expected(source: Path, tmp_path: Path) -> dict[str, bytes]:
+    """What a build gives in a directory."""
+    return contents_of(run_local(source, tmp_path / "local"))
+
+
+def run_local(source: Path, output: Path, **settings: Any) -> Path:
+    run_plain(source, output, **{**SETTINGS, **settings})
+    return output
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "run.json"]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """A url in the memory of this process."""
+    files = fsspec.filesystem("memory")
+    yield "memory://bucket/set"
+    files.rm("/bucket", recursive=True)
+
+
+def held(url: str, **options: Any) -> dict[str, bytes]:
+    """Return what a bucket holds below a url, but for ``run.json``."""
+    files = fsspec.filesystem(url.partition(":")[0], **options)
+    files.invalidate_cache()
+    root = files._strip_protocol(url) + "/"
+    names = [name for name in files.find(root) if not name.endswith("run.json")]
+    return {name.removeprefix(root): files.cat_file(name) for name in names}
+
+
+def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
+    source: Path, expected: dict[str, bytes], memory: str, tmp_path: Path
+) -> None:
+    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    assert held(memory) == expected
+    assert sorted(os.listdir(tmp_path)) == ["in.jsonl", "local"]
+    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type] # complete
+    with pytest.raises(PlanChangedError, match="keep_texts: gone"):
+        run_plain(source, memory)  # type: ignore[arg-type]
+    run_plain(source, memory, overwrite=True, keep_signatures=False)  # type: ignore[arg-type]
+    assert held(memory).keys() == contents_of(run_local(source, tmp_path / "b", keep_texts=None, keep_signatures=False,
+                                                        tokens_per_shard=None)).keys()  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", ["plan", "ingest", "write"])
+def test_a_build_goes_on_where_it_ended_with_its_own_directory_and_with_no_other(
+    source: Path, expected: dict[str, bytes], memory: str, tmp_path: Path, stage: str
+) -> None:
+    work = tmp_path / "work"
+    with pytest.raises(KeyboardInterrupt):
+        run_plain(source, memory, **SETTINGS, work=work, after_stage=interrupt_after(stage))  # type: ignore[arg-type]
+    if stage == "write":
+        assert not [*work.glob("*.tar"), *work.glob("texts/*")]  # each moved when it was finished
+        with pytest.raises(pipeline.ShardwrightError, match="has not finished; run its command again"):
+            pipeline.ShardDataset(memory)
+    with pytest.raises(BuildError, match=rf"another build writes there \(process {os.getpid()} on .*/work\); wait"):
+        run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type] # a directory of its own
+    with pytest.raises(ConfigError, match=r"the work directory of memory://bucket/set, not of memory://bucket/other"):
+        run_plain(source, "memory://bucket/other", **SETTINGS, work=work)  # type: ignore[arg-type]
+    run_plain(source, memory, **SETTINGS, work=work)  # type: ignore[arg-type]
+    assert held(memory) == expected
+    assert not work.exists()
+
+
+def test_what_is_there_and_not_of_a_build_is_named_and_left(
+    source: Path, expected: dict[str, bytes], memory: str
+) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe_file(f"{memory}/notes.txt", b"mine")
+    files.pipe_file(f"{memory}/train-000000.tar", b"foreign")
+    with pytest.raises(
+        BuildError, match=r"set/train-000000\.tar is there, but no build of this work directory; .* --overwrite"
+    ):
+        run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    assert held(memory) == {"notes.txt": b"mine", "train-000000.tar": b"foreign"}
+    run_plain(source, memory, **SETTINGS, overwrite=True)  # type: ignore[arg-type]
+    assert held(memory) == expected | {"notes.txt": b"mine"}
+
+
+def test_a_build_that_another_one_took_over_does_not_finish(source: Path, memory: str, tmp_path: Path) -> None:
+    def taken(stage: str) -> None:
+        if stage == "write":
+            fsspec.filesystem("memory").pipe_file(
+                f"{memory}/{OWNER_NAME}", json.dumps({"id": "x", "by": "me"}).encode()
+            )
+
+    with pytest.raises(BuildError, match=r"another build took it over \(me\)"):
+        run_plain(source, memory, after_stage=taken)  # type: ignore[arg-type]
+    assert "manifest.json" not in held(memory)
+
+
+def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) -> None:
+    def lost(stage: str) -> None:
+        if stage == "write":
+            fsspec.filesystem("memory").rm_file(f"{memory}/train-000000.tar")
+
+    with pytest.raises(BuildError, match=r"set/train-000000\.tar: no bytes where \d+ were put"):
+        run_plain(source, memory, after_stage=lost)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("output", "settings", "message"),
+    [
+        ("https://host/set", {}, "http servers take no uploads"),
+        ("hf://datasets/org/name", {}, "shardwright card"),
+        ("here", {"work": "there"}, "work 'there' is for an output in a bucket"),
+        ("memory://bucket/set", {"work": "local"}, "local: a dataset, where --work names the directory"),
+        ("memory://bucket/set", {"against": ["memory://bucket/set"]}, "it is the output too"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused(
+    source: Path, expected: dict[str, bytes], output: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_plain(source, output, **settings)  # type: ignore[arg-type]
+
+
+# A real server, processes that are killed, and faults of the way there
+
+
+Bucket = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def bucket(s3: dict[str, Any], source: Path, tmp_path: Path) -> Bucket:
+    """Return a function that builds into ``s3://NAME/set`` by the command, through a proxy that ``act`` rules."""
+    server = s3["client_kwargs"]["endpoint_url"]
+
+    def run(name: str, act: Callable[..., str] = lambda *_: "", *more: str) -> tuple[int, str]:
+        with faulty_bucket(server, lambda *request: act(process, *request)) as proxy:
+            environment = {
+                **os.environ, "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+                "AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": str(ROOT),
+            }  # fmt: skip
+            arguments = [
+                "build", str(source), "--output", f"s3://{name}/set", "--tokenizer", "bytes", "--rules", "none", "--keep-texts",
+                "parquet", "--tokens-per-shard", "8000", "--val-fraction", "0", "--quiet", *more,
+            ]  # fmt: skip
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline", *arguments], cwd=tmp_path, env=environment, text=True,
+                stderr=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            errors = process.communicate(timeout=120)[1]
+        return process.returncode, errors
+
+    return run
+
+
+@pytest.fixture
+def store(s3: dict[str, Any]) -> Any:
+    return fsspec.filesystem("s3", **s3)
+
+
+def puts_of(store: Any, bucket: Bucket, name: str, workers: int) -> list[str]:
+    """Build undisturbed, and return the names of what was put, in order."""
+    store.mkdir(name)
+    seen: list[str] = []
+
+    def note(process: Any, method: str, path: str, number: int, forward: Any) -> str:
+        if method == "PUT":
+            seen.append(path.partition("?")[0].partition("/set/")[2])
+        return ""
+
+    code, errors = bucket(name, note, "--workers", str(workers))
+    assert (code, errors) == (0, "")
+    return seen
+
+
+@pytest.mark.stacks
+def test_a_kill_before_or_behind_any_upload_and_the_same_command_give_the_same_bytes(
+    bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    puts = puts_of(store, bucket, "plain", 1)
+    assert held("s3://plain/set", **s3) == expected
+    assert (puts[0], puts[-1]) == (OWNER_NAME, "manifest.json")
+    assert sorted(puts) == sorted([*expected, OWNER_NAME, "run.json"])
+    for at in (0, 1, len(puts) // 2, len(puts) - 1):
+        for applied in (False, True):
+            name = f"killed-{at}-{applied}".lower()
+            store.mkdir(name)
+
+            def kill(
+                process: Any, method: str, path: str, number: int, forward: Any, at: int = at, applied: bool = applied
+            ) -> str:
+                if method != "PUT" or number != at:
+                    return ""
+                if applied:
+                    forward()
+                os.killpg(process.pid, signal.SIGKILL)
+                return "drop"
+
+            assert bucket(name, kill, "--workers", "1")[0] == -signal.SIGKILL
+            assert ("manifest.json" in held(f"s3://{name}/set", **s3)) == (applied and at == len(puts) - 1)
+            assert bucket(name, lambda *_: "", "--workers", "2") == (0, "")
+            assert held(f"s3://{name}/set", **s3) == expected
+            assert not (tmp_path / "set.build").exists()
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("fault", ["500", "503", "drop", "lost"])
+def test_a_fault_of_the_store_at_any_request_is_tried_again(
+    bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], fault: str
+) -> None:
+    name = f"faulty-{fault}"
+    store.mkdir(name)
+    faults: set[tuple[str, str]] = set()
+
+    def once(process: Any, method: str, path: str, number: int, forward: Any) -> str:
+        if method == "GET" and number % 3:  # what reads is tested elsewhere
+            return ""
+        key = method, path.partition("?")[0]
+        first = key not in faults
+        faults.add(key)
+        return fault if first else ""
+
+    assert bucket(name, once, "--workers", "2") == (0, "")
+    assert held(f"s3://{name}/set", **s3) == expected
+    assert len([path for method, path in faults if method == "PUT"]) > len(expected)
+
+
+@pytest.mark.stacks
+def test_a_store_that_refuses_is_an_error_that_names_the_url(bucket: Bucket, tmp_path: Path) -> None:
+    code, errors = bucket("nowhere")
+    assert code == 1
+    assert "s3://nowhere/set" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.stacks
+def test_uploads_that_were_cut_between_their_parts_are_ended(
+    bucket: Bucket, store: Any, expected: dict[str, bytes]
+) -> None:
+    store.mkdir("parts")
+    for key in ("set/train-000000.tar", "elsewhere"):
+        store.call_s3("create_multipart_upload", Bucket="parts", Key=key)
+    assert bucket("parts") == (0, "")
+    left = store.call_s3("list_multipart_uploads", Bucket="parts").get("Uploads", [])
+    assert [upload["Key"] for upload in left] == ["elsewhere"]
+
+
+@pytest.mark.stacks
+def test_a_dataset_in_a_bucket_is_streamed_and_built_against(
+    source: Path, expected: dict[str, bytes], s3: dict[str, Any], store: Any, tmp_path: Path
+) -> None:
+    store.mkdir("used")
+    manifest = run_plain(source, "s3://used/set", **SETTINGS, storage_options=s3, start_method="spawn", workers=2)  # type: ignore[arg-type]
+    stream = pipeline.ShardDataset("s3://used/set", storage_options=s3, epochs=1).documents()
+    assert sum(1 for _ in stream) == manifest.splits["train"].documents == 60
+    more = write_jsonl(tmp_path / "more.jsonl", [*(english(k) for k in range(50, 60)), english(999)])
+    second = run_plain(more, tmp_path / "second", against=["s3://used/set"], storage_options=s3)
+    assert second.counts["kept"] == 1

@@ -1,0 +1,105 @@
+"""A proxy before an S3 server on this machine, which does to each request what a test wants."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Act = Callable[[str, str, int, Callable[[], None]], str]
+
+
+class FaultyBucket(http.server.ThreadingHTTPServer):
+    """``act(method, path, number, forward)`` is called for the requests of each method, counted from 0.
+
+    It returns "" to pass a request on, "503" or "500" to refuse it, "drop" to close the connection, and "lost" to apply it
+    and close the connection. ``forward`` applies it before ``act`` returns.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, target: str, act: Act) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target = target.removeprefix("http://")
+        self.act = act
+        self.counts: dict[str, int] = {}
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is no error."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FaultyBucket
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+    def _serve(self) -> None:
+        if self.headers.get("Expect") == "100-continue":
+            self.send_response_only(100)
+            self.end_headers()
+        body = self._body()
+        with self.server.lock:
+            number = self.server.counts.get(self.command, 0)
+            self.server.counts[self.command] = number + 1
+        what = self.server.act(self.command, self.path, number, lambda: self._forward(body) and None)
+        if what in ("500", "503"):
+            code = "SlowDown" if what == "503" else "InternalError"
+            self._answer(int(what), {}, f"<Error><Code>{code}</Code><Message>later</Message></Error>".encode())
+        elif what == "":
+            self._answer(*self._forward(body))
+        else:
+            if what == "lost":
+                self._forward(body)
+            self.close_connection = True
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(self.server.target, timeout=30)
+        headers = {k: v for k, v in self.headers.items() if k not in ("Expect", "Transfer-Encoding", "Content-Length")}
+        connection.request(self.command, self.path, body, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer.status, dict(answer.getheaders()), data
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response_only(status)
+        length = headers.get("Content-Length", str(len(body))) if self.command == "HEAD" else str(len(body))
+        kept = {k: v for k, v in headers.items() if k not in ("Content-Length", "Connection", "Transfer-Encoding")}
+        for name, value in {**kept, "Content-Length": length}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # the names that http.server calls
+
+
+@contextmanager
+def faulty_bucket(target: str, act: Act) -> Iterator[FaultyBucket]:
+    """Run a `FaultyBucket` before the server at ``target``."""
+    with FaultyBucket(target, act) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
