@@ -94,7 +94,7 @@ def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_
     limits = Limits(partition_characters=30_000, batch_records=7)
     with pytest.raises(BuildError, match="stop here"):
         run_plain(inputs, tmp_path / "out", **options, limits=limits)
-    assert len(list((tmp_path / "out/.build/filter/000000").glob("0*"))) > 3
+    assert len(list((tmp_path / "out/.build/ingest/000000").glob("0*"))) > 3
     assert list(tmp_path.glob("out/*.tar")) == []
     (tmp_path / "stop").unlink()
     run_plain(inputs, tmp_path / "out", **options)  # the plan keeps the limits of the first run

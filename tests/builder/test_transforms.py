@@ -211,7 +211,7 @@ def test_a_list_that_cannot_work_is_refused_before_any_work(tmp_path: Path, sett
     source = write_records(tmp_path / "in.jsonl", ["One."])
     with pytest.raises(ConfigError, match=said):
         make(source, tmp_path / "out", **{**settings, "transforms": given})
-    assert not (tmp_path / "out/.build/filter").exists()
+    assert not (tmp_path / "out/.build/ingest").exists()
 
 
 class Unpicklable(Exception):
