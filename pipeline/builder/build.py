@@ -26,7 +26,7 @@ from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .materialize import materialize_inputs
-from .output_directory import clear, commits_of_started, finished, place, start
+from .output_directory import clear, commits_of_started, finished, leave, place, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
 from .quotas import read_more
@@ -152,8 +152,7 @@ def build(
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         workspace.sweep()
-        if workspace.bucket is not None:
-            workspace.bucket.release(workspace.root)
+        leave(workspace)
         workspace.clear()  # but for the lock, which another build would else find free
     if workspace.bucket is not None:
         with suppress(OSError):  # something of the user lies in it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ..atomic import temporary_path, write_json
 from ..errors import BuildError, ConfigError
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
-from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
+from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
 from .counts.progress import Progress
 from .manifest import RESULTS, result_files
 from .partitions.partition import DONE, INGEST
@@ -65,6 +66,16 @@ def clear(workspace: Workspace, plan: Plan) -> None:
     workspace.clear(keep=(MATERIALIZED_NAME,))
     if workspace.bucket is not None:
         workspace.bucket.claim(workspace.root, RESULTS, overwrite=True)
+
+
+def leave(workspace: Workspace) -> None:
+    """Remove here what has been put into the bucket of the output, and give the bucket up."""
+    if workspace.bucket is not None:
+        for path in result_files(workspace.output):
+            discard(path)
+        with suppress(OSError):
+            (workspace.output / TEXTS_NAME).rmdir()
+        workspace.bucket.release(workspace.root)
 
 
 def finished(workspace: Workspace, plan: Plan) -> Manifest | None:

@@ -210,7 +210,7 @@ def test_a_kill_before_or_behind_any_upload_and_the_same_command_give_the_same_b
     assert held("s3://plain/set", **s3) == expected
     assert (puts[0], puts[-1]) == (OWNER_NAME, "manifest.json")
     assert sorted(puts) == sorted([*expected, OWNER_NAME, "run.json"])
-    for at in (0, 1, len(puts) // 2, len(puts) - 1):
+    for at in (0, 1, len(puts) // 2, len(puts) - 4, len(puts) - 1):
         for applied in (False, True):
             name = f"killed-{at}-{applied}".lower()
             store.mkdir(name)

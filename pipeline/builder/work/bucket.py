@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from ...atomic import read_json, write_json
-from ...errors import BuildError, ConfigError, ManifestError, MissingObjectError
+from ...errors import BuildError, ConfigError, MissingObjectError
 from ...objects.request_options import RequestOptions
 from ...objects.requests import side_by_side
 from ...objects.uploads import abort_uploads, check_writable, objects_below, put_file, put_new, read, remove
@@ -60,7 +60,7 @@ class Bucket:
         except MissingObjectError:
             return None
 
-    def put(self, directory: Path, name: str) -> None:
+    def move(self, directory: Path, name: str) -> None:
         """Move a finished file there."""
         put_file(directory / name, self.path(name), self.requests)
         (directory / name).unlink()
@@ -101,22 +101,16 @@ class Bucket:
                 f"{self.path(there[0])} is there, but no build of this work directory; choose another --output, or discard "
                 "what is there with --overwrite"
             )
-        named: list[str] = []
-        with suppress(ManifestError):
-            if (manifest := self.manifest()) is not None:
-                named = [*(info.name for info in manifest.shards), *(info.name for info in manifest.files)]
         remove([self.path(MANIFEST_NAME)], self.requests)
-        side_by_side(partial(remove, [self.path(name)], self.requests) for name in {*there, *named})
+        side_by_side(partial(remove, [self.path(name)], self.requests) for name in there)
 
     def publish(self, directory: Path, work: Path, names: Iterable[str], manifest: Manifest) -> None:
-        """Move the files of these names there, and behind them the manifest.
+        """Put the files of these names there, and behind them the manifest; here they stay, for a build that is killed.
 
         ``BuildError`` if another build took over, or a shard that was put there is there no more.
         """
-        side_by_side(partial(self.put, directory, name) for name in names if (directory / name).exists())
-        for folder in {info.name.rpartition("/")[0] for info in manifest.files} - {""}:
-            with suppress(FileNotFoundError):
-                (directory / folder).rmdir()
+        there = [name for name in names if (directory / name).exists()]
+        side_by_side(partial(put_file, directory / name, self.path(name), self.requests) for name in there)
         owner = json.loads(read(self.path(OWNER_NAME), self.requests))
         if owner.get("id") != read_json(work / BUCKET_NAME)["id"]:
             raise BuildError(

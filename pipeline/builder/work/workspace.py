@@ -78,7 +78,7 @@ class Workspace:
     def finish(self, name: str) -> None:
         """Move a file that is finished to where the dataset lies."""
         if self.bucket is not None:
-            self.bucket.put(self.output, name)
+            self.bucket.move(self.output, name)
 
     def clear(self, keep: Container[str] = ()) -> None:
         """Remove everything but the lock, the plan first: a build without a plan is not continued."""
