@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     from .exchange.token_writer import write_shards
     from .objects.request_options import RequestOptions
     from .shards.manifest import Manifest
-    from .stream.batch.types import DocumentBatch, PackedBatch
+    from .stream.batch.batch_types import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
     from .stream.iteration.state import merge_states
-    from .stream.opening import open_dataset
+    from .stream.open_dataset import open_dataset
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
 
@@ -79,11 +79,11 @@ _HOME = {
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
     "merge_states": "pipeline.stream.iteration.state",
-    "open_dataset": "pipeline.stream.opening",
+    "open_dataset": "pipeline.stream.open_dataset",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
-    "PackedBatch": "pipeline.stream.batch.types",
-    "DocumentBatch": "pipeline.stream.batch.types",
+    "PackedBatch": "pipeline.stream.batch.batch_types",
+    "DocumentBatch": "pipeline.stream.batch.batch_types",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
     "export_tokens": "pipeline.exchange.export",

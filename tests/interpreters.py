@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOADED = (
     "torch.utils.data",
     "pipeline.stream.datasets",
-    "pipeline.cli.build",
+    "pipeline.cli.build_command",
     "pipeline.builder.dedup.kernels",
     "filters.compiled.scan",
     "fasttext",

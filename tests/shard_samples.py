@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.shards.extents.extent_table import EXTENT_BYTES, ExtentTable
-from pipeline.shards.extents.loading import payload_bytes
+from pipeline.shards.extents.load_extents import payload_bytes
 from pipeline.shards.extents.table_file import write_table
 from pipeline.shards.index import ShardIndex
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.store import Store
-from pipeline.shards.tar import Member, map_file, walk_or_raise
+from pipeline.shards.tar_members import Member, map_file, walk_or_raise
 from pipeline.shards.writer import write_shard
 
 EOS = 0

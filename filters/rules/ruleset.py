@@ -42,10 +42,10 @@ from numpy.typing import NDArray
 
 from filters.language.language import sample_of
 from filters.language.scripts import script_of_label, script_of_text
-from filters.rules.columns import column_field
-from filters.rules.loader import NO_RULES, read_rules
+from filters.rules.column_rules import column_field
 from filters.rules.measure_plan import LanguageAndScript, MeasurePlan
 from filters.rules.rule import Cleaner, Rule, Violation
+from filters.rules.rule_files import NO_RULES, read_rules
 from filters.spacy_tokens import tokens_version
 from filters.text_view import DEFINITION, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean, value_said

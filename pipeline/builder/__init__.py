@@ -7,7 +7,7 @@ limits.py            sizes of units and buffers, which change no byte
 inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work
 quotas.py            which units and partitions fill the token quotas of sources
-resolve.py           files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
+references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file a stage, and `registry`, which has them in order
 transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
@@ -24,5 +24,5 @@ counts/              what is counted, and the progress of a build
 report/              how it is shown: terminal, report.html, rejected.jsonl
 outcome.py           why a document is in the dataset or not
 draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)
-manifest.py          the end of a build: counts that add up, manifest.json, and the files beside the shards
+build_manifest.py    the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

@@ -18,21 +18,21 @@ from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import Manifest
+from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .counts.funnel import funnel
 from .counts.progress import Progress
+from .engine.engines import check_engine, open_engine
 from .engine.local import default_start_method
-from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
-from .manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .materialize import materialize_inputs
 from .output_directory import clear, commits_of_started, finished, leave, place, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
 from .quotas import read_more
 from .recipe import Recipe, Settings
+from .references import resolve
 from .report.console import print_table
-from .resolve import resolve
 from .stages.registry import changes, wanted_stages
 from .stages.stage import Run, Stage
 from .transforms.user_functions import local_functions, spec_of

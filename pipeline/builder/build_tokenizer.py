@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..text.tokenizer.loading import END_OF_TEXT
+from ..text.tokenizer.load_tokenizer import END_OF_TEXT
 from ..text.tokenizer.tokenizer import Tokenizer, check_size, load_tokenizer
 from .recipe import Recipe
 from .work.workspace import Workspace

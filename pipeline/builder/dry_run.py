@@ -19,12 +19,12 @@ from ..text.readers.document_reader import Document, DocumentReader
 from ..text.storage.input_file import InputFile
 from ..text.storage.remote_file import FIRST_BYTES
 from .build import build
+from .build_manifest import RUN_NAME
 from .build_tokenizer import resolve_tokenizer
+from .counts.build_stats import BuildStats
 from .counts.counts import descending
 from .counts.progress import Progress
-from .counts.stats import BuildStats
 from .limits import Limits
-from .manifest import RUN_NAME
 from .output_directory import place
 from .plan import Plan, make_plan
 from .recipe import Recipe

@@ -118,7 +118,7 @@ def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS, *, was_re
     One that ``was_read`` here may be known to have had it.
     """
     if item.is_remote:
-        from ..text.storage.opening import describe_again
+        from ..text.storage.open_input import describe_again
 
         stored = item.file(credentials).stored
         assert stored is not None

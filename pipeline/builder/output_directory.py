@@ -12,12 +12,12 @@ from ..errors import BuildError, ConfigError
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
+from .build_manifest import RESULTS, result_files
 from .counts.progress import Progress
-from .manifest import RESULTS, result_files
 from .partitions.partition import DONE, INGEST
 from .plan import Plan
 from .plan_changes import check_unchanged
-from .resolve import References
+from .references import References
 from .work.atomic_directory import discard
 from .work.bucket import BUCKET_NAME, Bucket
 from .work.workspace import MATERIALIZED_NAME, Workspace

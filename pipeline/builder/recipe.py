@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from filters.language.language import parse_languages
-from filters.rules.loader import NO_RULES
+from filters.rules.rule_files import NO_RULES
 
 from ..errors import ConfigError, did_you_mean
 from ..paths import special_kind

@@ -1,12 +1,13 @@
 """The command line: ``shardwright COMMAND ...``, or ``python -m pipeline COMMAND ...``.
 
-main.py         finds the command and runs it
-command.py      what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
-rule_list.py    what --list-rules prints
-settings.py     flags of the settings of a build, for every command that has them
-records.py      documents of inputs, and what is said of bad records
-build.py inspect.py verify.py try_rules.py trace.py    one command each: its flags and output; those that most people want
-import.py export.py card.py texts.py doctor.py         and the others
+main.py       finds the command and runs it
+command.py    what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
+rule_list.py  what --list-rules prints
+settings.py   flags of the settings of a build, for every command that has them
+records.py    documents of inputs, and what is said of bad records
+
+build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  flags and output of these
+import_command.py, export_command.py, card_command.py, texts_command.py, doctor_command.py       and of the others
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported only when
 the command is called, so ``shardwright --help`` loads nothing else.
@@ -26,5 +27,5 @@ COMMANDS = {
     "texts": "export the texts that a build would read, with their keys, to score them elsewhere",
     "doctor": "say what this machine and this installation are",
 }
-"""Each command, in the order in which users need them, with one line of help; ``try-rules`` is in ``try_rules.py``."""
+"""Each command, in the order in which users need them, with one line of help; ``try-rules`` is in ``try_rules_command.py``."""
 FIRST_COMMANDS = 5  # those that most people want

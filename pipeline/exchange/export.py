@@ -22,7 +22,7 @@ from ..shards.dataset_folder import REPAIR, DatasetFolder
 from ..shards.format import COLUMN
 from ..shards.manifest import Manifest, ShardInfo
 from ..shards.store import Store
-from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
+from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
 from .megatron import stored_dtype, write_index
 from .new_directory import new_directory
 

@@ -22,8 +22,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ..builder.counts.build_stats import BuildStats
 from ..builder.counts.progress import Progress
-from ..builder.counts.stats import BuildStats
 from ..builder.draws import draws
 from ..builder.outcome import DUPLICATES
 from ..builder.recipe import Recipe
@@ -39,7 +39,7 @@ from ..shards.verify.dataset import verify_dataset
 from ..shards.writer import TokenBlocks, write_shard
 from ..text.document import BadRecord, OnError, location_of
 from ..text.token_ids import Vocabulary, WrongIdsError
-from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
+from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from .new_directory import new_directory
 

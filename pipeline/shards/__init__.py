@@ -4,7 +4,7 @@ format.py          the format: start here
 writer.py          documents -> one atomic, reproducible, indexed tar
 index.py           where the documents of a shard lie: its index, parsed and checked
 npy.py             strict reading of npy headers
-tar.py             a strict walk over the headers of any plain tar
+tar_members.py     a strict walk over the headers of any plain tar
 foreign.py         token tars of other tools: an index made by a scan
 manifest.py        manifest.json, written last
 dataset_folder.py  a dataset's directory, on this machine or at a url

@@ -18,7 +18,7 @@ from ..errors import ConfigError, CorruptShardError, ShardError
 from ..user_cache import make_private
 from .index import ShardIndex
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
-from .tar import REPAIR, Member, map_file, walk_or_raise
+from .tar_members import REPAIR, Member, map_file, walk_or_raise
 
 INDEX_VERSION = 4
 _EDGE = 1 << 20

@@ -26,7 +26,7 @@ from .format import (
     padding,
 )
 from .manifest import ShardInfo
-from .tar import REPAIR
+from .tar_members import REPAIR
 
 
 class Footer(TypedDict, total=False):

@@ -23,7 +23,7 @@ from ..user_cache import default_directory
 from .foreign import foreign_index, scan_index
 from .index import ShardIndex, index_of, parse_table
 from .manifest import ShardInfo
-from .tar import opened
+from .tar_members import opened
 
 
 class Store:

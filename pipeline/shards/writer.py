@@ -35,7 +35,7 @@ from .format import (
     wrong_key,
 )
 from .manifest import ShardInfo
-from .tar import map_file
+from .tar_members import map_file
 
 _WRITE_BYTES = 1 << 20  # members are joined to writes of about this size
 

@@ -11,10 +11,10 @@ import numpy as np
 from ..errors import ConfigError
 from .batch.collate import DocumentCollator, PackCollator
 from .batch.label_shift import DrawnShifts
-from .batch.rows import RowBuffer
-from .data.base import CountedData
-from .data.live import LiveData
-from .data.shards import say_once
+from .batch.row_buffer import RowBuffer
+from .data.counted_data import CountedData
+from .data.live_data import LiveData
+from .data.shard_data import say_once
 from .data.sources import Source
 from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets
 from .lanes import WINDOW_BYTES, Lanes, TextWindowSize, best_fit_tokens
@@ -23,21 +23,21 @@ from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
 from .sequential.cursor import Cursor, WindowStart, beginning, part_of_source
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
-from .sequential.reader import SequentialReader
-from .sequential.shards import ShardWindows
+from .sequential.sequential_reader import SequentialReader
+from .sequential.shard_windows import ShardWindows
 from .windows.indexed_lanes import IndexedLanes
 from .windows.mapped import DocumentMaps, MappedTokenRows
-from .windows.rows import TokenRows
+from .windows.token_rows import TokenRows
 from .windows.window import WindowMaker
 from .windows.window_cache import WindowCache
 
 if TYPE_CHECKING:
     from .config import StreamConfig
-    from .data.text import TextData
+    from .data.text_data import TextData
     from .order.mixture import Mixture
     from .position import Position, WorkerContext
-    from .reader import Collator, Reader, WorkerShare
-    from .sequential.text.windows import TextWindows
+    from .protocols import Collator, Reader, WorkerShare
+    from .sequential.text.text_windows import TextWindows
 
 _LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
 _SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
@@ -253,7 +253,7 @@ def _window_reader(
         return derive_key("text source", config.seed, name, *lane)
 
     if isinstance(source, LiveData):
-        from .sequential.text.live import LiveWindows  # loaded for text alone
+        from .sequential.text.live_windows import LiveWindows  # loaded for text alone
 
         window = _text_window(config, source, lanes.count)
         return LiveWindows(
@@ -289,7 +289,7 @@ def _windows_of_text(
     config: StreamConfig, source: TextData, of_lanes: int, *, lanes: Lanes, **options: Any
 ) -> TextWindows:
     """Return the same of text; what each of the lanes has of the memory and of the open files, all readers share."""
-    from .sequential.text.windows import TextWindows  # loaded for text alone
+    from .sequential.text.text_windows import TextWindows  # loaded for text alone
 
     sources = len(config.sources.by_name) * of_lanes // lanes.count
     return TextWindows(source, lanes=lanes, window=_text_window(config, source, of_lanes), sources=sources, **options)

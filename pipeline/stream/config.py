@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import ConfigError
-from .data.base import CountedData
+from .data.counted_data import CountedData
 from .data.sources import Sources
 from .function_identity import DocumentMap, Filter
 from .lanes import Lanes, best_fit_lanes_a_row, make_lanes

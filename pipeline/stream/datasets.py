@@ -16,15 +16,15 @@ from ..errors import ConfigError, InputError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from .arguments import check_choice, check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
 from .config import StreamConfig
-from .data.base import CountedData
+from .data.counted_data import CountedData
 from .data.holdout import parse_share
-from .data.live import LiveData
-from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, ShardNames
+from .data.live_data import LiveData
+from .data.shard_data import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, ShardNames
 from .data.sources import Source, Sources
-from .data.text import TextData
+from .data.text_data import TextData
 from .function_identity import identified
+from .halves import split_data
 from .order.mixture import Schedule, exact_weights, temperature_weights
-from .split import split_data
 from .stream import Stream
 
 if TYPE_CHECKING:

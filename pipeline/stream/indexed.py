@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..weak_methods import weak_lru_cache
-from .batch.rows import DocumentRows, RowBuffer, Rows
+from .batch.row_buffer import DocumentRows, RowBuffer, Rows
 from .order import RankStep, Sequences, Shuffle, derive_key, mix64
 from .order.buckets import GROUP, arrange
 from .order.mixture import Mixture
 from .windows.indexed_lanes import IndexedLanes, WindowOffset
 from .windows.mapped import DocumentMaps
-from .windows.rows import TokenRows
+from .windows.token_rows import TokenRows
 from .windows.window_cache import WindowCache
 
 Int = NDArray[np.int64]

@@ -29,12 +29,12 @@ from .arguments import (
 )
 from .config import StreamConfig
 from .decoding import decoded
-from .frameworks.loader import Loader
+from .frameworks.framework_loader import Loader
 from .frameworks.refusals import refuse_read_ahead, refuse_second_split
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.stages import Map, Take, counts_items
-from .iteration.stats import metrics_of
 from .iteration.stream_position import StreamPosition
+from .iteration.stream_stats import metrics_of
 from .layout import DocumentLayout, PackLayout, SampleLayout
 
 if TYPE_CHECKING:

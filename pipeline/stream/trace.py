@@ -9,14 +9,14 @@ from ..errors import ConfigError
 from ..weak_methods import weak_lru_cache
 from .assemble import make_reader
 from .config import StreamConfig
-from .data.base import CountedData
+from .data.counted_data import CountedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .iteration.stages import counts_items
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import RankStep
 from .position import Position, WorkerContext
-from .reader import WorkerShare
+from .protocols import WorkerShare
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 

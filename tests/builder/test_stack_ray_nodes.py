@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.engine.registry import open_engine
+from pipeline.builder.engine.engines import open_engine
 from pipeline.errors import BuildError
 from tests import interpreters
 from tests.builds import digests, run

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pipeline.builder.stages
-from pipeline.builder.counts.stats import BuildStats
+from pipeline.builder.counts.build_stats import BuildStats
 from pipeline.builder.outcome import NEAR, OUTCOMES
 from pipeline.builder.stages.registry import STAGES, changes
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import pipeline
-from pipeline.cli.card import size_category
+from pipeline.cli.card_command import size_category
 from pipeline.cli.main import main
 from tests.builds import run_plain
 from tests.corpus import write_inputs

@@ -78,7 +78,7 @@ def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: p
     modules = [
         path for path in (ROOT / "pipeline/cli").glob("*.py") if "\nCOMMAND = " in path.read_text(encoding="utf-8")
     ]
-    assert {path.stem.replace("_", "-") for path in modules} == set(COMMANDS)
+    assert {path.stem.removesuffix("_command").replace("_", "-") for path in modules} == set(COMMANDS)
     assert {item.name for item in fields(Recipe)} <= {action.dest for action in flags_of("build")}
     for command, summary in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
@@ -93,7 +93,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     modules = set(loaded.stdout.split())
     assert "pipeline.cli.command" in modules
-    assert modules.isdisjoint({"numpy", "rich", "torch", "pipeline.builder.recipe", "pipeline.cli.build"})
+    assert modules.isdisjoint({"numpy", "rich", "torch", "pipeline.builder.recipe", "pipeline.cli.build_command"})
 
 
 def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:

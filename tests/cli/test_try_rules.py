@@ -13,7 +13,7 @@ from filters.rules.ruleset import Rule
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import run_command
-from pipeline.cli.try_rules import histogram
+from pipeline.cli.try_rules_command import histogram
 
 main = partial(run_command, "try-rules")
 GOOD = (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.shards.format import footer_payload, member_header
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.tar import Member
+from pipeline.shards.tar_members import Member
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import MAX_PROBLEMS, ExpectedTokens
 from tests.shard_samples import EOS, Shard, make_documents, scan_tar, write_dataset, write_documents, write_manifest

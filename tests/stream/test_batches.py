@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
-from pipeline.stream.batch.rows import DocumentRows
+from pipeline.stream.batch.row_buffer import DocumentRows
 from tests.order_oracle import Options, Stream
 from tests.shard_samples import write_dataset
 from tests.stream.global_order import global_rows

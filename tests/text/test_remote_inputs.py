@@ -23,7 +23,7 @@ from pipeline.text.document import RecordKeys, Tally
 from pipeline.text.readers.byte_stream import ByteStream
 from pipeline.text.readers.document_reader import DocumentReader, split_file
 from pipeline.text.readers.parquet import read_parquet
-from pipeline.text.storage.opening import open_input
+from pipeline.text.storage.open_input import open_input
 from pipeline.text.storage.remote_file import RemoteFile
 from tests.input_server import InputServer
 from tests.remote_inputs import QUICK, TEXTS, build, columns_file, only, shards_of, texts_of

@@ -66,7 +66,7 @@ def test_listed_objects_of_s3_are_read_without_loading_its_client(bucket: Any, s
         "import json, sys\n"
         "from pipeline.objects.request_options import RequestOptions\n"
         "from pipeline.text.storage.input_file import Credentials, StoredObject\n"
-        "from pipeline.text.storage.opening import open_object\n"
+        "from pipeline.text.storage.open_input import open_object\n"
         "stored, options = json.loads(sys.argv[1])\n"
         "print(len(open_object(StoredObject(*stored), Credentials(requests=RequestOptions(options=options))).fetch(10, 100)))\n"
         "print([name for name in ('s3fs', 'aiobotocore') if name in sys.modules])"

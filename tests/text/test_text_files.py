@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, InputError
 from pipeline.stream.lanes import Lanes, TextWindowSize
-from pipeline.stream.sequential.text.windows import TextWindows
+from pipeline.stream.sequential.text.text_windows import TextWindows
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.formats import FORMATS

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...atomic import read_json
+from .count_types import Histogram
 from .histograms import add_histograms
 from .margins import Margins
 from .samples import Samples
-from .types import Histogram
 
 PASSED = ""  # the outcome of a document that no filter dropped
 

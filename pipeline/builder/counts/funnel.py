@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .stats import BuildStats, Change
+from .build_stats import BuildStats, Change
 
 
 class Row(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from filters.rules.rule import Rule
 
-from .types import Histogram
+from .count_types import Histogram
 
 BINS = 40
 

@@ -13,8 +13,8 @@ from filters.rules.rule import Rule
 
 from ...text.document import Document, made_id
 from ...text.judging import Drop
+from .count_types import Margin
 from .samples import ID_CHARACTERS, sample_keys
-from .types import Margin
 
 _TEXTS = 2  # shown of each side of each rule
 _CHARACTERS = 300  # shown of each text

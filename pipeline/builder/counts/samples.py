@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..dedup.minhash import text_hashes
 from ..draws import draws
-from .types import Sample
+from .count_types import Sample
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length

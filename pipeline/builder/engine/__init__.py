@@ -1,8 +1,8 @@
 """Run the units of a stage somewhere.
 
-base.py      what an engine is
-registry.py  the engines by name
-local.py     this process, or worker processes
-ray.py       Ray tasks
-signals.py   signals whose exceptions a library swallows are raised again
+engine.py   what an engine is
+engines.py  the engines by name
+local.py    this process, or worker processes
+ray.py      Ray tasks
+signals.py  signals whose exceptions a library swallows are raised again
 """

@@ -18,7 +18,7 @@ from multiprocessing import connection, get_context, parent_process, process
 from typing import Any
 
 from ...errors import BuildError
-from .base import Engine, Prepare, Result, Unit, progress_to
+from .engine import Engine, Prepare, Result, Unit, progress_to
 from .signals import reraise_swallowed_signals
 
 REPORT_SECONDS = 0.25  # between reports of progress inside a unit

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from ...atomic import temporary_path
 from ...errors import BuildError, ConfigError
 from ...notices import warn
-from .base import Engine, Result, Unit
+from .engine import Engine, Result, Unit
 
 RETRIES = 3
 CONNECT_SECONDS = 7.0

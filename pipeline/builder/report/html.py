@@ -20,12 +20,12 @@ from filters.rules.rule import limits_said
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
+from ..counts.build_stats import BuildStats
+from ..counts.count_types import Group, Histogram, Sample
 from ..counts.counts import descending
 from ..counts.funnel import Row
 from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS
-from ..counts.stats import BuildStats
-from ..counts.types import Group, Histogram, Sample
 from ..dedup.decontaminate import too_short_said
 from ..recipe import command_line
 from .console import damage_said

@@ -12,9 +12,9 @@ import numpy as np
 import orjson
 
 from ...atomic import atomic_file, read_json
+from ..counts.count_types import Sample
 from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
-from ..counts.types import Sample
 from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line

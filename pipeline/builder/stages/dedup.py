@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
-from ..counts.stats import BuildStats, Change
+from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
 from ..dedup.row_files import Piece, Rows, npy_pieces

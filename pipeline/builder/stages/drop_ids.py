@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from ...atomic import read_json, write_json
-from ..counts.stats import BuildStats
+from ..counts.build_stats import BuildStats
 from ..outcome import DROP_IDS, OUTCOMES
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..resolve import listed_ids_path
+from ..references import listed_ids_path
 from ..work.workspace import Workspace
 from .stage import Run, Stage
 

@@ -17,10 +17,10 @@ from ...errors import InputError
 from ...text.document import location_of
 from ...text.readers.document_reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
+from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Counts, descending
 from ..counts.histograms import Bins
 from ..counts.samples import sample_keys
-from ..counts.stats import BuildStats, Change
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
 from ..partitions.checksums import hash_input, inputs_to_hash
@@ -38,7 +38,7 @@ from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..quotas import units_read
 from ..recipe import Recipe
-from ..resolve import load_parts
+from ..references import load_parts
 from ..transforms.chain import Chain, ProcessedDocument, TransformContext
 from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace

@@ -26,9 +26,9 @@ from filters.rules.rule import Rule, Violation
 from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
+from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
-from ..counts.stats import BuildStats, Change
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line

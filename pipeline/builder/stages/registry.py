@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import descending
-from ..counts.stats import BuildStats, Change
 from ..recipe import Recipe
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
+from ..counts.build_stats import BuildStats, Change
 from ..counts.progress import Progress
-from ..counts.stats import BuildStats, Change
-from ..engine.base import Engine
+from ..engine.engine import Engine
 from ..plan import Plan
 from ..recipe import Recipe
 from ..work.workspace import Workspace

@@ -1,9 +1,9 @@
 """Transforms: the ordered list of steps that documents pass between reading and dedup.
 
-transform.py   what a transform is: documents -> for each keep, edit, several or drop
-built_in.py    normalize, clean, language, rules, decontaminate
-scores.py      scores that were made elsewhere, joined to documents by the hash of their texts
-user.py        a transform of the user: called, checked and counted
-user_functions.py    how a recipe names one, and how a plan keeps it
-chain.py       the transforms of a build in order, applied to a batch of documents: a new built-in one is a class and a line here
+transform.py       what a transform is: documents -> for each keep, edit, several or drop
+built_in.py        normalize, clean, language, rules, decontaminate
+score_table.py     scores that were made elsewhere, joined to documents by the hash of their texts
+user.py            a transform of the user: called, checked and counted
+user_functions.py  how a recipe names one, and how a plan keeps it
+chain.py           the transforms in order, applied to a batch of documents: a new built-in one is a class and a line here
 """

@@ -20,7 +20,7 @@ from ..counts.counts import PASSED, Counts
 from ..dedup.decontaminate import Decontaminator
 from ..recipe import Recipe
 from .built_in import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize
-from .scores import JoinScores, Scores
+from .score_table import JoinScores, Scores
 from .transform import Transform
 from .user import UserTransform
 from .user_functions import UserFunction, find_user_function

@@ -2,5 +2,5 @@
 
 extent_table.py  the definition: how a shard is cut, and the table in memory
 table_file.py    the file of a dataset's table
-loading.py       the table of what a stream reads
+load_extents.py  the table of what a stream reads
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..dataset_folder import DatasetFolder
 from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, WORK_NAME, Manifest
-from .counts import imbalances
+from .balance import imbalances
 from .findings import Problem
 
 LOCK_NAME = "lock"

@@ -34,7 +34,7 @@ from ..format import (
 )
 from ..index import Footer, ShardIndex, footer_of, parse_index, parse_table
 from ..manifest import ShardInfo
-from ..tar import REPAIR, TarDamage, walk
+from ..tar_members import REPAIR, TarDamage, walk
 from .findings import ExpectedTokens, ShardCheck
 
 _HASHED = 1 << 24

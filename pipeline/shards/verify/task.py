@@ -16,7 +16,7 @@ from ..format import INDEX_PREFIX, KEY_COLUMN
 from ..index import index_of
 from ..manifest import ShardInfo
 from ..store import Store
-from ..tar import map_file
+from ..tar_members import map_file
 from .extent_checks import check_extents
 from .findings import MISSING, ExpectedTokens, ShardCheck
 from .shard import check_shard, check_walk

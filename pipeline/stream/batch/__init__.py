@@ -1,7 +1,7 @@
 """Rows -> batches -> the device.
 
-types.py         the types of batches
-rows.py          rows of a batch, between a reader and the collator
+batch_types.py   the types of batches
+row_buffer.py    rows of a batch, between a reader and the collator
 collate.py       rows -> ids, labels, boundaries, padding
 freed_memory.py  memory of batches that were dropped, kept for the next ones
 label_shift.py   ``shift="divisors"``: a shift of the labels drawn for each step

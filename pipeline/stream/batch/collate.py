@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from .batch_types import Batch
 from .freed_memory import keep_freed_memory
-from .rows import DocumentRows, Rows
-from .types import Batch
+from .row_buffer import DocumentRows, Rows
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 _NO_INDICES = np.zeros(0, np.int64)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..order import derive_key
+from .batch_types import Batch
 from .collate import PackCollator
-from .rows import Rows
-from .types import Batch
+from .row_buffer import Rows
 
 
 def divisors_below(number: int) -> list[int]:

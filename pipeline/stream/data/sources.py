@@ -10,8 +10,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..order import LANES, LANES_OF_MIX
-from .base import CountedData
-from .text import TextData
+from .counted_data import CountedData
+from .text_data import TextData
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer

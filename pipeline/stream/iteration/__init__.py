@@ -10,7 +10,7 @@ items.py            one iteration: reader -> collate -> the user's stages -> dev
 stream_end.py       whether a step is still one of the stream, which several ranks agree on
 stages.py           the user's stages: what is counted, and what a resume would lose
 iterator.py         hands out items, with the position after each
-stats.py            what an iteration counted, and the epoch that it reached
+stream_stats.py     what an iteration counted, and the epoch that it reached
 worker_batch.py     batches on their way out of a loader's worker
 
 The way of a batch, in the process that iterates:

@@ -18,7 +18,7 @@ from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
 from ..order import RankStep
 from ..position import Position, WorkerContext
-from ..reader import Reader, WorkerShare
+from ..protocols import Reader, WorkerShare
 from .passes import Passes, item_count
 from .stages import Positioned, UserStages, counts_items
 from .stream_end import StreamEnd, ranks_agree

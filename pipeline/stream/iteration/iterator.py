@@ -16,10 +16,10 @@ from ..assemble import make_mixture
 from ..config import StreamConfig
 from ..order.mixture import Mixture
 from ..position import Position, WorkerContext
-from ..reader import Reader
+from ..protocols import Reader
 from .shared_position import SharedPosition
 from .stages import Positioned
-from .stats import Stats, stats_at, stats_of
+from .stream_stats import Stats, stats_at, stats_of
 from .topology import Topology
 from .worker_batch import WorkerBatch
 

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from ...errors import ConfigError, StateError
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..config import StreamConfig
-from ..data.shards import say_once
+from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
 from .items import make_items
@@ -23,7 +23,7 @@ from .shared_position import SharedPosition, Stand
 from .stages import Positioned, counts_items
 from .standing import Standing
 from .state import from_state, to_state
-from .stats import Stats, stats_of_workers
+from .stream_stats import Stats, stats_of_workers
 from .topology import Topology
 
 

@@ -1,11 +1,11 @@
 """Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
-lane.py              a lane: the windows that its next sequence lies in, and where it begins
-reader.py            the rows that a rank takes of each step
-cursor.py            where a lane stands, as a state holds it
-text/                windows of raw text
-shards.py            windows of documents of shards
-best_fit.py          best-fit packing of whole documents
+lane.py               a lane: the windows that its next sequence lies in, and where it begins
+sequential_reader.py  the rows that a rank takes of each step
+cursor.py             where a lane stands, as a state holds it
+text/                 windows of raw text
+shard_windows.py      windows of documents of shards
+best_fit.py           best-fit packing of whole documents
 
 An example: a batch of 2 rows, 4 lanes. Every lane reads documents of its own, window after window, and joins them; row 0 comes
 from lanes 0 and 2 in turn, row 1 from lanes 1 and 3::

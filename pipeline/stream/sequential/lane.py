@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.rows import RowBuffer
-from ..windows.rows import fill_row
+from ..batch.row_buffer import RowBuffer
+from ..windows.token_rows import fill_row
 from ..windows.window import Window
 from .cursor import Cursor, WindowStart
 

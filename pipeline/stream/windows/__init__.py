@@ -3,6 +3,6 @@
 window.py         a window, made of its blocks by one blocking job
 window_cache.py   the windows of a stream that are in memory or on their way
 indexed_lanes.py  which windows the lanes of an indexed stream need, now and next
-rows.py           packed rows, cut out of windows
+token_rows.py     packed rows, cut out of windows
 mapped.py         the user's functions of documents, and packed rows of what they make
 """

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ..batch.rows import RowBuffer
+from ..batch.row_buffer import RowBuffer
 from ..function_identity import DocumentMap
 from .indexed_lanes import IndexedLanes, WindowOffset
-from .rows import Int, TokenRows, fill_row
+from .token_rows import Int, TokenRows, fill_row
 from .window import Window
 
 Tokens = NDArray[Any]

@@ -23,7 +23,7 @@ from ..extract import Extract
 from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
-from ..storage.opening import open_input
+from ..storage.open_input import open_input
 from ..storage.remote_file import RANGE_BYTES, RemoteFile
 from ..token_ids import Vocabulary
 from ..where import Where

@@ -11,7 +11,7 @@ import orjson
 
 from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
-from ..storage.opening import open_input
+from ..storage.open_input import open_input
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts
 from .jsonl import read_jsonl

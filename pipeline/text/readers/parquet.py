@@ -10,7 +10,7 @@ from typing import Any
 from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
 from ..fields import MISFIT, shown
 from ..storage.input_file import InputFile
-from ..storage.opening import open_input
+from ..storage.open_input import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range

@@ -11,7 +11,7 @@ import orjson
 
 from ...errors import ShardError
 from ...paths import is_hidden
-from ...shards.tar import Member, walk_or_raise
+from ...shards.tar_members import Member, walk_or_raise
 from ..document import Document, Record, RecordKeys, Tally
 from ..formats import Format, find_format
 from .byte_stream import ByteStream, UnreadableFileError

@@ -13,7 +13,7 @@ from ...errors import ConfigError, not_installed
 from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unselected
 from ..extract import MOST_BYTES, OVER_A_LIMIT, RESILIPARSE, Extractor, SkippedPageError
 from ..storage.input_file import InputFile
-from ..storage.opening import open_input
+from ..storage.open_input import open_input
 from .byte_stream import ByteStream, UnreadableFileError, compression
 from .format_reader import FormatReader, line_cuts
 

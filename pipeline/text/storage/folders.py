@@ -14,7 +14,7 @@ from ...objects.urls import is_remote
 from ...paths import natural_key, shortened
 from ..formats import ENDINGS, find_format
 from .input_file import InputFile
-from .opening import open_input
+from .open_input import open_input
 
 _NEARLY_ALL = 0.95  # of the files: then a dataset of the rest is hardly what was meant
 _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data

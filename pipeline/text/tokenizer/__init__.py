@@ -1,7 +1,7 @@
 """Tokenizers.
 
-tokenizer.py    load, train, encode
-loading.py      files, directories and hub names -> the text of tokenizer.json and its special ids
-encoders.py     the definition, a fast encoder, and which of the two is used
-conformance.py  texts on which the fast encoder must agree with the definition
+tokenizer.py       load, train, encode
+load_tokenizer.py  files, directories and hub names -> the text of tokenizer.json and its special ids
+encoders.py        the definition, a fast encoder, and which of the two is used
+conformance.py     texts on which the fast encoder must agree with the definition
 """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from .conformance import proof_texts
-from .loading import BYTES, parsed
+from .load_tokenizer import BYTES, parsed
 
 ID = np.dtype("<u4")
 THREADS = "TOKENIZERS_PARALLELISM"

@@ -24,7 +24,7 @@ from ...errors import ConfigError, InputError
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.manifest import Manifest
 from .encoders import DEFINITION, ENCODERS, FAST, FIRST_BYTE, ID, THREADS, Load, fault_of_fast, load_definition
-from .loading import (
+from .load_tokenizer import (
     BYT5,
     BYT5_IDS,
     BYT5_TOKENIZER,

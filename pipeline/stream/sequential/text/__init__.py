@@ -1,10 +1,10 @@
 """Raw text as a source of lanes.
 
-assignment.py   which blocks of text files each lane reads in an epoch: the definition
-block_scan.py   a file as fixed blocks of records
-scans.py        the blocks, read by scans that the lanes of a process share
-rule_filter.py  rules and languages as a filter
-documents.py    what becomes of their records: filtered, counted, shuffled, tokenized
-windows.py      windows of these blocks
-live.py         windows of a live source, which is no file
+assignment.py    which blocks of text files each lane reads in an epoch: the definition
+block_scan.py    a file as fixed blocks of records
+scans.py         the blocks, read by scans that the lanes of a process share
+rule_filter.py   rules and languages as a filter
+documents.py     what becomes of their records: filtered, counted, shuffled, tokenized
+text_windows.py  windows of these blocks
+live_windows.py  windows of a live source, which is no file
 """

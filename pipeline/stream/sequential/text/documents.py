@@ -20,7 +20,7 @@ from .block_scan import Block
 from .rule_filter import RuleFilter
 
 if TYPE_CHECKING:
-    from ...data.text import TextData
+    from ...data.text_data import TextData
 
 _BLOCK_COST = 512  # bytes that an empty block takes
 _DOCUMENT_COST = 300  # bytes that a document takes beside its text

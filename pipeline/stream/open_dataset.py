@@ -19,7 +19,7 @@ from ..shards.dataset_folder import size_of
 from ..shards.manifest import MANIFEST_NAME
 from ..shards.shard_names import ENDING, join
 from .arguments import parse_request_options
-from .data.shards import DEFAULT_CACHE
+from .data.shard_data import DEFAULT_CACHE
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from .batch.types import Batch
+from .batch.batch_types import Batch
 from .order import RankStep
 
 R_out = TypeVar("R_out", covariant=True)

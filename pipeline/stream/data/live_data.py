@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..lanes import TextWindowSize, best_fit_tokens
-from .text import TextData
+from .text_data import TextData
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer

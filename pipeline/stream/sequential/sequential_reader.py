@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...weak_methods import weakly
-from ..batch.rows import DocumentRows, RowBuffer, Rows
+from ..batch.row_buffer import DocumentRows, RowBuffer, Rows
 from ..lanes import Lanes
 from ..long_search import LongSearch
 from ..order import RankStep

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.rows import RowBuffer
+from ..batch.row_buffer import RowBuffer
 from .indexed_lanes import IndexedLanes, WindowOffset
 
 Int = NDArray[np.int64]

@@ -29,7 +29,7 @@ from .dedup.decontaminate import Decontaminator, read_evaluation_sets
 from .recipe import Recipe
 from .signature_store import check_against
 from .transforms.chain import TransformContext, check_order, find_user_functions
-from .transforms.scores import Scores
+from .transforms.score_table import Scores
 from .transforms.user_functions import UserFunction, find_user_function
 from .work.atomic_directory import discard, result_directory
 from .work.workspace import Workspace

@@ -15,7 +15,7 @@ from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 
 from .command import Command, Parser, add_requests, requests_of
-from .inspect import console
+from .inspect_command import console
 
 DESCRIPTION = """\
 Show the documents in each row of a training step, past or future, by arithmetic.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from filters.language.language import UNDETERMINED, LanguageIdentifier, parse_languages
-from filters.rules.loader import user_module
 from filters.rules.named_files import NamedFile
 from filters.rules.rule import Rule, Violation, limits_said
+from filters.rules.rule_files import user_module
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe

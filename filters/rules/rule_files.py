@@ -13,7 +13,7 @@ import filters
 from filters.language.fasttext_model import check_label
 from filters.language.language import is_label, language_code
 from filters.language.scripts import script_of_label
-from filters.rules.columns import URL_BLOCKED, column_entry
+from filters.rules.column_rules import URL_BLOCKED, column_entry
 from filters.rules.fineweb2 import profile_rules
 from filters.rules.resolve import named_files
 from filters.rules.rule import Cleaner, Rule

@@ -17,12 +17,12 @@ from ..atomic import write_json
 from ..errors import BuildError
 from ..shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, FileInfo, Manifest
-from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
+from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
 from ..version import __version__
 from .build_tokenizer import load_build_tokenizer
+from .counts.build_stats import BuildStats
 from .counts.counts import Counts
 from .counts.funnel import Row
-from .counts.stats import BuildStats
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions

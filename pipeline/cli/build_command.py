@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pipeline.builder.engine.registry import ENGINES, check_engine
+from pipeline.builder.engine.engines import ENGINES, check_engine
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder, with_folder
@@ -143,8 +143,8 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:
     """Say how many documents were read, and what dropped how many of them."""
+    from pipeline.builder.counts.build_stats import BuildStats
     from pipeline.builder.counts.counts import descending
-    from pipeline.builder.counts.stats import BuildStats
     from pipeline.builder.stages.registry import changes
 
     stats = BuildStats.from_json(manifest.counts)

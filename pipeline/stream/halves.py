@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..shards.extents.extent_table import running_sums
-from .data.base import CountedData
+from .data.counted_data import CountedData
 from .data.holdout import Marks, marks_held_out, marks_of
-from .data.shards import MemoryData
+from .data.shard_data import MemoryData
 from .order import Shuffle
 from .windows.window import WindowMaker
 from .windows.window_cache import WindowCache

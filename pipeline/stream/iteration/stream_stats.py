@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..config import StreamConfig
-from ..data.base import CountedData
+from ..data.counted_data import CountedData
 from ..order.mixture import Mixture
 from ..position import Position
-from ..reader import Reader
+from ..protocols import Reader
 from ..sequential.cursor import NUMBERS, beginning
-from ..sequential.reader import lane_stats
+from ..sequential.sequential_reader import lane_stats
 from .passes import Passes
 
 

@@ -22,7 +22,7 @@ from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
-from ...shards.extents.loading import load_extent_table, load_tars
+from ...shards.extents.load_extents import load_extent_table, load_tars
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.block_reader import BlockReader
 from ...shards.ranges.local_blocks import LocalBlocks, Stamp, file_stamp
@@ -32,7 +32,7 @@ from ...shards.shard_list import ShardList, resolve
 from ...shards.shard_names import ENDING
 from ...shards.store import Store
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
-from .base import CountedData
+from .counted_data import CountedData
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ...errors import BuildError
-from ...shards.verify.counts import imbalances
+from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OUTCOMES
+from .count_types import DamagedFile, Group, Histogram, Sample
 from .counts import PASSED, Counts
-from .types import DamagedFile, Group, Histogram, Sample
 
 _IF_ANY = {"manifest": "unless empty"}  # of fields that the manifest lacks where they are empty
 

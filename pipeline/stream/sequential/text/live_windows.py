@@ -21,7 +21,7 @@ from .block_scan import Block
 from .documents import DocumentEncoder, Filters
 
 if TYPE_CHECKING:
-    from ...data.live import LiveData
+    from ...data.live_data import LiveData
 
 _FIRST_DOCUMENTS = 8  # of the first window of an epoch
 

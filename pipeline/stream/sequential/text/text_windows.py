@@ -19,7 +19,7 @@ from .documents import DocumentEncoder, Filters
 from .scans import KEPT_BYTES, SharedScans
 
 if TYPE_CHECKING:
-    from ...data.text import TextData
+    from ...data.text_data import TextData
 
 _BLOCK_BYTES = 32 << 10
 _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
