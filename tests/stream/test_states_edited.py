@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,11 +119,11 @@ def edits(draw: st.DrawFn) -> Callable[[dict[str, Any]], Any]:
             if kind == "cut":
                 del holder[key]
             elif kind == "add" and isinstance(holder, dict):
-                holder[str(key) + "0"] = junk
+                holder[str(key) + "0"] = copy.copy(junk)  # a place inside it may be the next that is edited
             elif kind == "rename" and isinstance(holder, dict):
                 holder[str(key) + "x"] = holder.pop(key)
             else:
-                holder[key] = junk
+                holder[key] = copy.copy(junk)
                 break
             if not state:
                 break
