@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 from filters.text_view import By, Page, Positive, share
 
@@ -97,46 +98,24 @@ def duplicate_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> floa
     return share(repeated, len(page.text))
 
 
-def top_2_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in the most frequent run of 2 words."""
-    return top_ngram_ratio(page, n=2, by=by)
+def _of_length(n: int, ratio: Callable[..., float], said: str) -> Callable[..., float]:
+    """Return the measure of n-grams of one length, as rules name it: ``top_2_gram_ratio`` for example."""
+
+    def measure(page: Page, *, by: By = "spaces") -> float:
+        return ratio(page, n=n, by=by)
+
+    measure.__name__ = measure.__qualname__ = ratio.__name__.replace("_ngram_", f"_{n}_gram_")
+    measure.__doc__ = f"Return the share of characters in {said} of {n} words."
+    return measure
 
 
-def top_3_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in the most frequent run of 3 words."""
-    return top_ngram_ratio(page, n=3, by=by)
-
-
-def top_4_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in the most frequent run of 4 words."""
-    return top_ngram_ratio(page, n=4, by=by)
-
-
-def duplicate_5_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in repeated runs of 5 words."""
-    return duplicate_ngram_ratio(page, n=5, by=by)
-
-
-def duplicate_6_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in repeated runs of 6 words."""
-    return duplicate_ngram_ratio(page, n=6, by=by)
-
-
-def duplicate_7_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in repeated runs of 7 words."""
-    return duplicate_ngram_ratio(page, n=7, by=by)
-
-
-def duplicate_8_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in repeated runs of 8 words."""
-    return duplicate_ngram_ratio(page, n=8, by=by)
-
-
-def duplicate_9_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in repeated runs of 9 words."""
-    return duplicate_ngram_ratio(page, n=9, by=by)
-
-
-def duplicate_10_gram_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of characters in repeated runs of 10 words."""
-    return duplicate_ngram_ratio(page, n=10, by=by)
+_TOP, _DUPLICATE = "the most frequent run", "repeated runs"
+top_2_gram_ratio = _of_length(2, top_ngram_ratio, _TOP)
+top_3_gram_ratio = _of_length(3, top_ngram_ratio, _TOP)
+top_4_gram_ratio = _of_length(4, top_ngram_ratio, _TOP)
+duplicate_5_gram_ratio = _of_length(5, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_6_gram_ratio = _of_length(6, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_7_gram_ratio = _of_length(7, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_8_gram_ratio = _of_length(8, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_9_gram_ratio = _of_length(9, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_10_gram_ratio = _of_length(10, duplicate_ngram_ratio, _DUPLICATE)
