@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.builder.counts.build_stats import BuildStats
-from pipeline.builder.counts.funnel import Row, funnel
+from pipeline.builder.counts.build_stats import BuildStats, Row, funnel
 from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
 from pipeline.stream.order import Blocks, RankStep, Sequences, Shuffle

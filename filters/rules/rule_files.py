@@ -13,7 +13,6 @@ import filters
 from filters.language.fasttext_model import check_label
 from filters.language.language import is_label, language_code
 from filters.language.scripts import script_of_label
-from filters.rules.column_rules import URL_BLOCKED, column_entry
 from filters.rules.fineweb2 import profile_rules
 from filters.rules.resolve import named_files
 from filters.rules.rule import Cleaner, Rule
@@ -21,6 +20,8 @@ from filters.rules.user_modules import UserModule, find_module
 from pipeline.errors import ConfigError, did_you_mean
 
 NO_RULES = "none"
+COLUMN = "column:"  # begins the name of a rule on a field of the record
+URL_BLOCKED = "url_blocked"  # the measure that reads the field of the url
 
 
 def user_module(name: str, home: str, what: str) -> UserModule | None:
@@ -166,3 +167,50 @@ def _limit(value: object, what: str) -> float:
     raise ConfigError(
         f"rule file {what} must be a number from -2**53 to 2**53, got {value!r}; leave out a limit that is none"
     )
+
+
+def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a rule on a column as one on a measure of it; other entries as they are.
+
+    Raises ConfigError for an ``in`` that is no list of texts or of numbers.
+
+    >>> column_entry("column:language", {"in": ["en"]})
+    {'measure': 'column_in', 'column': 'language', 'values': ['en'], 'min': 1}
+    """
+    measure = str(entry.get("measure", name))
+    rest = dict(entry)
+    if measure == URL_BLOCKED:
+        return {"column": "url"} | rest | ({} if {"min", "max"} & rest.keys() else {"max": 0})
+    if not measure.startswith(COLUMN):
+        return rest
+    rest["measure"], rest["column"] = "column_value", measure.removeprefix(COLUMN)
+    if not rest["column"]:
+        raise ConfigError(f"rule {name!r}: name a field after {COLUMN}, as in column:score")
+    if "in" not in rest:
+        return rest
+    values = rest.pop("in")
+    kinds = {str if isinstance(value, str) else float if _is_number(value) else None for value in _listed(values)}
+    if len(kinds) != 1 or None in kinds or {"min", "max"} & rest.keys():
+        raise ConfigError(
+            f"rule {name!r}: in must be a list of texts or of numbers, without min and max beside it, not {values!r}"
+        )
+    return rest | {"measure": "column_in", "values": list(values), "min": 1}
+
+
+def column_field(measure: str, parameters: Mapping[str, Any]) -> str:
+    """Return the field that a rule with these parameters reads, as ``name:type``.
+
+    >>> column_field("column_in", {"column": "language", "values": ["en"]}), column_field("column_value", {"column": "score"})
+    ('language:str', 'score:float')
+    """
+    is_text = measure == URL_BLOCKED or isinstance(parameters.get("values", [0])[0], str)
+    kind = "str" if is_text else "float"
+    return f"{parameters['column']}:{kind}"
+
+
+def _listed(values: object) -> list[Any]:
+    return values if isinstance(values, list) else []
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

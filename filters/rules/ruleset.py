@@ -32,7 +32,7 @@ Of several rule sets the later one wins, limit by limit. Rules are judged in ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,14 +40,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from filters.compiled import SCANNED
 from filters.language.language import sample_of
-from filters.language.scripts import script_of_label, script_of_text
-from filters.rules.column_rules import column_field
-from filters.rules.measure_plan import LanguageAndScript, MeasurePlan
+from filters.language.scripts import is_written_in, script_of_label, script_of_text
+from filters.measures.lines import SHORT_LINE
 from filters.rules.rule import Cleaner, Rule, Violation
-from filters.rules.rule_files import NO_RULES, read_rules
+from filters.rules.rule_files import NO_RULES, column_field, read_rules
 from filters.spacy_tokens import tokens_version
-from filters.text_view import DEFINITION, Page
+from filters.text_view import DEFINITION, By, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean, value_said
 
 __all__ = ["Cleaner", "Measured", "Rule", "RuleSet", "Violation", "load_rules"]
@@ -282,3 +282,53 @@ class Measured(NamedTuple):
 
     values: NDArray[np.float64]
     holds: NDArray[np.bool_]
+
+
+class LanguageAndScript(NamedTuple):
+    """What a document is written in: the language, the script that the identifier's label names, else that of its letters."""
+
+    language: str = ""
+    label_script: str = ""
+    text_script: str = ""
+
+
+class MeasurePlan:
+    """How to measure documents in one language and script: which rules hold, and how each is measured.
+
+    Where none is given, every rule holds.
+    """
+
+    def __init__(self, rules: Sequence[Rule], writing: LanguageAndScript | None) -> None:
+        self.columns = [column for column, rule in enumerate(rules) if writing is None or _holds(rule, writing)]
+        self.functions: dict[int, Callable[[Page], float]] = {}
+        self._scans: dict[By, dict[int, str]] = {}
+        stop_words: tuple[str, ...] | None = None
+        for column in self.columns:
+            rule, parameters = rules[column], dict(rules[column].parameters)
+            if rule.measure == "stop_words" and stop_words in (None, tuple(parameters["words"])):
+                stop_words = tuple(parameters.pop("words"))
+            if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
+                del parameters["longest"]
+            by: By = parameters.pop("by", "spaces")
+            if rule.measure in SCANNED and not parameters and by != "tokens":
+                self._scans.setdefault(by, {})[column] = rule.measure
+            else:
+                self.functions[column] = rule.bound()
+        self._stop_words = stop_words or ()
+
+    def scanned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield what the compiled scan measures: the columns of rules, and their values, float64 ``[texts, columns]``."""
+        for by, measures in self._scans.items():
+            from filters.compiled.scan import scan  # numba: only where documents are measured
+
+            scanned = scan(texts, self._stop_words, by, set(measures.values()))
+            yield list(measures), scanned[:, [SCANNED.index(measure) for measure in measures.values()]]
+
+
+def _holds(rule: Rule, writing: LanguageAndScript) -> bool:
+    """Whether a rule holds for documents in a language and script; a label that names a script is believed."""
+    if rule.language not in ("", writing.language):
+        return False
+    if not rule.script or writing.label_script:
+        return rule.script in ("", writing.label_script)
+    return is_written_in(rule.script, writing.text_script)

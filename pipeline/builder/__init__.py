@@ -12,9 +12,7 @@ build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file a stage, and `registry`, which has them in order
 transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
 partitions/          the documents that one unit wrote: what stages exchange
-output_directory.py  a new build, one to continue, or one that is complete
-plan_changes.py      what differs between the plan of a build and that of the command that continues it
-materialize.py       inputs in memory -> files of the work directory
+output_directory.py  a new build, one to continue, or one that is complete, and what differs between two plans
 signature_store.py   signatures that a build keeps, and those of earlier builds
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
 work/                the work directory: its layout, its lock, results that appear only when whole

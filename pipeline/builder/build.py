@@ -18,14 +18,14 @@ from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import Manifest
+from ..text.storage.in_memory import can_be_read_again, is_in_memory, materialize, materialized, split_inputs
+from ..text.storage.input_file import InputFile
 from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
-from .counts.funnel import funnel
+from .counts.build_stats import funnel
 from .counts.progress import Progress
+from .engine.engine import default_start_method, reraise_swallowed_signals
 from .engine.engines import check_engine, open_engine
-from .engine.local import default_start_method
-from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
-from .materialize import materialize_inputs
 from .output_directory import clear, commits_of_started, finished, leave, place, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
@@ -36,7 +36,8 @@ from .report.console import print_table
 from .stages.registry import changes, wanted_stages
 from .stages.stage import Run, Stage
 from .transforms.user_functions import local_functions, spec_of
-from .work.workspace import Workspace
+from .work.atomic_directory import discard
+from .work.workspace import MATERIALIZED_NAME, Workspace
 
 
 def build(
@@ -130,7 +131,7 @@ def build(
     _check_against(recipe, workspace)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
-        specs = materialize_inputs(inputs, workspace, progress, anew=overwrite)
+        specs = _materialize_inputs(inputs, workspace, progress, anew=overwrite)
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, requests, commits)
@@ -158,6 +159,37 @@ def build(
         with suppress(OSError):  # something of the user lies in it
             workspace.output.rmdir()
     return manifest
+
+
+def _materialize_inputs(
+    inputs: object, workspace: Workspace, progress: Progress, *, anew: bool
+) -> list[str | InputFile]:
+    """Return the inputs as specs and files, those in memory written out.
+
+    What can be read again is written again, so that a change of it is noticed. A generator is written once, unless the
+    build starts ``anew``: one that is continued reads what the generator gave when the build began.
+    """
+    if anew:
+        discard(workspace.root / MATERIALIZED_NAME)
+    specs: list[str | InputFile] = []
+    for number, (source, entry) in enumerate(split_inputs(inputs)):
+        if is_in_memory(entry):
+            path = _materialize(entry, workspace.root / MATERIALIZED_NAME / f"{number:03d}", progress)
+            specs.append(InputFile(path, path.name, source))
+        else:
+            specs.append(entry)
+    return specs
+
+
+def _materialize(value: object, folder: Path, progress: Progress) -> Path:
+    kind = type(value).__name__
+    if can_be_read_again(value):
+        return materialize(value, folder)
+    if (path := materialized(folder)) is not None:
+        progress.say(f"{kind}: continued from the records that it gave before; --overwrite reads it again")
+        return path
+    progress.say(f"{kind}: cannot be read twice or compared later, so its records are written to {folder} first")
+    return materialize(value, folder)
 
 
 def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:

@@ -20,15 +20,14 @@ from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, FileIn
 from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
 from ..version import __version__
 from .build_tokenizer import load_build_tokenizer
-from .counts.build_stats import BuildStats
+from .counts.build_stats import BuildStats, Row
 from .counts.counts import Counts
-from .counts.funnel import Row
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
 from .quotas import units_read
 from .report.html import REPORT_NAME, write_report
-from .report.rejected import REJECTED_NAME, take_margins, take_samples, write_rejected
+from .report.rejected import REJECTED_NAME, take_samples, write_rejected
 from .signature_store import FILES, save_signatures
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits, texts_entry
@@ -114,7 +113,8 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         outcomes = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
-    write_report(output, manifest, rows, take_margins(workspace))
+    counts = Counts.sum(partition.counts for partition in partitions(workspace))
+    write_report(output, manifest, rows, counts.nearest)
     files = [FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists()]
     if recipe.keep_texts is not None:
         files += [texts_entry(workspace, info.name) for info in manifest.shards]

@@ -1,26 +1,35 @@
-"""The state of the output directory before a build: empty, this build unfinished or complete, or something else."""
+"""The state of the output directory before a build: empty, this build unfinished or complete, or something else.
+
+A build that is continued must have the plan with which it began: `check_unchanged` names what differs.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..atomic import temporary_path, write_json
-from ..errors import BuildError, ConfigError
+from ..errors import BuildError, ConfigError, PlanChangedError
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
 from .build_manifest import RESULTS, result_files
 from .counts.progress import Progress
+from .inputs import Input, moment
 from .partitions.partition import DONE, INGEST
 from .plan import Plan
-from .plan_changes import check_unchanged
 from .references import References
 from .work.atomic_directory import discard
 from .work.bucket import BUCKET_NAME, Bucket
 from .work.workspace import MATERIALIZED_NAME, Workspace
+
+_OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now (?:"[0-9a-f]{16,}"|null)$')
 
 
 def place(output: str | Path, work: str | Path | None, requests: RequestOptions) -> Workspace:
@@ -140,3 +149,66 @@ def _anything_done(workspace: Workspace) -> bool:
     """Whether a build has any result to continue from; the first are those of the ingest stage."""
     patterns = (f"{INGEST}/*/[0-9]*", f"{INGEST}/*/{DONE}")
     return any(next(workspace.root.glob(pattern), None) for pattern in patterns)
+
+
+def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
+    """Raise ``PlanChangedError``, naming each field that differs with both values, unless the plans are equal.
+
+    ``old`` may be the manifest of a complete build, which holds no times of inputs. The paths of inputs are not compared: a
+    dataset that moved is the same dataset.
+    """
+    if isinstance(old, Plan):
+        before = _comparable(old.settings, old.definitions, [_with_time(item) for item in old.inputs])
+        now = _comparable(new.settings, new.definitions, [_with_time(item) for item in new.inputs])
+    else:
+        before = _comparable(old.recipe["settings"], old.recipe["definitions"], old.inputs)
+        now = _comparable(new.settings, new.definitions, [item.described() for item in new.inputs])
+    every = list(_differences(before, now, ""))
+    if every:
+        # A hash says nothing to a reader where what it is of is named too.
+        differences = [said for said in every if not _OF_DEFINITIONS.search(said)] or every
+        shown = "\n  ".join(differences[:20])
+        more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
+        raise PlanChangedError(
+            f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
+            "Give the same command to continue it, --overwrite to start over, or another --output"
+        )
+
+
+def _with_time(item: Input) -> dict[str, object]:
+    return item.described() | {"modified": moment(item.mtime_ns)}
+
+
+_COMPARED = {"source": "source", "bytes": "bytes", "ends": "sha256 of its first and last MiB", "url": "url"}
+_COMPARED |= {"version": "version", "modified": "modified"}  # what is compared of an input, and its name in the message
+
+
+def _comparable(
+    settings: Mapping[str, Any], definitions: Mapping[str, Any], inputs: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
+    named = {item["name"]: {label: item[key] for key, label in _COMPARED.items() if key in item} for item in inputs}
+    return {
+        "recipe": settings,
+        "definitions": json.loads(json.dumps(definitions)),
+        "inputs": named,
+        "order of inputs": [item["name"] for item in inputs] if len(named) == len(inputs) else None,
+    }
+
+
+def _differences(old: object, new: object, where: str) -> Iterable[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            path = f"{where}: {key}" if where else str(key)
+            if key not in old:
+                yield f"{path}: new ({_brief(new[key])})"
+            elif key not in new:
+                yield f"{path}: gone (was {_brief(old[key])})"
+            else:
+                yield from _differences(old[key], new[key], path)
+    elif old != new:
+        yield f"{where}: was {_brief(old)}, now {_brief(new)}"
+
+
+def _brief(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else text[:97] + "..."

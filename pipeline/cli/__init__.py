@@ -1,10 +1,8 @@
 """The command line: ``shardwright COMMAND ...``, or ``python -m pipeline COMMAND ...``.
 
-main.py       finds the command and runs it
-command.py    what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
-rule_list.py  what --list-rules prints
-settings.py   flags of the settings of a build, for every command that has them
-records.py    documents of inputs, and what is said of bad records
+main.py           finds the command and runs it
+command.py        what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
+texts_options.py  what those that read texts share: flags of settings of a build, --list-rules, documents and bad records
 
 build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  flags and output of these
 import_command.py, export_command.py, card_command.py, texts_command.py, doctor_command.py       and of the others

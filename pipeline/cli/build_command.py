@@ -20,8 +20,7 @@ from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 
 from .command import Command, Parser, add_requests
-from .rule_list import ListRules, measure_names
-from .settings import add_setting
+from .texts_options import ListRules, add_setting, measure_names
 
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.

@@ -7,7 +7,7 @@ import argparse
 from pipeline.builder.counts.progress import Progress
 
 from .command import Command, Parser, add_requests, requests_of
-from .settings import add_setting
+from .texts_options import add_setting
 
 DESCRIPTION = """\
 Make a dataset of token ids that are in files already: checked, with a validation split, and verified.

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 import pipeline
-from pipeline.builder.counts.build_stats import BuildStats
-from pipeline.builder.counts.funnel import funnel
+from pipeline.builder.counts.build_stats import BuildStats, funnel
 from pipeline.builder.recipe import command_line
 from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.html import group_rows

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pipeline
-from pipeline.builder.engine.signals import reraise_swallowed_signals
+from pipeline.builder.engine.engine import reraise_swallowed_signals
 from pipeline.errors import ConfigError, did_you_mean
 
 from . import COMMANDS, FIRST_COMMANDS

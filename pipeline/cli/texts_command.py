@@ -15,8 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.text.readers.document_reader import InputFile, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
-from .records import BadRecords
-from .settings import add_setting, recipe_of
+from .texts_options import BadRecords, add_setting, recipe_of
 
 DESCRIPTION = """\
 Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8 in 128 bits, as 32 hexadecimal digits.

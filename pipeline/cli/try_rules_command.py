@@ -25,9 +25,7 @@ from pipeline.text.judging import EMPTY, measure
 from pipeline.text.readers.document_reader import Document, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
-from .records import BadRecords
-from .rule_list import ListRules, measure_names
-from .settings import add_setting, recipe_of
+from .texts_options import BadRecords, ListRules, add_setting, measure_names, recipe_of
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.

@@ -16,8 +16,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipeline.builder.dedup.bands import buckets_for
+from pipeline.builder.dedup.lsh import write_clusters
 from pipeline.builder.dedup.row_files import Piece
-from pipeline.builder.dedup.union_find import write_clusters
 from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
 from scripts.bench.process import Peak, cpu_seconds, watch

@@ -16,11 +16,8 @@ from hypothesis import strategies as st
 
 from filters import bundled_rule_sets
 from filters.rules.ruleset import load_rules
-from pipeline.builder.counts.build_stats import BuildStats
-from pipeline.builder.counts.count_types import Histogram
-from pipeline.builder.counts.counts import PASSED, Counts
-from pipeline.builder.counts.funnel import funnel
-from pipeline.builder.counts.histograms import BINS, Bins
+from pipeline.builder.counts.build_stats import BuildStats, funnel
+from pipeline.builder.counts.counts import BINS, PASSED, Bins, Counts, Histogram
 from pipeline.builder.counts.samples import SAMPLES, Samples
 from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
-from pipeline.builder.dedup.lsh import REPRESENTATIVES
+from pipeline.builder.dedup.lsh import REPRESENTATIVES, longest_of, write_clusters
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows
-from pipeline.builder.dedup.union_find import longest_of, write_clusters
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError

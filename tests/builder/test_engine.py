@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builder.engine.engine import report_progress
+from pipeline.builder.engine.engine import report_progress, reraise_swallowed_signals
 from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.engine.ray import check_address
-from pipeline.builder.engine.signals import reraise_swallowed_signals
 from pipeline.errors import BuildError, ConfigError
 from tests import interpreters
 

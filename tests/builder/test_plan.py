@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.builder.inputs import Input
 from pipeline.builder.limits import Limits
+from pipeline.builder.output_directory import check_unchanged
 from pipeline.builder.plan import Plan, make_plan
-from pipeline.builder.plan_changes import check_unchanged
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import InputError, PlanChangedError
 

@@ -14,8 +14,7 @@ import zstandard
 
 from filters.measures.length import words
 from filters.text_view import Page
-from pipeline.builder.counts.build_stats import BuildStats
-from pipeline.builder.counts.funnel import funnel
+from pipeline.builder.counts.build_stats import BuildStats, funnel
 from pipeline.builder.dedup.segments import KINDS, without
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan

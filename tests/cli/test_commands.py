@@ -243,7 +243,7 @@ def test_an_interrupt_is_one_line_whatever_the_command_is_doing(number: signal.S
         # An interpreter that is still loading the entry point ends as Python does, which shows where it was.
         loading = (
             process.returncode == -number and error.endswith(b"KeyboardInterrupt\n") and b", in main\n" not in error
-        )
+        ) or error.startswith(b"Fatal Python error: init_import_site")
         assert loading or re.fullmatch(rb"(interrupted.*\n)?", error), error
         assert process.returncode != 130 or error
         ends.append(process.returncode)

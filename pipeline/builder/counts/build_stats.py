@@ -1,18 +1,39 @@
-"""The counts of a build, as its manifest has them."""
+"""The counts of a whole build, as its manifest has them, and the funnel that they make: read, dropped by what, kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from ...errors import BuildError
 from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OUTCOMES
-from .count_types import DamagedFile, Group, Histogram, Sample
-from .counts import PASSED, Counts
+from .counts import PASSED, Counts, Histogram
+from .samples import Sample
 
 _IF_ANY = {"manifest": "unless empty"}  # of fields that the manifest lacks where they are empty
+
+
+class Group(TypedDict):
+    """What became of the documents of one source or language. ``dropped`` and ``duplicates`` count by rule and kind."""
+
+    read: int
+    characters: int
+    dropped: dict[str, int]
+    kept: int
+    tokens: int
+    duplicates: NotRequired[dict[str, int]]
+    added: NotRequired[int]  # by transforms; they are not among those read
+
+
+class DamagedFile(TypedDict):
+    """A file that could not be read further than a line, and how many documents before it no checksum confirms."""
+
+    file: str
+    line: int
+    fault: str
+    unconfirmed: int
 
 
 class Change(NamedTuple):
@@ -131,3 +152,40 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
         else:
             groups[name]["dropped"][outcome] = groups[name]["dropped"].get(outcome, 0) + number
     return groups
+
+
+class Row(NamedTuple):
+    """One row: ``documents`` is negative where they were removed, positive where a transform added them."""
+
+    what: str
+    documents: int
+    share: float  # of the documents read or added
+    left_share: float  # of the documents read or added, those left after this row
+    tokens: int
+    is_change: bool = True
+    is_exact: bool = False  # whether the tokens are counted, and not estimated from characters
+
+
+def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
+    """Return a row for the input, for everything that removed or added documents or text, and for what is kept.
+
+    Documents and tokens of all rows but the last add up to those of the last.
+    """
+    left, every = stats.read, max(1, stats.read + sum(stats.added.values()))
+    characters = stats.characters
+    listed = [*changes]
+    # What normalising, cleaners and the user's transforms made of texts has no count of its own: it is what is left over.
+    if edited := characters - sum(change.characters for change in listed) - stats.kept_characters:
+        listed.append(Change("text cut from documents" if edited > 0 else "text added to documents", 0, edited))
+
+    def tokens_of(characters: int) -> int:
+        return round(characters * stats.tokens / max(1, stats.kept_characters))
+
+    rows = [Row("documents read", left, left / every, left / every, tokens_of(characters), is_change=False)]
+    for what, documents, removed in listed:
+        left, before, characters = left - documents, tokens_of(characters), characters - removed
+        rows.append(Row(what, -documents, abs(documents) / every, left / every, tokens_of(characters) - before))
+    kept = Row(
+        "documents kept", stats.kept, stats.kept / every, left / every, stats.tokens, is_change=False, is_exact=True
+    )
+    return [*rows, kept]

@@ -1,21 +1,53 @@
-"""Texts to show: a few of every outcome, chosen by the hash of the text, so that each text has the same chance.
+"""Texts to show: a few of every outcome, and those nearest to the limits of each rule.
 
-The order of the corpus and of the work does not matter, and no text is shown twice.
+They are chosen by the hash of the text, so that each text has the same chance: the order of the corpus and of the work does
+not matter, and no text is shown twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from filters.rules.rule import Rule
+
+from ...text.document import Document, made_id
+from ...text.judging import Drop
 from ..dedup.minhash import text_hashes
 from ..draws import draws
-from .count_types import Sample
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
+_NEAREST = 2  # texts shown of each side of each rule
+_NEAREST_CHARACTERS = 300  # shown of each of them
+
+
+class Sample(TypedDict, total=False):
+    """A text to show, and where it comes from; ``line`` counts from the start of its ``span``, if it has one."""
+
+    id: str
+    file: str
+    line: int
+    reason: str | None
+    text: str
+    original: str  # the text that is kept in its place
+    span: int
+    part: str
+
+
+class NearText(TypedDict):
+    """A text whose value of a measure is near to a limit; ``key`` is drawn from its hash."""
+
+    key: int
+    distance: float
+    value: float
+    id: str
+    file: str
+    text: str
 
 
 class Samples:
@@ -66,3 +98,73 @@ def sample_keys(texts: Sequence[str], seed: int) -> list[int]:
 def hash_keys(hashes: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
     """Return the keys, uint64 ``[n]``, of texts with these hashes, uint8 ``[n, 16]``."""
     return draws(hashes, seed, "samples")
+
+
+class NearestTexts(dict[str, dict[str, list[NearText]]]):
+    """By rule and side ("kept" or "dropped"), the texts whose values are nearest to a limit of the rule.
+
+    Texts of equal distance are chosen by their hash, so the choice does not depend on how documents are cut into batches.
+    """
+
+    def add(
+        self,
+        rules: Sequence[Rule],
+        documents: Sequence[Document],
+        measured: tuple[NDArray[np.float64], NDArray[np.bool_]],
+        drops: Sequence[Drop | None],
+    ) -> None:
+        """Add documents: ``measured`` are their values and where these hold, ``[documents, rules]`` each."""
+        if not rules:
+            return
+        values, holds = measured
+        columns = {rule.name: column for column, rule in enumerate(rules)}
+        dropped_by = np.array([-1 if drop is None else columns[drop.rule] for drop in drops])
+        low, high = (np.array([getattr(rule, end) for rule in rules], float) for end in ("min", "max"))
+        with np.errstate(invalid="ignore"):
+            distances = np.minimum(np.abs(values - low), np.abs(high - values))
+        distances[~(holds & np.isfinite(distances))] = np.inf
+        near: list[tuple[list[NearText], int, NDArray[np.int64]]] = []
+        for rule, column in columns.items():
+            for side, outcome in (("kept", -1), ("dropped", column)):
+                nearest = self.setdefault(rule, {}).setdefault(side, [])
+                farthest = nearest[-1]["distance"] if len(nearest) == _NEAREST else np.finfo(float).max
+                rows = np.flatnonzero((dropped_by == outcome) & (distances[:, column] <= farthest))
+                near.append((nearest, column, rows))
+        hashed = np.unique(np.concatenate([rows for *_, rows in near]))  # most texts are near to no limit
+        keys = np.zeros(len(documents), np.uint64)
+        keys[hashed] = sample_keys([documents[row].text for row in hashed.tolist()], 0)
+        for nearest, column, rows in near:
+            rows = rows[np.lexsort((keys[rows], distances[rows, column]))]
+            _, first = np.unique(keys[rows], return_index=True)  # of each text
+            chosen = rows[np.sort(first)[:_NEAREST]].tolist()
+            _keep_nearest(
+                nearest,
+                [_near_text(documents[k], values[k, column], distances[k, column], keys[k]) for k in chosen],
+            )
+
+    def merge(self, other: Mapping[str, Mapping[str, list[NearText]]]) -> None:
+        """Add the texts of another partition."""
+        for rule, sides in other.items():
+            for side, texts in sides.items():
+                _keep_nearest(self.setdefault(rule, {}).setdefault(side, []), texts)
+
+
+def _keep_nearest(nearest: list[NearText], more: Sequence[NearText]) -> None:
+    """Add ``more`` to the nearest texts, and keep the nearest of all; no text occurs twice."""
+    distinct: dict[int, NearText] = {}
+    for text in sorted((*nearest, *more), key=itemgetter("distance", "key")):
+        distinct.setdefault(text["key"], text)
+    nearest[:] = list(distinct.values())[:_NEAREST]
+
+
+def _near_text(document: Document, value: float, distance: float, key: int) -> NearText:
+    """Return what is shown of a document; an id that was made of its line depends on how files are cut, and is left out."""
+    id = "" if document.id == made_id(document.file, document.line) else f"{document.id}{document.part}"
+    return {
+        "key": int(key),
+        "distance": float(distance),
+        "value": float(value),
+        "id": id[:ID_CHARACTERS],
+        "file": document.file,
+        "text": document.text[:_NEAREST_CHARACTERS],
+    }

@@ -2,8 +2,7 @@
 
 minhash.py          texts -> exact hashes and MinHash signatures
 bands.py            signatures -> keys, sorted on disk bucket by bucket
-lsh.py              keys -> candidate pairs -> verified edges
-union_find.py       edges -> clusters -> which document of each is kept
+lsh.py              keys -> candidate pairs -> verified edges -> clusters -> which document of each is kept
 segments.py         lines and paragraphs, for deduplication below the document
 decontaminate.py    documents that share long n-grams with evaluation sets
 row_files.py        rows in many files as one array that is never in memory as a whole

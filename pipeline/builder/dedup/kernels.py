@@ -1,4 +1,4 @@
-"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. minhash.py, union_find.py
+"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. minhash.py, lsh.py
 and segments.py say what they compute.
 
 Importing this module compiles nothing where numba's cache can be written; import it before forking.

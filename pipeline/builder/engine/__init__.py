@@ -1,8 +1,6 @@
 """Run the units of a stage somewhere.
 
-engine.py   what an engine is
+engine.py   what an engine is; this process and worker processes, and how signals end them
 engines.py  the engines by name
-local.py    this process, or worker processes
 ray.py      Ray tasks
-signals.py  signals whose exceptions a library swallows are raised again
 """

@@ -1,16 +1,33 @@
-"""What an engine is: it runs unit functions over units, somewhere.
+"""What an engine is, and those of this machine: this process, or worker processes.
 
-A unit function takes one unit, leaves its result in files that appear by rename, and returns something small. An
-engine promises that every unit was run to its end at least once, and nothing about order: a result that depends on
-the order of completion would depend on the machine.
+An engine runs unit functions over units. A unit function takes one unit, leaves its result in files that appear by rename, and
+returns something small. An engine promises that every unit was run to its end at least once, and nothing about order: a
+result that depends on the order of completion would depend on the machine.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Self, TypeVar
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process, process
+from types import FrameType
+from typing import Any, Self, TypeVar
+
+from ...errors import BuildError
+
+REPORT_SECONDS = 0.25  # between reports of progress inside a unit
+ATTEMPTS = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -57,3 +74,217 @@ class Engine(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def default_start_method() -> str:
+    """Return ``fork`` where copying this process is cheap and safe, else ``spawn``.
+
+    A fork copies the locks of other threads in whatever state they are, but not the threads that would release them.
+    """
+    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
+
+
+class SerialEngine(Engine):
+    """Runs units one after the other in this process."""
+
+    def __init__(self, prepare: Prepare | None = None) -> None:
+        if prepare is not None:
+            with reraise_swallowed_signals():
+                prepare()
+
+    def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
+        for index, unit in enumerate(units):
+            with progress_to(functools.partial(self.on_progress, index)):
+                result = function(unit)
+            yield index, result
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    process: process.BaseProcess
+    pipe: connection.Connection[Any, Any]
+    index: int | None = None  # of the unit that it runs
+
+
+class ProcessEngine(Engine):
+    """Runs units in worker processes that live as long as the engine; no more are started than there are units.
+
+    A worker that dies under a unit (killed for memory, say) is replaced and the unit run again, up to three times.
+    Workers end at once when the engine closes, and when this process is killed.
+    """
+
+    def __init__(self, workers: int, prepare: Prepare | None, start_method: str) -> None:
+        self._context: Any = get_context(start_method)
+        self._prepare = prepare
+        if start_method == "fork" and prepare is not None:
+            with reraise_swallowed_signals():
+                prepare()
+            self._prepare = None  # workers find it done in their copy of this process
+        self._limit = workers
+        self._workers: list[_Worker] = []
+
+    def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
+        waiting = deque(range(len(units)))
+        attempts = [0] * len(units)
+        left = len(units)
+        try:
+            while left:
+                while len(self._workers) < min(self._limit, len(units)):
+                    self._workers.append(self._start())
+                for worker in self._workers:
+                    if worker.index is None and waiting:
+                        worker.index = waiting.popleft()
+                        attempts[worker.index] += 1
+                        with suppress(OSError):  # it died while it was idle: its closed pipe shows that below
+                            worker.pipe.send((function, units[worker.index]))
+                busy = {worker.pipe: worker for worker in self._workers if worker.index is not None}
+                for pipe in connection.wait(list(busy)):
+                    worker = busy[pipe]  # type: ignore[index]
+                    index = worker.index
+                    assert index is not None
+                    try:
+                        answer = worker.pipe.recv()
+                    except (EOFError, OSError):
+                        waiting.appendleft(index)
+                        self._remove(worker, units[index], attempts[index])
+                        continue
+                    if isinstance(answer, int):
+                        self.on_progress(index, answer)
+                        continue
+                    worker.index = None
+                    error, cause, result = answer
+                    if error is not None:
+                        raise error from cause
+                    left -= 1
+                    yield index, result
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> _Worker:
+        parent_end, child_end = self._context.Pipe()
+        child = self._context.Process(target=_serve, args=(child_end, self._prepare), daemon=True)
+        child.start()
+        child_end.close()  # so that its death closes the pipe
+        return _Worker(child, parent_end)
+
+    def _remove(self, worker: _Worker, unit: object, attempts: int) -> None:
+        """Forget a worker that died; ``BuildError`` if it was the last attempt of its unit."""
+        self._workers.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        if attempts < ATTEMPTS:
+            return
+        code = worker.process.exitcode or 0
+        cause, why = (
+            f"exit status {code}",
+            "code that the build calls ends it, as os._exit does in a transform or a library: mend that",
+        )
+        if code < 0:
+            cause = f"killed by {signal.Signals(-code).name}"
+            why = "SIGKILL mostly means that memory ran out: use fewer --workers"
+        raise BuildError(
+            f"a worker process died ({cause}) {attempts} times on {unit}. {why}. Run the same command again to continue"
+        )
+
+    def close(self) -> None:
+        """End all workers at once; an unfinished unit leaves temporary files only."""
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.pipe.close()
+        self._workers = []
+
+
+def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> None:
+    """Run units in a worker process: take one, answer with ``(error, its cause, result)``, until the pipe closes.
+
+    Before the answer, whole numbers say how much of the unit is done.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    done, sent = 0, time.monotonic()
+
+    def report(amount: int) -> None:
+        nonlocal done, sent
+        done += amount
+        if time.monotonic() - sent > REPORT_SECONDS:
+            pipe.send(done)
+            done, sent = 0, time.monotonic()
+
+    while True:
+        try:
+            function, unit = pipe.recv()
+        except (EOFError, OSError):
+            return
+        done = 0
+        answer: tuple[Exception | None, Exception | None, Any]
+        try:
+            if prepare is not None:  # here, so that its errors are answered as those of units
+                prepare()
+                prepare = None
+            with progress_to(report):
+                answer = (None, None, function(unit))
+            pickle.dumps(answer)
+        except BaseException as raised:
+            error = _picklable(raised) or BuildError(
+                f"code that the build calls raised {type(raised).__name__}: {raised}"
+            )
+            error.add_note("in a worker process:\n" + traceback.format_exc())
+            answer = (error, _picklable(raised.__cause__), None)
+        pipe.send(answer)
+
+
+def _picklable(error: BaseException | None) -> Exception | None:
+    """Return an exception as another process reads it; None where it cannot, or would take it for the end of a program."""
+    try:
+        copied: object = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return None
+    return copied if isinstance(copied, Exception) else None
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent is gone: a killed build must not leave workers that write on."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def reraise_swallowed_signals() -> Iterator[None]:
+    """Raise at the end of the block the exception of a signal's handler that a library swallowed or replaced inside it.
+
+    Compiled modules ignore every exception in parts of their start-up (``numpy.random`` does), and then a build
+    would continue although it was asked to stop. Others make an ``ImportError`` of it (``numpy`` does).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no other may set handlers, and none is interrupted
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    raised: list[BaseException] = []
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        try:
+            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator, misc]  # callable, by `handled`
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    handled = [number for number, handler in handlers.items() if callable(handler)]
+    for number in handled:
+        signal.signal(number, heed)
+    try:
+        yield
+    except BaseException as error:
+        if raised and error not in raised:
+            raise raised[0] from error
+        raise
+    finally:
+        for number in handled:
+            signal.signal(number, handlers[number])
+    if raised:
+        raise raised[0]

@@ -7,8 +7,7 @@ from multiprocessing import get_all_start_methods
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean, not_installed
-from .engine import Engine, Prepare
-from .local import ProcessEngine, SerialEngine, default_start_method
+from .engine import Engine, Prepare, ProcessEngine, SerialEngine, default_start_method
 from .ray import RayEngine
 
 ENGINES = ("local", "ray")

@@ -37,8 +37,9 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
 from ...text.document import made_id
-from ..counts.count_types import DamagedFile, Sample
+from ..counts.build_stats import DamagedFile
 from ..counts.counts import Counts
+from ..counts.samples import Sample
 from ..dedup.row_files import Piece, Rows, Scalar
 from ..outcome import KEPT, NEAR, OUTCOMES
 from ..work.workspace import Workspace

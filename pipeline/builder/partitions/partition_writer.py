@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import BuildError
 from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
-from ..counts.count_types import Sample
+from ..counts.samples import Sample
 from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.segments import Passages
 from ..recipe import Recipe

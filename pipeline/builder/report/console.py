@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
-from ..counts.build_stats import BuildStats
-from ..counts.count_types import DamagedFile
+from ..counts.build_stats import BuildStats, DamagedFile, Row
 from ..counts.counts import descending
-from ..counts.funnel import Row
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -20,12 +20,9 @@ from filters.rules.rule import limits_said
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
-from ..counts.build_stats import BuildStats
-from ..counts.count_types import Group, Histogram, Sample
-from ..counts.counts import descending
-from ..counts.funnel import Row
-from ..counts.margins import Margins
-from ..counts.samples import SAMPLE_CHARACTERS
+from ..counts.build_stats import BuildStats, Group, Row
+from ..counts.counts import Histogram, descending
+from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
 from ..dedup.decontaminate import too_short_said
 from ..recipe import command_line
 from .console import damage_said
@@ -38,10 +35,10 @@ REPORT_NAME = "report.html"
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
-def write_report(output: Path, manifest: Manifest, rows: Sequence[Row], margins: Margins) -> None:
+def write_report(output: Path, manifest: Manifest, rows: Sequence[Row], nearest: NearestTexts) -> None:
     """Write ``report.html`` into a dataset directory."""
     with atomic_file(output / REPORT_NAME) as file:
-        file.write(render(manifest, rows, margins).encode("utf-8", "replace"))
+        file.write(render(manifest, rows, nearest).encode("utf-8", "replace"))
 
 
 @cache
@@ -54,8 +51,8 @@ def _page() -> Template:
     return environment.from_string(FIGURE + PAGE)
 
 
-def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
-    """Return the page; ``rows`` are the funnel of the build, ``margins`` the texts nearest to the limits."""
+def render(manifest: Manifest, rows: Sequence[Row], nearest: NearestTexts) -> str:
+    """Return the page; ``rows`` are the funnel of the build, ``nearest`` the texts nearest to the limits."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
     groups = [("Languages", group_rows(stats.by_language))]
@@ -86,7 +83,7 @@ def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
             {
                 **_measure(rules.get(name, {}), name, stats.histograms[name]),
                 "dropped": number,
-                "sides": margins.get(name),
+                "sides": nearest.get(name),
             }
             for name, number in descending({name: stats.dropped.get(name, 0) for name in stats.histograms})
         ],

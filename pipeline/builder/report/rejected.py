@@ -12,9 +12,7 @@ import numpy as np
 import orjson
 
 from ...atomic import atomic_file, read_json
-from ..counts.count_types import Sample
-from ..counts.margins import Margins
-from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
+from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, hash_keys
 from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line
@@ -83,14 +81,6 @@ def from_first_difference(*texts: str) -> tuple[str, ...]:
             break
     starts = before[0]
     return tuple(("… " * any(starts) + text[at:])[:SAMPLE_CHARACTERS] for text, at in zip(texts, starts, strict=True))
-
-
-def take_margins(workspace: Workspace) -> Margins:
-    """Choose, for each rule, the texts nearest to its limits among those that each partition chose."""
-    margins = Margins()
-    for partition in partitions(workspace):
-        margins.merge(partition.counts.margins)
-    return margins
 
 
 def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:

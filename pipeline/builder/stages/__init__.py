@@ -7,8 +7,7 @@ bad_records.py       how many records may give no document
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
 drop_ids.py          drop documents whose ids are listed, as after opt-outs
-train_tokenizer.py   train the tokenizer, if asked
-tokenize.py          encode the documents that are kept
+tokenize.py          train the tokenizer, if asked; encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources
 write.py             token counts -> layout of shards -> one shard a unit
 kept_texts.py        the texts of a shard beside it, if asked

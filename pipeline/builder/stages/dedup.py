@@ -38,9 +38,8 @@ from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
-from ..dedup.lsh import equal_rows, similar_rows, star_edges
+from ..dedup.lsh import equal_rows, longest_of, roots_of, similar_rows, star_edges, write_clusters
 from ..dedup.row_files import Piece, Rows, npy_pieces
-from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions

@@ -18,8 +18,7 @@ from ...text.document import location_of
 from ...text.readers.document_reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
 from ..counts.build_stats import BuildStats, Change
-from ..counts.counts import Counts, descending
-from ..counts.histograms import Bins
+from ..counts.counts import Bins, Counts, descending
 from ..counts.samples import sample_keys
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder

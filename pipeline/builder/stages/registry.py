@@ -16,8 +16,7 @@ from .ingest import IngestStage
 from .line_dedup import LineDedupStage
 from .split import SplitStage
 from .stage import Stage
-from .tokenize import TokenizeStage
-from .train_tokenizer import TrainTokenizerStage
+from .tokenize import TokenizeStage, TrainTokenizerStage
 from .write import WriteStage
 
 STAGES: tuple[Stage, ...] = (

@@ -1,7 +1,6 @@
 """Transforms: the ordered list of steps that documents pass between reading and dedup.
 
-transform.py       what a transform is: documents -> for each keep, edit, several or drop
-built_in.py        normalize, clean, language, rules, decontaminate
+transform.py       what a transform is (documents -> keep, edit, several or drop, for each), and the built-in ones
 score_table.py     scores that were made elsewhere, joined to documents by the hash of their texts
 user.py            a transform of the user: called, checked and counted
 user_functions.py  how a recipe names one, and how a plan keeps it

@@ -19,9 +19,8 @@ from ...text.judging import EMPTY, Drop, is_empty
 from ..counts.counts import PASSED, Counts
 from ..dedup.decontaminate import Decontaminator
 from ..recipe import Recipe
-from .built_in import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize
 from .score_table import JoinScores, Scores
-from .transform import Transform
+from .transform import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize, Transform
 from .user import UserTransform
 from .user_functions import UserFunction, find_user_function
 

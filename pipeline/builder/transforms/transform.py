@@ -1,13 +1,18 @@
-"""What a transform is: it takes documents, and returns for each that it is kept, edited, made several, or dropped."""
+"""What a transform is, and those that every build has: normalise, clean, identify the language, judge by rules, decontaminate."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from filters.language.language import LanguageIdentifier
+from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
-from ...text.judging import Drop
-from ..counts.counts import Counts
+from ...text.judging import Drop, judge_language, judge_measured, measure
+from ...text.normalize import normalize, normalize_all
+from ..counts.counts import Bins, Counts, add_histograms
+from ..dedup.decontaminate import Decontaminator
 
 Decision = Document | Drop | list[Document]
 """A document is kept, as it is or with another text or metadata; or it is dropped; or several take its place."""
@@ -27,3 +32,87 @@ class Transform(ABC):
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to load
         """Load models and compiled kernels, before worker processes are forked."""
+
+
+class Normalize(Transform):
+    """Gives equal texts one spelling."""
+
+    name = "normalize"
+
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
+        for document, text in zip(documents, normalize_all([document.text for document in documents]), strict=True):
+            document.text = text
+        return documents
+
+
+class Clean(Transform):
+    """Cuts what the [cut] tables of rule files name. With ``normalized``, what is left is normalised again."""
+
+    name = "clean"
+
+    def __init__(self, rules: RuleSet, *, normalized: bool) -> None:
+        self._rules = rules
+        self._normalized = normalized
+
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
+        for document in documents:
+            text, cut = self._rules.cut(document.text, document.where)
+            document.text = normalize(text) if self._normalized else text
+            counts.add_all("cut", cut)
+        return documents
+
+
+class IdentifyLanguage(Transform):
+    """Identifies the language of each document; drops empty ones, and those in a language that is not ``wanted``."""
+
+    name = "language"
+
+    def __init__(self, identifier: LanguageIdentifier, wanted: Mapping[str, float]) -> None:
+        self._identifier = identifier
+        self._wanted = dict(wanted)
+
+    def prepare(self) -> None:
+        self._identifier.load()
+
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
+        decisions: list[Decision] = []
+        for document in documents:
+            document.language = self._identifier.identify(document.text)
+            decisions.append(judge_language(document, document.language, self._wanted) or document)
+        return decisions
+
+
+class ApplyRules(Transform):
+    """Measures documents, and drops those that break a rule."""
+
+    name = "rules"
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+        self._bins = Bins(rules.rules)
+
+    def prepare(self) -> None:
+        self._rules.prepare()
+
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
+        measured = measure(self._rules, documents)
+        drops = judge_measured(self._rules, measured)
+        counts.histograms = add_histograms(counts.histograms, self._bins.count(*measured))
+        counts.nearest.add(self._rules.rules, documents, measured, drops)
+        return [drop or document for document, drop in zip(documents, drops, strict=True)]
+
+
+class Decontaminate(Transform):
+    """Drops documents that share n-grams with an evaluation set."""
+
+    name = "decontaminate"
+
+    def __init__(self, evaluation: Decontaminator) -> None:
+        self._evaluation = evaluation
+
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
+        overlaps = self._evaluation.overlaps([document.text for document in documents])
+        return [
+            Drop(f"contaminated by {name} ({overlap} shared n-grams)", "contaminated") if overlap else document
+            for document, (overlap, name) in zip(documents, overlaps, strict=True)
+        ]

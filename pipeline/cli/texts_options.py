@@ -1,0 +1,151 @@
+"""What commands that read texts share: flags of the settings of a build, the list of rules, documents and bad records.
+
+The names, types, defaults and help of settings are declared once, in `pipeline.builder.recipe`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import filters
+from filters.rules.rule import limits_said
+from filters.rules.ruleset import RuleSet, load_rules
+from pipeline.builder.recipe import Recipe
+from pipeline.builder.setting import flag_of, setting_of
+from pipeline.text.fields import Field
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
+
+WIDTH = 118  # of lists of rules and measures
+_FIELDS = {item.name: item for item in fields(Recipe)}
+
+
+def _count(value: str) -> int:
+    """Return a whole number that may be written as 64_000_000 or 64e6."""
+    try:
+        return int(value)
+    except ValueError:
+        if not float(value).is_integer():
+            raise
+        return int(float(value))
+
+
+_count.__name__ = "whole number"  # argparse's name for it in errors
+
+
+def _count_or_share(value: str) -> int | float:
+    """Return a whole number, or a share between 0 and 1 written as 0.01 or 1%."""
+    share = float(value[:-1]) / 100 if value.endswith("%") else float(value)
+    return share if 0 < share < 1 else _count(value)
+
+
+_count_or_share.__name__ = "whole number or share"
+
+
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    "int": _count,
+    "int | None": _count,
+    "int | float": _count_or_share,
+    "float": float,
+}
+"""How flags are read, by the annotation of their settings; others take text as it is."""
+
+
+def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
+    """Add the flag of a setting. Where it is not given, its value is None: a config file or the default decides."""
+    item = _FIELDS[name]
+    setting, kind, default = setting_of(item.metadata), str(item.type), item.default
+    if kind == "bool":
+        action = "store_false" if default else "store_true"
+        parser.add_argument(flag_of(item), dest=name, action=action, default=None, help=setting.help)
+        return
+    shown = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
+    help = setting.help if "(default" in setting.help or not shown else f"{setting.help} (default: {shown})"
+    parser.add_argument(flag_of(item), type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
+
+
+def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:
+    """Return the recipe with the settings of these names as the flags state them, and with others."""
+    values = {name: getattr(options, name) for name in names}
+    return Recipe.from_json({name: value for name, value in values.items() if value is not None} | settings)
+
+
+class ListRules(argparse.Action):
+    """A flag that prints the list and ends the command, as ``--help`` does."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
+        print(rule_list())
+        parser.exit()
+
+
+def rule_list() -> str:
+    """Return every bundled rule set, every measure and every cleaner, with a line for each.
+
+    >>> "50 to 100,000" in rule_list()
+    True
+    """
+    lines = ["Rule sets: --rules NAME, or several joined by commas", ""]
+    for name, path in filters.bundled_rule_sets().items():
+        lines += [name, *_comment(path), *_rules(load_rules(name)), ""]
+    lines += ["Measures, for rule files: NAME = { min = ..., max = ... }", "", *_functions(filters.measure_functions())]
+    lines += ["", "Cleaners, for rule files: under [cut], NAME = {}", "", *_functions(filters.cleaner_functions())]
+    return "\n".join(lines)
+
+
+def measure_names() -> str:
+    """Return the names of all measures, for a help text."""
+    names = f"measures (--list-rules explains them): {', '.join(sorted(filters.measure_functions()))}"
+    return textwrap.fill(names, WIDTH, break_on_hyphens=False)
+
+
+def _comment(path: Path) -> list[str]:
+    """Return the first sentence of the comment that begins a rule file, without addresses."""
+    text = path.read_text(encoding="utf-8")
+    words = " ".join(line.lstrip("# ") for line in text.split("\n\n")[0].splitlines() if line.startswith("#"))
+    sentence = re.split(r"(?<!\bal)\. ", re.sub(r", https://[^\s),]*[^\s),.]", "", words))[0].rstrip(".")
+    return textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def _rules(rules: RuleSet) -> list[str]:
+    return [f"  {rule.name:<34}{limits_said(rule.min, rule.max)}" for rule in rules.rules] + [
+        f"  {cleaner.name:<34}cleaner" for cleaner in rules.cleaners
+    ]
+
+
+def _functions(functions: dict[str, Callable[..., Any]]) -> list[str]:
+    wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 34, break_on_hyphens=False)
+    return [wrap.fill(f"  {name:<32}{filters.summary(function)}") for name, function in sorted(functions.items())]
+
+
+class BadRecords:
+    """Reads documents and counts them; counts the records that gave none, and says why the first did not."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self._count = 0
+        self._first: BadRecord | None = None
+
+    def documents(self, file: InputFile, recipe: Recipe, keep: Sequence[Field] = ()) -> Iterator[Document]:
+        """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records."""
+        keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
+        for record in DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract):
+            if isinstance(record, Document):
+                self.read += 1
+                yield record
+            elif isinstance(record, BadRecord):
+                self._count += 1
+                self._first = self._first or record
+
+    def print(self) -> None:
+        if (first := self._first) is not None:
+            reason = f"{first.reason}{': ' * bool(first.detail)}{first.detail}"
+            print(f"{self._count:,} bad records; the first, {first.file}, line {first.line}: {reason}", file=sys.stderr)
