@@ -142,9 +142,10 @@ def test_more_than_200_mb_of_few_long_documents_are_split_by_extents_and_not_rea
 def test_halves_shuffle_pack_resume_and_split_again_by_a_hash_of_their_own(
     name: str, datasets: dict[str, Path]
 ) -> None:
-    for half in (0, 1):
-        make = lambda: pipeline.ShardDataset(datasets[name]).split(val=0.2)[half].shuffle(lanes=4).pack(16).batch(2)  # noqa: B023, E731
-        pipeline.assert_resumes(make, items=9)
+    half = {"small": 0, "large": 1}[name]
+    pipeline.assert_resumes(
+        lambda: pipeline.ShardDataset(datasets[name]).split(val=0.2)[half].shuffle(lanes=4).pack(16).batch(2), items=9
+    )
     whole = pipeline.ShardDataset(datasets[name], epochs=1)
     rest, test = whole.split(val=0.1)
     train, val = rest.split(val=0.1)

@@ -159,10 +159,18 @@ def loaded(stream: pipeline.Stream, loader: str, state: dict[str, Any]) -> Any:
     return source
 
 
+# A pass ends at a place of its own in each kind of stream, and is noticed otherwise by each loader.
 CASES = [
-    *((kind, loader) for kind in KINDS for loader in ("bare", "stateful, 0", "stateful, 2")),
-    *((kind, "2 workers") for kind in ("epochs=1", "text", "filter", "mix, take")),
-    *(("epochs=1", loader) for loader in ("0 workers", "persistent")),
+    *((kind, "bare") for kind in KINDS),
+    *(("epochs=1", loader) for loader in LOADERS if loader != "bare"),
+    ("text", "stateful, 2"),
+    ("mix, take", "2 workers"),
+    *(
+        pytest.param(kind, loader, marks=pytest.mark.nightly)
+        for kind in KINDS
+        for loader in ("stateful, 0", "stateful, 2", "2 workers")
+        if kind != "epochs=1" and (kind, loader) not in (("text", "stateful, 2"), ("mix, take", "2 workers"))
+    ),
 ]
 
 

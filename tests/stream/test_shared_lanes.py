@@ -41,7 +41,9 @@ def test_small_data_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     assert "lanes" not in caplog.text
 
 
-@pytest.mark.parametrize(("ranks", "lanes"), [(4, 4), (12, 4), (6, 4), (12, 12)])
+@pytest.mark.parametrize(
+    ("ranks", "lanes"), [(6, 4), *(pytest.param(12, lanes, marks=pytest.mark.nightly) for lanes in (4, 12))]
+)
 def test_the_bench_counts_what_ranks_read(tmp_path: Path, server: FaultyServer, ranks: int, lanes: int) -> None:
     batch, seq_len, window = 2, 32, 2
     folder = tmp_path / "data"
