@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, StateError
 from pipeline.objects.request_options import RequestOptions
-from pipeline.shards.dataset_folder import DatasetFolder
-from pipeline.text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 
 from .command import Command, Parser, add_requests, requests_of
 from .inspect_command import console
 
 DESCRIPTION = """\
-Show the documents in each row of a training step, past or future, by arithmetic.
+Show the documents in each row of a training step, past or future.
 
   %(prog)s shards --state state.json --step 12345 --global-batch 256
   %(prog)s web=shards/web wiki=shards/wiki --state state.json --step 12345 --global-batch 256 --row 7 --text
+  %(prog)s raw/*.jsonl.zst --tokenizer gpt2 --state state.json --step 12345
 
 The state is what stream.state_dict() gave at any step of the run, as JSON, alone or under "data" of a dict. It says how the
-stream was shuffled, packed and mixed; of .documents(max_length=), .take(n) and functions it says nothing."""
+stream was shuffled, packed and mixed; of .documents(max_length=), .take(n) and functions it says nothing.
+
+Steps of shards are found by arithmetic, from any state. Streams of raw text and best fit are read from the state to the step, so
+give one of an earlier step, of all ranks (pipeline.merge_states)."""
 
 EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
@@ -37,13 +41,18 @@ def make_parser(prog: str | None = None) -> Parser:
         "dataset",
         nargs="+",
         metavar="DATASET",
-        help="directory or url of the dataset; of a mix name=DIRECTORY, each source",
+        help="directory or url of the dataset, or files of raw text; of a mix name=DIRECTORY, each source",
     )
     parser.add_argument("--state", required=True, metavar="FILE", type=Path, help="state of the run, as JSON")
     parser.add_argument("--step", required=True, type=int, metavar="N", help="step of the run, 0 the first")
     parser.add_argument(
-        "--global-batch", required=True, type=int, metavar="N", help="rows of a step: batch size times number of ranks"
+        "--global-batch",
+        type=int,
+        metavar="N",
+        help="rows of a step: batch size times number of ranks; states of raw text and best fit hold it",
     )
+    parser.add_argument("--tokenizer", metavar="NAME", help="tokenizer of raw text (default: bytes)")
+    parser.add_argument("--text-key", metavar="FIELD", help="field of records that holds the text (default: text)")
     parser.add_argument("--row", type=int, metavar="N", help="show this row of the step alone, from 0")
     parser.add_argument("--text", action="store_true", help="show the text of each document, as much as the row holds")
     parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
@@ -55,23 +64,26 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     requests = requests_of(options)
     state = read_state(options.state)
     shape = json.loads(state["shape"])
-    folders = sources_of(options.dataset, shape)
-    stream = make_stream(folders, shape, options.global_batch, requests)
+    named = sources_of(options.dataset, shape)
+    global_batch = shape.get("global_batch", options.global_batch)
+    if global_batch is None:
+        raise ConfigError("--global-batch is missing: the rows of a step, batch size times number of ranks of the run")
+    text = {"tokenizer": options.tokenizer or "bytes", "text_key": options.text_key or "text"}
+    stream = make_stream(named, shape, global_batch, requests, text)
     stream.load_state_dict(state)
-    rows = stream.trace(options.step, with_ids=options.text)
+    to_read = max(1, options.step + 1 - state["sequence_index"] // global_batch)
+    quiet = not ("global_batch" in shape and sys.stderr.isatty())
+    with Progress(quiet=quiet).bar("read steps", to_read) as advance:
+        rows = stream.trace(options.step, with_ids=options.text, progress=lambda _done, _all: advance(1))
     if options.row is not None:
         if not 0 <= options.row < len(rows):
             raise ConfigError(f"--row {options.row}: step {options.step} has the rows 0 to {len(rows) - 1}")
         rows = [rows[options.row]]
-    tokenizers: dict[str, Tokenizer] = {}
+    tokenizer = stream.tokenizer if options.text else None
     for row in rows:
-        name = row.get("source", "")
-        if options.text and name not in tokenizers:
-            folder = DatasetFolder(folders[name], requests)
-            tokenizers[name] = tokenizer_of_dataset(folder, folder.manifest())
-        for span in row["documents"]:
-            if options.text:
-                span["text"] = tokenizers[name].decode(span.pop("ids"))
+        if tokenizer is not None:
+            for span in row["documents"]:
+                span["text"] = tokenizer.decode(span.pop("ids"))
         print_row(row, as_json=options.json)
     return 0
 
@@ -85,21 +97,17 @@ def read_state(path: Path) -> dict[str, Any]:
     state = state.get("data", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not isinstance(state.get("shape"), str):
         raise StateError(f"{path}: no state of a stream; save json.dumps(stream.state_dict()) there")
-    if "lanes" in state:
-        raise ConfigError(
-            f"{path}: a state of a sequential stream (texts, filters, best fit), whose steps are known only by reading"
-        )
     return state
 
 
-def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, str]:
-    """Return the dataset of each source that a state names; that of a stream of one source is named ''."""
+def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the dataset or the files of each source that a state names; that of a stream of one source is named ''."""
     wanted = sorted(shape["data"])
     if wanted == [""]:
-        if len(datasets) != 1:
+        if len(datasets) != 1 and shape["split"] != "text":
             raise ConfigError(f"the state is of one dataset, got {len(datasets)}: {', '.join(datasets)}")
-        return {"": datasets[0]}
-    named = dict(dataset.partition("=")[::2] for dataset in datasets)
+        return {"": datasets}
+    named = {name: [dataset] for name, _, dataset in (dataset.partition("=") for dataset in datasets)}
     if sorted(named) != wanted:
         raise ConfigError(
             f"the state is of a mix of {', '.join(wanted)}; name the dataset of each: "
@@ -108,40 +116,58 @@ def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, str]:
     return named
 
 
-def make_stream(folders: dict[str, str], shape: dict[str, Any], global_batch: int, requests: RequestOptions) -> Any:
-    """Return the stream that a state describes, as one rank reads it."""
+def make_stream(
+    named: dict[str, list[str]],
+    shape: dict[str, Any],
+    global_batch: int,
+    requests: RequestOptions,
+    text: dict[str, Any],
+) -> Any:
+    """Return the stream that a state describes, as one rank reads it; ``text`` are the options of a `TextDataset`."""
+    if functions := [*shape.get("filters", []), *shape.get("document_maps", [])]:
+        raise ConfigError(
+            f"the state is of a stream with functions ({', '.join(functions)}), which it does not hold: make the stream in "
+            "Python, and call stream.load_state_dict(state) and stream.trace(step)"
+        )
     splits = (
         [part.rpartition(":")[2] for part in shape["split"].split("+")] if shape.get("weights") else [shape["split"]]
     )
-    sources = {
-        name: pipeline.ShardDataset(
-            folder,
-            split=None if split == "all splits" else split,
-            epochs=shape["epochs"],
-            tries=requests.tries,
-            timeout=requests.timeout,
-        )
-        for (name, folder), split in zip(sorted(folders.items()), splits, strict=True)
-    }
+    options: dict[str, Any] = {"tries": requests.tries, "timeout": requests.timeout}
+    sources: dict[str, Any] = {}
+    for (name, paths), split in zip(sorted(named.items()), splits, strict=True):
+        what: Any = paths if len(paths) > 1 else paths[0]
+        if split == "text":
+            sources[name] = pipeline.TextDataset(what, epochs=shape["epochs"], **text, **options)
+        else:
+            split = None if split == "all splits" else split
+            sources[name] = pipeline.ShardDataset(what, split=split, epochs=shape["epochs"], **options)
     stream: Any = sources.get("")
     if stream is None:
         [[_, weights], *_] = shape["weights"]
         exact: dict[str, Any] = {name: Fraction(share) for name, share in weights.items()}
         stream = pipeline.mix(sources, weights=exact)
     if shape["seed"] is not None:
-        options: dict[str, Any] = {}
-        if "lanes" in shape:
-            window = shape["window"]
-            stated = {*window.values()} if isinstance(window, dict) else {window}
-            options = {"lanes": shape["lanes"], "window": stated.pop() if len(stated) == 1 else None}
-        stream = stream.shuffle(seed=shape["seed"], **options)
+        lanes = {"lanes": shape["lanes"], "window": stated_window(shape["window"])} if "lanes" in shape else {}
+        stream = stream.shuffle(seed=shape["seed"], **lanes)
     if shape["kind"] == "pack":
-        stream = stream.pack(shape["seq_len"], stride=shape["stride"])
+        packed = {"best_fit": True} if shape.get("best_fit") else {"stride": shape["stride"]}
+        stream = stream.pack(shape["seq_len"], **packed)
     elif shape["kind"] == "sample":
         stream = stream.sample(shape["seq_len"])
     else:
         stream = stream.documents(bucket=shape.get("bucket"))
     return stream.shard(0, 1).batch(global_batch)
+
+
+def stated_window(window: Any) -> int | None:
+    """Return the window that a state says was stated; None where each source has its own, which follows from the data.
+
+    Of text it is "8 blocks" where it was stated, else null; of shards a number in any case.
+    """
+    windows = {*window.values()} if isinstance(window, dict) else {window}
+    of_text = windows - {one for one in windows if isinstance(one, int)}
+    found = (of_text or windows).pop() if len(of_text or windows) == 1 else None
+    return int(found.removesuffix(" blocks")) if isinstance(found, str) else found
 
 
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
@@ -154,10 +180,14 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
         origin = span["origin"]
         begin, end, length = span["document_begin"], span["document_end"], span["document_tokens"]
         part = f"{length:,} tokens" if (begin, end) == (0, length) else f"tokens {begin:,} to {end:,} of {length:,}"
-        where = f"{origin.get('shard', 'array')}, document {origin['document']}, {part}"
+        where = (
+            f"{origin.get('shard', 'array')}, document {origin['document']}, {part}" if "document" in origin else part
+        )
         told = [f"{name} {origin[name]}" for name in ("key", "id", "source", "url", "language") if origin.get(name)]
         if "file" in origin:
-            told.append(f"{origin['file']}:{origin.get('line', '')}")
+            told.append(
+                f"{origin['file']}:{origin['line']}" if "line" in origin else f"{origin['file']}, byte {origin['byte']}"
+            )
         console.print(f"  {span['row_begin']:>6}  {where}; {', '.join(told)}", markup=False)
         if "text" in span:
             console.print("\n".join(f"          | {line}" for line in span["text"].splitlines()), markup=False)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .order.mixture import Mixture
     from .position import Position, WorkerContext
     from .protocols import Collator, Reader, WorkerShare
+    from .sequential.catalogue import Catalogue
     from .sequential.text.text_windows import TextWindows
 
 _LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
@@ -73,10 +74,19 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     return DrawnShifts(layout.seq_len, config.seed or 0, lambda shift: make(shift=shift))
 
 
-def make_reader(config: StreamConfig, start: Position, context: WorkerContext, share: WorkerShare) -> Reader[Any]:
-    """Make the reader of one worker of one rank from a position on."""
+def make_reader(
+    config: StreamConfig,
+    start: Position,
+    context: WorkerContext,
+    share: WorkerShare,
+    catalogue: Catalogue | None = None,
+) -> Reader[Any]:
+    """Make the reader of one worker of one rank from a position on.
+
+    A sequential one with a ``catalogue`` gives its numbers (int64) in place of ids.
+    """
     if config.sequential:
-        return _sequential_reader(config, start, context, share)
+        return _sequential_reader(config, start, context, share, catalogue)
     _warn_of_shared_lanes(config, context)
     return _indexed_reader(config, config.epochs if start.start_epoch is None else None)
 
@@ -182,7 +192,11 @@ def _document_maps(config: StreamConfig) -> DocumentMaps | None:
 
 
 def _sequential_reader(
-    config: StreamConfig, start: Position, context: WorkerContext, share: WorkerShare
+    config: StreamConfig,
+    start: Position,
+    context: WorkerContext,
+    share: WorkerShare,
+    catalogue: Catalogue | None,
 ) -> SequentialReader:
     """Make the reader of the lanes that a worker reads.
 
@@ -204,17 +218,19 @@ def _sequential_reader(
     buffer = None
     if packed is not None:
         with_masks = bool(config.document_maps)
-        buffer = RowBuffer(packed.width, config.sources.dtype, with_ends=packed.boundaries, with_masks=with_masks)
+        dtype = config.sources.dtype if catalogue is None else np.dtype(np.int64)
+        buffer = RowBuffer(packed.width, dtype, with_ends=packed.boundaries, with_masks=with_masks)
     epochs = None if config.epochs is None else first + config.epochs
     sources = []
     for number, (name, source) in enumerate(config.sources.by_name.items()):
         starts = {
             lane: _window_start(part_of_source(cursors[str(lane)], number)) for lane in own if str(lane) in cursors
         }
-        sources.append(_window_reader(config, name, source, lanes, context, starts, epochs))
+        traced = catalogue is not None
+        sources.append(_window_reader(config, name, source, lanes, context, starts, epochs, traced=traced))
     return SequentialReader(
         sources,
-        partial(_cut, config),
+        partial(_cut, config, catalogue),
         lanes=lanes,
         own=own,
         live=live,
@@ -237,6 +253,8 @@ def _window_reader(
     context: WorkerContext,
     starts: dict[int, WindowStart],
     epochs: int | None,
+    *,
+    traced: bool,
 ) -> WindowReader:
     """Return what makes the windows of some lanes of a source, before epoch ``epochs`` (None: of all epochs).
 
@@ -259,6 +277,8 @@ def _window_reader(
         return LiveWindows(
             source, rank=context.rank, ranks=context.world_size, seed=seed_of(), window=window, **options
         )
+
+    options["with_origins"] = traced
 
     def make(shared: Lanes, starts: dict[int, WindowStart], seed: int | None) -> WindowReader:
         if isinstance(source, CountedData):
@@ -308,11 +328,21 @@ def _window_start(cursor: Cursor) -> WindowStart:
     return epoch, cycle, round
 
 
-def _cut(config: StreamConfig, lane: int, made: SequentialWindow) -> SequentialWindow:
+def _cut(
+    config: StreamConfig, catalogue: Catalogue | None, source: int, lane: int, made: SequentialWindow
+) -> SequentialWindow:
     """Return a window of a lane as the user's functions change its documents, cut in sequences that do not run on."""
-    layout = config.stated_layout()
     if (maps := _document_maps(config)) is not None:
         made = made._replace(window=maps.window(made.window))
+    if catalogue is None:
+        return _cut_sequences(config, lane, made)
+    made = made._replace(window=catalogue.numbered(list(config.sources.by_name)[source], made.window))
+    return catalogue.watch(made.window, _cut_sequences(config, lane, made))
+
+
+def _cut_sequences(config: StreamConfig, lane: int, made: SequentialWindow) -> SequentialWindow:
+    """Return a window cut in sequences, where these do not run on into the next."""
+    layout = config.stated_layout()
     if isinstance(layout, DocumentLayout):
         return made._replace(cuts=made.window.ends)
     assert isinstance(layout, PackLayout)

@@ -636,7 +636,14 @@ class Stream(IterableDataset[Any]):
         """
         self._position.set_weights(weights)
 
-    def trace(self, step: int, rank: int | None = None, *, with_ids: bool = False) -> list[dict[str, Any]]:
+    def trace(
+        self,
+        step: int,
+        rank: int | None = None,
+        *,
+        with_ids: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> list[dict[str, Any]]:
         """Say what a global step is made of, past or future: the documents in each row, without a log of the run.
 
         ``step`` counts the steps (batches of all ranks) of a run from its start, 0 the first, through passes in turn; a run
@@ -648,8 +655,12 @@ class Stream(IterableDataset[Any]):
         documents that `.split` draws of little data, and arrays, have their number alone). ``with_ids`` adds these
         tokens, as they are stored, as ``ids``. Labels end up to ``shift`` tokens behind the row.
 
-        Reads indexes of shards and no tokens. Raises ``ConfigError`` for a sequential stream, behind ``.apply``, and
-        for a step behind the end of a stream.
+        Reads indexes of shards and no tokens. A sequential stream (texts, filters, best fit) is read from where it stands to the
+        step, which takes as long as to iterate it: ``progress`` is called with the steps that were read, and how many there are
+        to read. There, steps count from the beginning of the pass, and those before the position cannot be traced; the origin of
+        a text is its ``file``, ``line`` (or ``byte``), ``id`` and fields, and spans are those of what `map_documents` made of it.
+
+        Raises ``ConfigError`` for live sources, behind ``.apply``, and for a step behind the end of a stream.
 
         >>> import pipeline
         >>> data = pipeline.ShardDataset.from_tokens(range(12), lengths=[5, 7])
@@ -657,14 +668,14 @@ class Stream(IterableDataset[Any]):
         >>> [(span["row_begin"], span["row_end"], span["origin"]["document"]) for span in row["documents"]]
         [(0, 5, 0), (5, 6, 1)]
         """
-        from .trace import Trace  # which training does without
+        from .trace import trace  # which training does without
 
         check_integer("step", step, least=0, most=MAX_STEPS)
         world_size = self._position.world_size
         if rank is not None:
             check_integer("rank", rank, least=0, most=world_size - 1)
         config, position = self._position.standing()
-        return Trace(config, world_size, position).step(step, rank, with_ids=with_ids)
+        return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
 
     def stats(self) -> dict[str, Any]:
         """Return counts, rates and the position of the latest iterator, as a dict that prints as a table.

@@ -14,6 +14,7 @@ import pipeline
 from pipeline.cli.main import run_command
 from tests.builds import run_plain
 from tests.corpus import write_inputs
+from tests.text_samples import make_texts, write_texts
 
 trace = partial(run_command, "trace")
 
@@ -86,13 +87,65 @@ def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, capsys: py
     assert "a=DIRECTORY b=DIRECTORY" in capsys.readouterr().err
 
 
+TEXTS = make_texts(80)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda built, texts: texts.shuffle(seed=3).pack(64),
+        lambda built, texts: texts.shuffle(seed=3, window=72, lanes=36).documents(),
+        lambda built, texts: texts.pack(64, best_fit=True),
+        lambda built, texts: built.shuffle(seed=1).pack(64, best_fit=True),
+        lambda built, texts: pipeline.mix({"a": built, "b": texts}, weights={"a": 1, "b": 2}).shuffle(seed=1).pack(64),
+    ],
+)
+def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
+) -> None:
+    write_texts(tmp_path / "in.jsonl", TEXTS)
+    run_plain([str(tmp_path / "in.jsonl")], tmp_path / "out", tokenizer="bytes")
+    texts = pipeline.TextDataset(tmp_path / "in.jsonl", tokenizer="bytes")
+    stream = make(pipeline.ShardDataset(tmp_path / "out"), texts).batch(4)
+    iterator = iter(stream)
+    list(islice(iterator, 2))
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(stream.state_dict()))
+    shape = json.loads(stream.state_dict()["shape"])
+    named = {"text": tmp_path / "in.jsonl", "train": tmp_path / "out"}
+    datasets = (
+        [str(named[shape["split"]])] if shape["split"] in named else [f"a={named['train']}", f"b={named['text']}"]
+    )
+    assert trace([*datasets, "--state", str(state), "--step", "5", "--json"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert rows == stream.trace(5)
+    assert [row["row"] for row in rows] == [0, 1, 2, 3]
+    assert trace([*datasets, "--state", str(state), "--step", "5", "--row", "1", "--text"]) == 0
+    shown = capsys.readouterr().out
+    for origin in (span["origin"] for span in rows[1]["documents"]):
+        where = f"in.jsonl:{origin['line']}" if "line" in origin else f"in.jsonl, byte {origin['byte']}"
+        assert where in shown
+    assert trace([*datasets, "--state", str(state), "--step", "1"]) == 2
+    assert "load a state of an earlier step" in capsys.readouterr().err
+
+
+def test_a_state_of_a_stream_with_functions_is_left_to_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_texts(tmp_path / "in.jsonl", TEXTS)
+    stream = pipeline.TextDataset(path, tokenizer="bytes").filter(bool, name="any").pack(8).batch(2)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(stream.state_dict()))
+    assert trace([str(path), "--state", str(state), "--step", "0"]) == 2
+    assert "functions (any)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "status", "message"),
     [
         ("{", 1, "no JSON"),
         ("[]", 1, "no state of a stream"),
         ('{"step": 3}', 1, "no state of a stream"),
-        ('{"shape": "{}", "lanes": {}}', 2, "sequential stream"),
     ],
 )
 def test_a_file_that_is_no_state_is_named(

@@ -139,8 +139,6 @@ def test_a_trace_needs_no_tokens_and_leaves_the_stream_where_it_stands(dataset: 
 @pytest.mark.parametrize(
     ("stream", "message"),
     [
-        (lambda data: data.filter(len, name="long").pack(4), "sequential stream"),
-        (lambda data: data.pack(4, best_fit=True), "sequential stream"),
         (lambda data: data.pack(4).apply(iter), "may drop items"),
     ],
 )

@@ -22,7 +22,7 @@ from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
 
 _PATIENCE = 8  # epochs that may hold nothing for a process: it reads a part of each, another one each time
 
-Cut = Callable[[int, SequentialWindow], SequentialWindow]
+Cut = Callable[[int, int, SequentialWindow], SequentialWindow]
 
 log = logging.getLogger("pipeline")
 
@@ -30,8 +30,9 @@ log = logging.getLogger("pipeline")
 class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
-    ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
-    source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones share.
+    ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(source, lane, window)``; ``mixture``
+    says which source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones
+    share.
     ``buffer`` takes packed rows of ``seq_len`` tokens, and is None where rows are whole documents; ``stride`` and ``lag`` are
     those of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next own lane that has
     not.
@@ -69,7 +70,7 @@ class SequentialReader:
         on_empty = weakly(self._on_empty)
 
         def begin(lane: int, number: int) -> Lane:
-            make = partial(_make, sources[number], cut, self._search, lane)
+            make = partial(_make, sources[number], partial(cut, number), self._search, lane)
             return Lane(make, part_of_source(cursors[str(lane)], number), stride, lag, partial(on_empty, number))
 
         shared = {number: begin(own[0], number) for number, is_live in enumerate(live) if is_live}
@@ -167,7 +168,11 @@ class SequentialReader:
 
 
 def _make(
-    windows: WindowReader, cut: Cut, search: LongSearch, lane: int, start: WindowStart
+    windows: WindowReader,
+    cut: Callable[[int, SequentialWindow], SequentialWindow],
+    search: LongSearch,
+    lane: int,
+    start: WindowStart,
 ) -> SequentialWindow | None:
     """Return the window of a lane, cut in sequences; log where none has held a row for long."""
     made = windows.make(lane, start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class ShardWindows:
     """Windows of about ``size`` documents: lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, of ``D``.
 
     ``starts``: where the lanes begin that this process reads. ``filters`` say which documents stay; behind ``epochs`` (None:
-    nowhere) the stream ends.
+    nowhere) the stream ends. ``with_origins`` lists the shard of each document, and its number there.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class ShardWindows:
         starts: Mapping[int, WindowStart],
         filters: tuple[Callable[[Any], Any], ...],
         epochs: int | None,
+        with_origins: bool = False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._loaded = loaded
@@ -44,6 +45,7 @@ class ShardWindows:
         self._size = size
         self._filters = filters
         self._epochs = epochs
+        self._with_origins = with_origins
         self._needed = {lane: self._keys(lane, start) for lane, start in starts.items()}  # next, by each lane
 
     @property
@@ -62,7 +64,8 @@ class ShardWindows:
             has_room = len(needed) * self._order.blocks.bytes < _MOST_BYTES * self._order.windows
             self._needed[lane] = [key for key in self._keys(lane, following) if has_room or key in here]
         self._loaded.request(chain.from_iterable(self._needed.values()))
-        made = self._keep(*self._documents(epoch, first, stop))
+        origins = self._origins(epoch, first, stop) if self._with_origins else None
+        made = self._keep(*self._documents(epoch, first, stop), origins)
         self._loaded.keep(set(chain.from_iterable(self._needed.values())))
         return SequentialWindow(start, following, made)
 
@@ -99,7 +102,18 @@ class ShardWindows:
         self._loaded.bytes_read += joined.nbytes
         return joined, np.concatenate(lengths)
 
-    def _keep(self, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> Window:
+    def _origins(self, epoch: int, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return the shard of each of the same documents, and its number there."""
+        starts, origins = self._order.epoch(epoch).document_starts, list[tuple[int, int]]()
+        while first < stop:
+            number = int(starts.searchsorted(first, side="right")) - 1
+            listing, begin = self._loaded.maker.listing(epoch, number), int(starts[number])
+            here = slice(first - begin, stop - begin)
+            origins += zip(listing.shards[here].tolist(), listing.numbers[here].tolist(), strict=True)
+            first = begin + min(len(listing.shards), stop - begin)
+        return origins
+
+    def _keep(self, tokens: NDArray[Any], lengths: NDArray[np.int64], origins: list[tuple[int, int]] | None) -> Window:
         """Return the documents that pass the filters."""
         self.counts["documents"] += len(lengths)
         if self._filters:
@@ -109,4 +123,5 @@ class ShardWindows:
             rejected = int(np.count_nonzero(~kept))
             self.counts.update({"rejected": rejected, f"{REJECTED_BY}filter": rejected} if rejected else {})
             tokens, lengths = tokens[np.repeat(kept, lengths)], lengths[kept]
-        return Window(tokens, np.append(0, np.cumsum(lengths)))
+            origins = None if origins is None else list(compress(origins, kept))
+        return Window(tokens, np.append(0, np.cumsum(lengths)), origins=origins)

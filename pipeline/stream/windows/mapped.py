@@ -52,7 +52,7 @@ class DocumentMaps:
         masks = None
         if any(mask is not None for _, mask in made):
             masks = np.concatenate([np.ones(len(tokens), np.uint8) if mask is None else mask for tokens, mask in made])
-        return Window(joined, np.cumsum([0, *(len(tokens) for tokens, _ in made)]), mask=masks)
+        return Window(joined, np.cumsum([0, *(len(tokens) for tokens, _ in made)]), mask=masks, origins=window.origins)
 
     def _checked_ids(self, name: str, result: Any) -> Tokens:
         ids = np.asarray(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -27,13 +28,15 @@ class Window(NamedTuple):
     """Documents end to end: ``tokens`` (1-D, stored dtype, read-only), and ``ends`` (int64 ``[documents + 1]``).
 
     ``ends[j]`` tokens come before document ``j``; the last is the number of tokens. ``has_empty``: a document has none.
-    ``mask`` (uint8, as ``tokens``) is 0 for tokens that no label counts, None where all count.
+    ``mask`` (uint8, as ``tokens``) is 0 for tokens that no label counts, None where all count. ``origins`` say where each
+    document comes from, where a trace asks.
     """
 
     tokens: NDArray[Any]
     ends: Int
     has_empty: bool = True
     mask: NDArray[np.uint8] | None = None
+    origins: Sequence[Any] | None = None
 
     def document(self, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""

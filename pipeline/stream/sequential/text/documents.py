@@ -45,8 +45,9 @@ class FilteredBlock(NamedTuple):
 class DocumentEncoder:
     """Filters the documents of blocks, counts what became of them, and makes windows of their tokens."""
 
-    def __init__(self, data: TextData, filters: Filters) -> None:
+    def __init__(self, data: TextData, filters: Filters, *, with_origins: bool = False) -> None:
         self.counts: Counter[str] = Counter()
+        self._with_origins = with_origins
         self._data = data
         self._filters = filters
 
@@ -102,8 +103,9 @@ class DocumentEncoder:
         """Return the tokens of the documents that are kept, shuffled by ``key`` (None: as they are)."""
         if key is not None:
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
-        ids, lengths = self._encode([document for document in documents if document is not None])
-        return Window(ids, np.append(0, np.cumsum(lengths)))
+        kept = [document for document in documents if document is not None]
+        ids, lengths = self._encode(kept)
+        return Window(ids, np.append(0, np.cumsum(lengths)), origins=kept if self._with_origins else None)
 
     def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the ids of documents, and how many each has; an error names the document's place."""

@@ -29,7 +29,7 @@ class TextWindows:
     """Makes the windows of some of the ``lanes``; ``starts`` says where each of these begins to read.
 
     ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends. As many ``sources`` as a mix has
-    share the memory and the open files.
+    share the memory and the open files. ``with_origins`` gives the documents of a window beside their tokens.
     """
 
     def __init__(
@@ -44,8 +44,9 @@ class TextWindows:
         epochs: int | None,
         kept_bytes: int = KEPT_BYTES,
         sources: int = 1,
+        with_origins: bool = False,
     ) -> None:
-        self._documents = DocumentEncoder(data, filters)
+        self._documents = DocumentEncoder(data, filters, with_origins=with_origins)
         self._lanes = lanes
         self._starts = dict(starts)
         self._seed = seed

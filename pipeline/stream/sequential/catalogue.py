@@ -1,0 +1,76 @@
+"""What the tokens of a sequential stream belong to: a trace reads the stream with a number in place of each token.
+
+Lanes, best fit, strides and mixes move numbers as they move ids, so none of them knows of traces. What the user's functions
+make of documents is numbered, since these look at ids::
+
+    documents of a window    | to be | or not |        a catalogue that gave 40 numbers before:
+    numbers in their place   | 40 41 | 42 43  |        41, 42 in a row are "be" of the first and "or" of the second
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..windows.window import Window
+from .lane import SequentialWindow
+
+
+class Span(NamedTuple):
+    """Tokens ``first`` to before ``last`` of a document of ``source``, which has ``length`` of them; ``ids`` are these tokens."""
+
+    source: str
+    origin: Any
+    first: int
+    last: int
+    length: int
+    ids: NDArray[Any]
+
+
+class Catalogue:
+    """The windows whose tokens were numbered, as long as a lane holds them, and those that were let go in the last step."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, tuple[str, Window]] = {}  # by their first numbers, ascending
+        self._next = 0
+        self._let_go: list[int] = []
+
+    def begin_step(self) -> None:
+        """Forget the windows that lanes let go before this step."""
+        while self._let_go:
+            del self._windows[self._let_go.pop()]
+
+    def numbered(self, source: str, window: Window) -> Window:
+        """Return a window with a number in place of each token."""
+        first, count = self._next, len(window.tokens)
+        self._windows[first] = source, window
+        self._next += max(1, count)
+        return window._replace(tokens=np.arange(first, first + count))
+
+    def watch(self, numbered: Window, made: SequentialWindow) -> SequentialWindow:
+        """Keep what was numbered as long as the window that was made of it; return that."""
+        if len(numbered.tokens):
+            finalize(made.window.tokens, self._let_go.append, int(numbered.tokens[0]))
+        return made
+
+    def spans(self, numbers: NDArray[np.int64]) -> Iterator[Span]:
+        """Yield the documents that the numbers of a row belong to, in their order."""
+        firsts, at = list(self._windows), 0
+        breaks = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+        for stop in breaks:
+            while at < stop:
+                base = firsts[bisect_right(firsts, int(numbers[at])) - 1]
+                source, window = self._windows[base]
+                begin = int(numbers[at]) - base
+                document = int(window.ends.searchsorted(begin, side="right")) - 1
+                start, end = window.ends[document : document + 2].tolist()
+                count = min(end - begin, stop - at)
+                assert window.origins is not None
+                ids = window.tokens[begin : begin + count]
+                yield Span(source, window.origins[document], begin - start, begin - start + count, end - start, ids)
+                at += count

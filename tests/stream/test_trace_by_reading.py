@@ -1,0 +1,189 @@
+"""A trace of a sequential stream says what its rows are made of, as it finds by reading on from a state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from tests.stream.order_samples import numbered, written
+from tests.text_samples import make_texts
+
+SIZES = [[5, 1, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 3, 4, 41, 3]]
+TEXTS = [make_texts(count, seed) for seed, count in enumerate((30, 1, 20))]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("trace") / "set", numbered(SIZES), extent_bytes=64)[0]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("texts")
+    for number, own in enumerate(TEXTS):
+        lines = [json.dumps({"text": text, "id": f"{number}-{at}"}) for at, text in enumerate(own)]
+        (folder / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
+    return sorted(folder.glob("*.jsonl"))
+
+
+def is_long(document: Any) -> bool:
+    return len(getattr(document, "text", document)) > 4
+
+
+def doubled(ids: Any, mask: Any) -> Any:
+    return [*ids, *ids]
+
+
+def of_shards(dataset: Path) -> Any:
+    return pipeline.ShardDataset(dataset).filter(is_long, name="long")
+
+
+def of_texts(texts: list[Path]) -> Any:
+    return pipeline.TextDataset([str(path) for path in texts], tokenizer="bytes").filter(is_long, name="long")
+
+
+def assert_is(rows: list[dict[str, Any]], batch: Any, pad: int) -> None:
+    """Hold the rows of a trace to a batch: the same tokens, without gaps, and padding behind them."""
+    found = batch["input_ids"].tolist()
+    assert len(rows) <= len(found)
+    for row, ids in zip(rows, found, strict=False):
+        spans = row["documents"]
+        assert [span["row_begin"] for span in spans] == [0, *(span["row_end"] for span in spans[:-1])]
+        tokens = list(chain.from_iterable(span["ids"] for span in spans))
+        assert tokens + [pad] * (len(ids) - len(tokens)) == ids
+        assert all(span["document_end"] - span["document_begin"] == len(span["ids"]) for span in spans)
+    assert all(set(row) == {pad} for row in found[len(rows) :])
+
+
+def assert_origins(rows: list[dict[str, Any]], dataset: pipeline.Stream) -> None:
+    """Hold each span to the document that its origin names."""
+    for span in chain.from_iterable(row["documents"] for row in rows):
+        origin, own = span["origin"], slice(span["document_begin"], span["document_end"])
+        if "file" in origin and "shard" not in origin:
+            number, at = map(int, origin["id"].split("-"))
+            assert Path(origin["file"]).stem == str(number)
+            ids = [*dataset.tokenizer.encode(TEXTS[number][at]), dataset.tokenizer.eos_id]
+            assert (ids[own], len(ids)) == (span["ids"], span["document_tokens"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, texts: list[Path], data: st.DataObject) -> None:
+    draw = data.draw
+    kind = draw(st.sampled_from(["shards", "texts", "best fit", "mix"]))
+    stream: Any
+    if kind == "texts":
+        stream = of_texts(texts)
+    elif kind == "mix":
+        bare = pipeline.TextDataset([str(path) for path in texts], tokenizer="bytes")
+        stream = pipeline.mix({"a": bare, "b": of_one(texts)}, weights={"a": 2, "b": 1})
+    else:
+        stream = pipeline.ShardDataset(dataset) if kind == "best fit" else of_shards(dataset)
+    is_mapped = draw(st.booleans())
+    if is_mapped:
+        stream = stream.map_documents(doubled, name="doubled")
+    if (seed := draw(st.none() | st.integers(0, 3))) is not None:
+        stream = stream.shuffle(seed=seed)
+    pad = stream._config.sources.eos_id
+    seq_len = draw(st.integers(2, 24))
+    if kind == "best fit" or draw(st.booleans()):
+        stream = stream.pack(seq_len, best_fit=True)
+    elif draw(st.booleans()):
+        stream = stream.pack(seq_len, stride=draw(st.none() | st.integers(1, seq_len)), shift=draw(st.integers(1, 2)))
+    else:
+        stream = stream.documents(draw(st.none() | st.integers(1, 20)))
+    ranks, size = 1 if seed is None else draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    before, step = draw(st.integers(0, 4)), draw(st.integers(0, 12))
+    whole: list[Any] = []
+    for rank in range(ranks):
+        own = stream.shard(rank, ranks).batch(size)
+        batches = list(islice(own, before + step + 1))
+        rows = own.trace(before + step, rank, with_ids=True)
+        assert_is(rows, batches[-1], pad)
+        if not is_mapped:
+            assert_origins(rows, own)
+        iterator = iter(resumed := stream.shard(rank, ranks).batch(size))
+        list(islice(iterator, before))
+        state = resumed.state_dict()
+        again = stream.shard(rank, ranks).batch(size)
+        again.load_state_dict(state)
+        assert again.trace(before + step, rank, with_ids=True) == rows
+        assert next(iter(again))["input_ids"].tolist() == batches[before]["input_ids"].tolist()
+        whole += rows
+    assert stream.shard(0, ranks).batch(size).trace(before + step, with_ids=True) == whole
+
+
+def of_one(texts: list[Path]) -> pipeline.Stream:
+    return pipeline.TextDataset(str(texts[1]), tokenizer="bytes")
+
+
+def test_a_row_of_shards_names_shard_key_and_number_and_one_of_a_mix_its_source(dataset: Path) -> None:
+    other = pipeline.ShardDataset(dataset)
+    sources = {"a": pipeline.ShardDataset(dataset), "b": other}
+    stream = pipeline.mix(sources, weights={"a": 1, "b": 1}).shuffle(seed=1).pack(8, best_fit=True).batch(4)
+    rows = stream.trace(3, with_ids=True)
+    assert {row["source"] for row in rows} == {"a", "b"}
+    flat = list(chain.from_iterable(numbered(SIZES)))
+    for span in chain.from_iterable(row["documents"] for row in rows):
+        document = flat[int(span["origin"]["key"])]
+        assert span["ids"] == document[span["document_begin"] : span["document_end"]]
+        assert span["origin"]["shard"].startswith("train-")
+        assert span["document_tokens"] == len(document)
+
+
+def test_progress_is_told_in_steps_that_are_read_of_all_ranks(texts: list[Path]) -> None:
+    told: list[tuple[int, int]] = []
+    stream = of_texts(texts).shuffle(seed=0).pack(16).shard(0, 2).batch(2)
+    stream.trace(2, progress=lambda done, all: told.append((done, all)))
+    assert told == [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]
+
+
+def test_a_stream_that_is_traced_stays_where_it_stands(texts: list[Path]) -> None:
+    stream = of_texts(texts).shuffle(seed=0).pack(16).batch(2)
+    iterator = iter(stream)
+    next(iterator)
+    state = stream.state_dict()
+    stream.trace(4)
+    assert stream.state_dict() == state
+    assert next(iterator)["input_ids"].shape == (2, 16)
+
+
+def test_a_step_before_the_state_or_behind_the_end_is_refused_with_what_to_do(texts: list[Path]) -> None:
+    stream = of_texts(texts).pack(16).batch(2)
+    iterator = iter(stream)
+    list(islice(iterator, 3))
+    later = of_texts(texts).pack(16).batch(2)
+    later.load_state_dict(stream.state_dict())
+    with pytest.raises(
+        pipeline.ConfigError, match=r"step 2 was read before .* step 3: load a state of an earlier step"
+    ):
+        later.trace(2)
+    bounded = pipeline.TextDataset([str(path) for path in texts], tokenizer="bytes", epochs=1).pack(64).batch(8)
+    count = len(list(bounded))
+    assert_is(bounded.trace(count - 1, with_ids=True), list(bounded)[-1], bounded._config.sources.eos_id)
+    with pytest.raises(pipeline.ConfigError, match=f"step {count} lies behind the end"):
+        bounded.trace(count)
+    with pytest.raises(pipeline.ConfigError, match=r"step 5 lies behind the end: the stream has 5 steps"):
+        of_texts(texts).pack(16).batch(2).take(5).trace(5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda texts: pipeline.TextDataset(lambda: iter([{"text": "a"}]), tokenizer="bytes").pack(4), "a live source"),
+        (lambda texts: of_texts(texts).pack(4).apply(iter), "may drop items"),
+    ],
+)
+def test_what_cannot_be_read_again_is_refused(
+    texts: list[Path], make: Callable[[list[Path]], Any], message: str
+) -> None:
+    with pytest.raises(pipeline.ConfigError, match=message):
+        make(texts).trace(0)
