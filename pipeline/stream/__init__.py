@@ -6,7 +6,7 @@ stream.py             the chain: each method returns a new stream. Start here
 config.py             what the chain amounts to, as one value
 halves.py             the two halves of .split(val=)
 layout.py             what a sample is: packed, sampled or a whole document
-lanes.py              the lanes of a sequential stream: how many, whose, how much each reads at a time
+lanes.py              the lanes of a sequential stream: how many, whose, how much each reads at a time, where each stands
 data/                 the kinds of data: counts, fingerprints, extents
 order/                the order as integer arithmetic; its docstring is the definition
 windows/              shuffled documents in memory, and the rows that are cut out of them
@@ -14,12 +14,10 @@ indexed.py            readers of data whose counts are known in advance: any seq
 sequential/           readers of data whose counts are unknown in advance: a cursor for each lane
 assemble.py           a config -> its reader and its collator: the one place that knows kinds
 position.py           a position, and which rank and worker a process is
-protocols.py          the protocols between readers, collators and what drives them
 batch/                rows -> batches -> the device
 iteration/            positions, epochs, states, the user's stages
-frameworks/           stream.loader() for training frameworks
+frameworks.py         stream.loader() for training frameworks, and what is refused there
 arguments.py          checks of the users' arguments
-long_search.py        when to say that a filter or a stage has found nothing for long
 function_identity.py  a name for a function's source and values, for states
 testing.py            assert_resumes
 trace.py              what a step is made of

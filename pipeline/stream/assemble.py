@@ -9,34 +9,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError
-from .batch.collate import DocumentCollator, PackCollator
-from .batch.label_shift import DrawnShifts
+from .batch.collate import DocumentCollator, DrawnShifts, PackCollator
 from .batch.row_buffer import RowBuffer
 from .data.counted_data import CountedData
-from .data.live_data import LiveData
 from .data.shard_data import say_once
 from .data.sources import Source
+from .data.text_data import LiveData
 from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets
-from .lanes import WINDOW_BYTES, Lanes, TextWindowSize, best_fit_tokens
+from .lanes import WINDOW_BYTES, Cursor, Lanes, TextWindowSize, WindowStart, beginning, best_fit_tokens, part_of_source
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
-from .sequential.cursor import Cursor, WindowStart, beginning, part_of_source
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.sequential_reader import SequentialReader
 from .sequential.shard_windows import ShardWindows
 from .windows.indexed_lanes import IndexedLanes
-from .windows.mapped import DocumentMaps, MappedTokenRows
-from .windows.token_rows import TokenRows
-from .windows.window import WindowMaker
-from .windows.window_cache import WindowCache
+from .windows.token_rows import DocumentMaps, MappedTokenRows, TokenRows
+from .windows.window import WindowCache, WindowMaker
 
 if TYPE_CHECKING:
+    from .batch.row_buffer import Collator, Reader
     from .config import StreamConfig
     from .data.text_data import TextData
     from .order.mixture import Mixture
-    from .position import Position, WorkerContext
-    from .protocols import Collator, Reader, WorkerShare
+    from .position import Position, WorkerContext, WorkerShare
     from .sequential.catalogue import Catalogue
     from .sequential.text.text_windows import TextWindows
 
@@ -271,7 +267,7 @@ def _window_reader(
         return derive_key("text source", config.seed, name, *lane)
 
     if isinstance(source, LiveData):
-        from .sequential.text.live_windows import LiveWindows  # loaded for text alone
+        from .sequential.text.text_windows import LiveWindows  # loaded for text alone
 
         window = _text_window(config, source, lanes.count)
         return LiveWindows(

@@ -14,7 +14,7 @@ from .function_identity import DocumentMap, Filter
 from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout, Layout
 from .order import Sequences
-from .order.buckets import GROUP
+from .order.interleave import GROUP
 from .order.mixture import Mixture, Schedule, weights_to_json
 
 ORDER = 2  # version of the order of documents: another one is another stream

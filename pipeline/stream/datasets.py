@@ -18,10 +18,9 @@ from .arguments import check_choice, check_epochs, check_flag, check_integer, pa
 from .config import StreamConfig
 from .data.counted_data import CountedData
 from .data.holdout import parse_share
-from .data.live_data import LiveData
 from .data.shard_data import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles, ShardNames
 from .data.sources import Source, Sources
-from .data.text_data import TextData
+from .data.text_data import LiveData, TextData
 from .function_identity import identified
 from .halves import split_data
 from .order.mixture import Schedule, exact_weights, temperature_weights

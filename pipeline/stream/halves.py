@@ -21,8 +21,7 @@ from .data.counted_data import CountedData
 from .data.holdout import Marks, marks_held_out, marks_of
 from .data.shard_data import MemoryData
 from .order import Shuffle
-from .windows.window import WindowMaker
-from .windows.window_cache import WindowCache
+from .windows.window import WindowCache, WindowMaker
 
 MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
 

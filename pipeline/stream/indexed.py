@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from ..weak_methods import weak_lru_cache
 from .batch.row_buffer import DocumentRows, RowBuffer, Rows
 from .order import RankStep, Sequences, Shuffle, derive_key, mix64
-from .order.buckets import GROUP, arrange
+from .order.interleave import GROUP, arrange
 from .order.mixture import Mixture
 from .windows.indexed_lanes import IndexedLanes, WindowOffset
-from .windows.mapped import DocumentMaps
-from .windows.token_rows import TokenRows
-from .windows.window_cache import WindowCache
+from .windows.token_rows import DocumentMaps, TokenRows
+from .windows.window import WindowCache
 
 Int = NDArray[np.int64]
 _SPREAD = 0x9E3779B97F4A7C15

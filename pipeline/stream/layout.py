@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .batch.label_shift import divisors_below
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -122,3 +120,13 @@ class DocumentLayout(Layout):
 
     def fields(self) -> dict[str, Any]:
         return {} if self.bucket is None else {"bucket": self.bucket}
+
+
+def divisors_below(number: int) -> list[int]:
+    """Return the divisors of ``number`` below it, ascending.
+
+    >>> divisors_below(12)
+    [1, 2, 3, 4, 6]
+    """
+    low = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)} - {number})

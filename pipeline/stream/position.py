@@ -1,9 +1,9 @@
-"""A position in a stream, and the part of the stream that a process iterates from there."""
+"""A position in a stream, and the part of the stream that a process iterates from there: its rank and its worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_NUMBER = 1 << 53  # in a position: no product of it overflows, and JSON keeps it exactly everywhere
 
@@ -39,3 +39,10 @@ class WorkerContext:
     world_size: int = 1
     worker: int = 0
     workers: int = 1
+
+
+class WorkerShare(NamedTuple):
+    """Which of its rank's items a loader's worker makes: ``skip`` are passed over, then every ``every``-th is made."""
+
+    skip: int
+    every: int

@@ -29,12 +29,11 @@ from .arguments import (
 )
 from .config import StreamConfig
 from .decoding import decoded
-from .frameworks.framework_loader import Loader
-from .frameworks.refusals import refuse_read_ahead, refuse_second_split
+from .frameworks import Loader, refuse_read_ahead, refuse_second_split
 from .function_identity import DocumentMap, Filter, identified
+from .iteration.iterator import metrics_of
 from .iteration.stages import Map, Take, counts_items
 from .iteration.stream_position import StreamPosition
-from .iteration.stream_stats import metrics_of
 from .layout import DocumentLayout, PackLayout, SampleLayout
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class Stream(IterableDataset[Any]):
         if self._config.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
         if judged:
-            from .sequential.text.rule_filter import RuleFilter  # loaded for text alone
+            from .sequential.text.documents import RuleFilter  # loaded for text alone
 
             chosen = RuleFilter(rules, language)
             self._config.sources.check_rules(chosen.rules.fields)

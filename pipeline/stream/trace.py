@@ -23,8 +23,7 @@ from .iteration.passes import Passes
 from .iteration.stages import counts_items
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import RankStep
-from .position import Position, WorkerContext
-from .protocols import WorkerShare
+from .position import Position, WorkerContext, WorkerShare
 from .sequential.catalogue import Catalogue, Span
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing

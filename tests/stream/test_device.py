@@ -13,7 +13,7 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batch.device import place_on_device, read_ahead
+from pipeline.stream.batch.transport import place_on_device, read_ahead
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
 

@@ -15,7 +15,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.stream.iteration.standing import Standing
+from pipeline.stream.iteration.passes import Standing
 from tests.stream.streams import batched, ids
 from tests.stream.test_epochs import KINDS
 

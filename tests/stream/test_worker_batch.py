@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.stream.iteration.worker_batch import WorkerBatch
+from pipeline.stream.batch.transport import WorkerBatch
 
 Make = Callable[[], Any]
 RNG = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ..layout import divisors_below
+from ..order import derive_key
 from .batch_types import Batch
-from .freed_memory import keep_freed_memory
 from .row_buffer import DocumentRows, Rows
+from .transport import keep_freed_memory
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 _NO_INDICES = np.zeros(0, np.int64)
@@ -202,3 +205,29 @@ def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
     flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "shift")
     return {key: value if key in flat else value[0] for key, value in batch.items()}
+
+
+class DrawnShifts:
+    """Make the batches of one step after another, each with labels at a shift of its own.
+
+    Gives what a `PackCollator` does, with ``input_ids``, ``labels`` and, with boundaries, ``position_ids`` as
+    ``[batch, seq_len // shift, shift]``, row-major, and ``shift`` (int); places in the flattened batch stay as they are.
+    ``collator(shift)`` makes the collator of one shift.
+    """
+
+    def __init__(self, seq_len: int, seed: int, collator: Callable[[int], PackCollator]) -> None:
+        self.seed = seed
+        self._collators = [collator(shift) for shift in divisors_below(seq_len)]
+
+    def __call__(self, rows: Rows, begin: int) -> Batch:
+        """Collate the rows of the step whose first sequence index is ``begin``."""
+        collate = self._of_step(begin)
+        batch, shape = collate(rows, begin), (collate.size, -1, collate.shift)
+        batch["input_ids"], batch["labels"] = batch["input_ids"].reshape(shape), batch["labels"].reshape(shape)
+        if "position_ids" in batch:
+            batch["position_ids"] = batch["position_ids"].reshape(shape)
+        batch["shift"] = collate.shift
+        return batch
+
+    def _of_step(self, begin: int) -> PackCollator:
+        return self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]

@@ -2,16 +2,12 @@
 
 stream_position.py  the position of one stream: makes its iterators, saves, loads and moves it
 shared_position.py  that position in memory that loaders' workers share
-standing.py         the table of passes: what set_epoch, load_state_dict and a pass that was read lead to
-passes.py           passes and epochs: where each begins and ends, how many items it has
+passes.py           which pass is read next (a table of set_epoch, load_state_dict and reading), and what a pass has
 state.py            a position as plain JSON; what refuses it in another stream
-topology.py         rank and worker of a process, resolved where an iteration starts
+topology.py         rank and worker of a process; the end of a stream, which several ranks agree on
 items.py            one iteration: reader -> collate -> the user's stages -> device
-stream_end.py       whether a step is still one of the stream, which several ranks agree on
 stages.py           the user's stages: what is counted, and what a resume would lose
-iterator.py         hands out items, with the position after each
-stream_stats.py     what an iteration counted, and the epoch that it reached
-worker_batch.py     batches on their way out of a loader's worker
+iterator.py         hands out items, with the position after each, and counts them
 
 The way of a batch, in the process that iterates:
 
@@ -45,8 +41,8 @@ Where a stream stands:
   not begun is an error.
 - Workers of a plain ``DataLoader`` hide how far they are: ``state_dict(batches=n)`` counts from the position. A
   ``StatefulDataLoader`` saves and loads the state of each worker inside it, for its next pass alone.
-- A pass is what frameworks call an epoch; `passes` says which sequences pass ``p`` has, and the table in `standing` which pass is
-  read next.
+- A pass is what frameworks call an epoch; `passes` says which sequences pass ``p`` has, and its table which pass is read
+  next.
 
 Which rows of a step a rank takes is said elsewhere: by `order.RankStep` for indexed readers, by `lanes` for lanes of
 sequential ones. A wrong resume is found by `pipeline.assert_resumes`.

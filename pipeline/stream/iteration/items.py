@@ -14,14 +14,14 @@ from typing import Any
 
 from ..assemble import make_collator, make_reader
 from ..batch.collate import row_of, stack
-from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
+from ..batch.row_buffer import Reader
+from ..batch.transport import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
 from ..order import RankStep
-from ..position import Position, WorkerContext
-from ..protocols import Reader, WorkerShare
+from ..position import Position, WorkerContext, WorkerShare
 from .passes import Passes, item_count
 from .stages import Positioned, UserStages, counts_items
-from .stream_end import StreamEnd, ranks_agree
+from .topology import StreamEnd, ranks_agree
 
 log = logging.getLogger("pipeline")
 

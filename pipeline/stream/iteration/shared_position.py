@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
 from ..position import Position, WorkerContext
-from .standing import Standing
+from .passes import Standing
 
 CAPACITY = 64 << 10  # bytes of a position as JSON that reach workers which run already: some 1,400 lanes
 MAX_WORKERS = 1 << 10

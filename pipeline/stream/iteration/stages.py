@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import ConfigError
 from ..config import StreamConfig
-from ..long_search import LongSearch
 from ..position import Position, WorkerContext
+from ..sequential.sequential_reader import LongSearch
 
 Positioned = tuple[Position, Any]
 

@@ -24,9 +24,9 @@ from typing import Any
 from ...errors import StateError
 from ..arguments import MAX_ROWS
 from ..config import StreamConfig
+from ..lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from ..sequential.cursor import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from .passes import tokens_lost
 from .stages import names_of_applied, numbers_of_takes
 

@@ -17,13 +17,11 @@ from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
 from .items import make_items
-from .iterator import Progress, StreamIterator
-from .passes import Passes
+from .iterator import Progress, Stats, StreamIterator, stats_of_workers
+from .passes import Passes, Standing
 from .shared_position import SharedPosition, Stand
 from .stages import Positioned, counts_items
-from .standing import Standing
 from .state import from_state, to_state
-from .stream_stats import Stats, stats_of_workers
 from .topology import Topology
 
 

@@ -202,17 +202,26 @@ documents each takes and which row of a batch it makes.
 
 11. Files
 ---------
-hashing.py     section 1
-shuffle.py     sections 2 and 3
-interleave.py  sections 4 and 5
-buckets.py     section 7
+shuffle.py     sections 1 to 3
+interleave.py  sections 4, 5 and 7
 mixture.py     section 8
 """
 
 from ...integer_hash import mix64
-from .hashing import derive_key, keyed_hashes, permutation
 from .interleave import RankStep, Sequences
-from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window, mix_window, sequential_window
+from .shuffle import (
+    LANES,
+    LANES_OF_MIX,
+    Blocks,
+    Epoch,
+    Shuffle,
+    default_window,
+    derive_key,
+    keyed_hashes,
+    mix_window,
+    permutation,
+    sequential_window,
+)
 
 __all__ = [
     "LANES",

@@ -1,4 +1,4 @@
-"""Sequences, lanes and ranks: which part of the token stream a sequence index is, and who takes it (sections 4 and 5)."""
+"""Sequences, lanes, ranks, buckets: what a sequence index is of the token stream, and who takes it (sections 4, 5 and 7)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .shuffle import permutation
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +143,24 @@ def _spread(lanes: int) -> int:
     while math.gcd(spread, lanes) != 1:
         spread += 1
     return spread
+
+
+GROUP = 64  # buckets: enough to tell lengths finely apart, few enough that a group is arranged within milliseconds
+
+
+def arrange(lengths: NDArray[np.int64], first: int, bucket: int, key: int | None) -> NDArray[np.int64]:
+    """Return which of a group's documents stands at each of its places.
+
+    ``lengths`` are those of the documents in global order from ``first`` on; buckets, cut at multiples of ``bucket``,
+    take their turns of the sorted documents in an order hashed by ``key``, or as they stand for None.
+
+    >>> arrange(np.array([9, 1, 8, 2, 7]), first=3, bucket=2, key=None).tolist()
+    [1, 3, 4, 2, 0]
+    """
+    stop = first + len(lengths)
+    cuts = np.array([first, *range(first - first % bucket + bucket, stop, bucket), stop]) - first
+    turns = np.arange(len(cuts) - 1) if key is None else permutation(len(cuts) - 1, key)
+    places = np.concatenate([np.arange(cuts[turn], cuts[turn + 1]) for turn in turns.tolist()])
+    arranged = np.empty(len(lengths), np.int64)
+    arranged[places] = np.argsort(lengths, kind="stable")
+    return arranged

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, did_you_mean
 from ...weak_methods import weak_lru_cache
-from .hashing import derive_key, permutation
+from .shuffle import derive_key, permutation
 
 PERIOD = 4096
 _SMALLEST = Decimal("1e-30")

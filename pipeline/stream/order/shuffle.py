@@ -1,17 +1,22 @@
-"""Blocks and windows: how the documents of an epoch are shuffled (sections 2 and 3 of the definition)."""
+"""Hashes, blocks and windows: how the documents of an epoch are shuffled (sections 1 to 3 of the definition).
+
+All randomness comes from here: a 64-bit key of named parts, and permutations under a key.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...integer_hash import GOLDEN, mix64
 from ...weak_methods import weak_lru_cache
-from .hashing import derive_key, permutation
 
 LANES, LANES_OF_MIX = 64, 16
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -21,6 +26,33 @@ _WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
 _MIX_BYTES = 256 * _MIB  # of the windows of all lanes of all sources
 _ONE_WINDOW_BYTES = 128 * _MIB  # of an epoch: a window of more takes three times as much memory when the epoch changes
 _EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # of tiny sources of a mix, many epochs are in use at once
+
+
+@lru_cache(maxsize=64, typed=True)  # a sampled stream derives one key for every batch
+def derive_key(tag: str, *parts: int | str) -> int:
+    """Return a 64-bit key for named parts: blake2b of their JSON, so that no two lists of parts share one.
+
+    >>> derive_key("shards", 0, 1) == derive_key("shards", 0, 1)
+    True
+    >>> derive_key("shards", 0, 1) == derive_key("shards", 1, 0)
+    False
+    """
+    return int.from_bytes(hashlib.blake2b(json.dumps([tag, *parts]).encode(), digest_size=8).digest(), "little")
+
+
+def keyed_hashes(n: int, key: int) -> NDArray[np.uint64]:
+    """Return mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key) of the numbers below ``n``, all different."""
+    hashes: NDArray[np.uint64] = mix64(mix64(np.arange(n, dtype=np.uint64) * GOLDEN) ^ np.uint64(key))
+    return hashes
+
+
+def permutation(n: int, key: int) -> NDArray[np.int64]:
+    """Return the numbers below ``n`` by ascending hashes under a key.
+
+    >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
+    True
+    """
+    return np.argsort(keyed_hashes(n, key))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 lane.py               a lane: the windows that its next sequence lies in, and where it begins
 sequential_reader.py  the rows that a rank takes of each step
 catalogue.py          what tokens belong to, for traces
-cursor.py             where a lane stands, as a state holds it
 text/                 windows of raw text
 shard_windows.py      windows of documents of shards
 best_fit.py           best-fit packing of whole documents

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.row_buffer import RowBuffer
+from ..lanes import Cursor, WindowStart
 from ..windows.token_rows import fill_row
 from ..windows.window import Window
-from .cursor import Cursor, WindowStart
 
 REJECTED_BY = "rejected by "  # begins the names of counts, which end with a reason
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,11 +14,9 @@ import numpy as np
 from ...errors import ConfigError
 from ...weak_methods import weakly
 from ..batch.row_buffer import DocumentRows, RowBuffer, Rows
-from ..lanes import Lanes
-from ..long_search import LongSearch
+from ..lanes import Cursor, Lanes, WindowStart, missing_lanes, part_of_source
 from ..order import RankStep
 from ..order.mixture import Mixture
-from .cursor import Cursor, WindowStart, missing_lanes, part_of_source
 from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
 
 _PATIENCE = 8  # epochs that may hold nothing for a process: it reads a part of each, another one each time
@@ -198,3 +197,26 @@ def lane_stats(counts: Counter[str], bytes_read: int) -> dict[str, Any]:
     }
     stats: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
     return stats | {"bytes_read": bytes_read, "rejected_by": dict(sorted(reasons.items()))}
+
+
+_SECONDS = 5.0  # without a find; then twice as many
+
+
+class LongSearch:
+    """The time since something was found."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to wait for the next find."""
+        self._since = time.monotonic()
+        self._due = _SECONDS
+
+    def overdue(self) -> int | None:
+        """Return the seconds that were waited, where it is time to say so, else None."""
+        waited = time.monotonic() - self._since
+        if waited < self._due:
+            return None
+        self._due = 2 * waited
+        return int(waited)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..lanes import WindowStart
 from ..order import Shuffle
-from ..windows.window import Window
-from ..windows.window_cache import Key, WindowCache
-from .cursor import WindowStart
+from ..windows.window import Key, Window, WindowCache
 from .lane import REJECTED_BY, SequentialWindow
 
 _MOST_BYTES = 512 << 20  # of windows that lanes need next

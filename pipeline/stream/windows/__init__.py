@@ -1,8 +1,6 @@
 """Windows: the documents of some blocks in their shuffled order, as arrays in memory.
 
-window.py         a window, made of its blocks by one blocking job
-window_cache.py   the windows of a stream that are in memory or on their way
+window.py         a window, made of its blocks by one blocking job; the windows of a stream that are in memory or on their way
 indexed_lanes.py  which windows the lanes of an indexed stream need, now and next
-token_rows.py     packed rows, cut out of windows
-mapped.py         the user's functions of documents, and packed rows of what they make
+token_rows.py     packed rows, cut out of windows: of documents as they are stored, or as the user's functions change them
 """

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import Sequences, Shuffle
-from .window import Window
-from .window_cache import Key, WindowCache
+from .window import Key, Window, WindowCache
 
 _AHEAD = 8  # a lane's next window is asked for when this part of its window is left: enough to load it in time
 

@@ -1,14 +1,19 @@
-"""Packed rows, cut out of the windows of lanes."""
+"""Packed rows, cut out of the windows of lanes: of documents as they are stored, or as the user's functions change them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ConfigError
 from ..batch.row_buffer import RowBuffer
+from ..function_identity import DocumentMap
 from .indexed_lanes import IndexedLanes, WindowOffset
+from .window import Window
 
 Int = NDArray[np.int64]
 
@@ -81,3 +86,105 @@ class TokenRows:
     def existing(self, position: int) -> int:
         """Return how many of a row's tokens lie before the end of the stream."""
         return self.width if self._tokens is None else max(0, min(self.width, self._tokens - position))
+
+
+Tokens = NDArray[Any]
+Mask = NDArray[np.uint8]
+
+
+class DocumentMaps:
+    """Functions of the user, called one after the other with the ids of a document, which are read-only, and its loss mask."""
+
+    def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any]) -> None:
+        self._maps = maps
+        self._dtype = dtype
+
+    def document(self, ids: Tokens) -> tuple[Tokens, Mask | None]:
+        """Return what they make of a document, and the loss mask of that, None where all tokens count."""
+        mask: Mask | None = None
+        for function, name, same_length in self._maps:
+            length = len(ids)
+            made = function(ids, mask)
+            ids, mask = made if isinstance(made, tuple) and len(made) == 2 else (made, mask)
+            ids = self._checked_ids(name, ids)
+            if same_length and len(ids) != length:
+                raise ConfigError(
+                    f"map_documents function {name} returned {len(ids)} ids for a document of {length}; return as many, or "
+                    "remove same_length=True"
+                )
+            mask = None if mask is None else _checked_mask(name, mask, len(ids))
+        return ids, mask
+
+    def window(self, window: Window) -> Window:
+        """Return what they make of the documents of a window."""
+        ids = window.tokens.view()
+        ids.flags.writeable = False
+        made = [self.document(ids[begin:end]) for begin, end in pairwise(window.ends.tolist())]
+        joined = np.concatenate([np.empty(0, self._dtype), *(tokens for tokens, _ in made)])
+        masks = None
+        if any(mask is not None for _, mask in made):
+            masks = np.concatenate([np.ones(len(tokens), np.uint8) if mask is None else mask for tokens, mask in made])
+        return Window(joined, np.cumsum([0, *(len(tokens) for tokens, _ in made)]), mask=masks, origins=window.origins)
+
+    def _checked_ids(self, name: str, result: Any) -> Tokens:
+        ids = np.asarray(result)
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise ConfigError(
+                f"map_documents function {name} must return a 1-D array of token ids, or (ids, mask), got "
+                f"{type(result).__name__} of shape {ids.shape} and dtype {ids.dtype}"
+            )
+        if len(ids) and ids.dtype != self._dtype:
+            low, high, limits = int(ids.min()), int(ids.max()), np.iinfo(self._dtype)
+            if low < limits.min or high > limits.max:
+                raise ConfigError(
+                    f"map_documents function {name} returned the id {low if low < 0 else high}, which {self._dtype} cannot "
+                    "hold"
+                )
+        return ids.astype(self._dtype, copy=False)
+
+
+def _checked_mask(name: str, result: Any, length: int) -> Mask:
+    mask = np.asarray(result)
+    if mask.shape != (length,) or (length and mask.dtype.kind not in "biu"):
+        raise ConfigError(
+            f"map_documents function {name} must return a loss mask of one boolean or integer for each of its {length} ids, "
+            f"got shape {mask.shape} and dtype {mask.dtype}"
+        )
+    counted: Mask = (mask != 0).astype(np.uint8)
+    return counted
+
+
+class MappedTokenRows(TokenRows):
+    """Rows of what ``maps`` make of documents, whose lengths stay, so that all counts hold.
+
+    A document is mapped whole, where a row begins in it; the documents of each lane's last row are kept for the next.
+    """
+
+    masks = True
+
+    def __init__(self, lanes: IndexedLanes, *, tokens: int | None, maps: DocumentMaps) -> None:
+        super().__init__(lanes, tokens=tokens)
+        self._maps = maps
+        self._kept: dict[int, dict[int, Window]] = {}  # by lane, by position of the document
+
+    def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
+        self.lanes.locations(indices, positions)  # loads their windows side by side
+        numbers = (indices % self.lanes.sequences.lanes).tolist()
+        for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
+            before, self._kept[lane] = self._kept.get(lane, {}), {}
+            fill_row(self._documents(position, before, self._kept[lane]), buffer, row, self.existing(position))
+
+    def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
+        """Yield where a position lies in its document, mapped, and the beginnings of those behind; they go to ``kept``."""
+        while True:
+            window, at = self.lanes.location(position)
+            number = int(window.ends.searchsorted(at, side="right")) - 1
+            begin, end = window.ends[number : number + 2].tolist()
+            first = position - at + begin
+            if first in before:
+                kept[first] = before[first]
+            else:
+                ids, mask = self._maps.document(window.document(number))
+                kept[first] = Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask)
+            yield kept[first], at - begin
+            position += end - at

@@ -1,9 +1,14 @@
-"""A window: the documents of its blocks, read side by side and put in their shuffled order by one Arrow ``take``."""
+"""Windows: each is made by one blocking job, and those that a stream needs are kept in memory or are on their way there.
+
+A window holds the documents of its blocks, which are read side by side and put in their shuffled order by one Arrow ``take``.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -11,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
 from ...shards.extents.extent_table import running_sums
 from ...shards.ranges.block_reader import BlockReader
-from ..data.extent_selection import ExtentSelection
+from ..data.counted_data import ExtentSelection
 from ..order import Shuffle
 
 _KEPT_BYTES = (
@@ -184,3 +190,65 @@ def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: 
     tokens = np.frombuffer(taken, dtype, int(ends[-1]))
     tokens.flags.writeable = False
     return Window(tokens, ends, has_empty=not lengths.all())
+
+
+Key = tuple[int, int]  # epoch, number of the window in it
+
+_SMALL = 256 << 10  # bytes of a window that is made in less time than a thread takes to begin
+
+
+class WindowCache:
+    """Windows that ``maker`` makes, in threads or when they are read; ``spare`` of those that nothing needs stay.
+
+    The ``sources`` of a mix share the threads that one of them would have: each keeps memory of its own.
+    """
+
+    def __init__(self, maker: WindowMaker, spare: int, sources: int = 1) -> None:
+        self.bytes_read = 0
+        self.maker = maker
+        self._spare = spare
+        self._needed: set[Key] = set()
+        self._ready: dict[Key, Window] = {}  # the most recently made last
+        self._pending: dict[Key, Future[Window]] = {}
+        source = maker.source
+        self._threads = (
+            DaemonThreads(max(1, source.threads // sources), "windows")
+            if source.threads > 4 or maker.mean_bytes > _SMALL
+            else None
+        )
+
+    def request(self, keys: Iterable[Key]) -> None:
+        """Have windows made soon, the first of them first."""
+        if self._threads is None:
+            return
+        for key in keys:
+            if key not in self._ready and key not in self._pending:
+                self._pending[key] = self._threads.submit(partial(self.maker.make, *key))
+
+    def keep(self, keys: set[Key]) -> None:
+        """Forget all windows but these, which stay until the next call."""
+        self._needed = keys
+        for key in self._pending.keys() - keys:
+            self._pending.pop(key).cancel()
+        for key in self._ready.keys() - keys:
+            del self._ready[key]
+
+    def get(self, key: Key) -> Window:
+        """Return a window, which is made now if no thread has begun to."""
+        window = self._ready.get(key)
+        if window is not None:
+            return window
+        pending = self._pending.pop(key, None)
+        window = self.maker.make(*key) if pending is None or pending.cancel() else pending.result()
+        spare = [other for other in self._ready if other not in self._needed]
+        for other in spare[: max(0, len(spare) + 1 - self._spare)]:
+            del self._ready[other]
+        self._ready[key] = window
+        return window
+
+    def close(self) -> None:
+        """Stop threads."""
+        for future in self._pending.values():
+            future.cancel()
+        if self._threads is not None:
+            self._threads.close()

@@ -3,8 +3,6 @@
 assignment.py    which blocks of text files each lane reads in an epoch: the definition
 block_scan.py    a file as fixed blocks of records
 scans.py         the blocks, read by scans that the lanes of a process share
-rule_filter.py   rules and languages as a filter
-documents.py     what becomes of their records: filtered, counted, shuffled, tokenized
-text_windows.py  windows of these blocks
-live_windows.py  windows of a live source, which is no file
+documents.py     what becomes of their records: filtered, by rules and languages too, counted, shuffled, tokenized
+text_windows.py  windows of these blocks, or of a live source, which is no file
 """

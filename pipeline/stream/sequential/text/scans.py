@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....errors import DamagedInputError, InputError
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.format_reader import load_reader
-from ..cursor import WindowStart
+from ...lanes import WindowStart
 from .assignment import BlockAssignment, FilePart
 from .block_scan import Block, BlockScan, begin_together
 from .documents import DocumentEncoder, FilteredBlock
