@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from .exchange.token_writer import write_shards
     from .objects.request_options import RequestOptions
     from .shards.manifest import Manifest
-    from .stream.batch.batch_types import DocumentBatch, PackedBatch
+    from .stream.batch.batch_keys import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
     from .stream.iteration.state import merge_states
     from .stream.open_dataset import open_dataset
@@ -82,8 +82,8 @@ _HOME = {
     "open_dataset": "pipeline.stream.open_dataset",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
-    "PackedBatch": "pipeline.stream.batch.batch_types",
-    "DocumentBatch": "pipeline.stream.batch.batch_types",
+    "PackedBatch": "pipeline.stream.batch.batch_keys",
+    "DocumentBatch": "pipeline.stream.batch.batch_keys",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
     "export_tokens": "pipeline.exchange.export",

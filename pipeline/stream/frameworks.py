@@ -29,6 +29,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from ..errors import ConfigError
+from .batch.batch_keys import KEYS
 from .batch.collate import IGNORE
 from .config import StreamConfig
 from .iteration.iterator import RaisesAgain, StreamIterator
@@ -152,7 +153,6 @@ class Loader:
 
 
 KeyMap = Callable[[Any], Any]
-_HUGGING_FACE = ("input_ids", "labels", "attention_mask", "position_ids")
 
 
 def key_map(keys: str | KeyMap | None, config: StreamConfig) -> KeyMap:
@@ -188,7 +188,7 @@ def _hugging_face(batch: dict[str, Any], shifted: bool = False) -> dict[str, tor
 
     What is masked stays masked. The label of the last place of a row is lost: those models never use it.
     """
-    kept = {key: batch[key] for key in _HUGGING_FACE if key in batch}
+    kept = {key: batch[key] for key, declared in KEYS.items() if declared.hugging_face and key in batch}
     if shifted:
         labels = torch.full_like(kept["labels"], IGNORE)
         labels[..., 1:] = kept["labels"][..., :-1]

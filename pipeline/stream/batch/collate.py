@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ..layout import divisors_below
 from ..order import derive_key
-from .batch_types import Batch
+from .batch_keys import KEYS, Batch
 from .row_buffer import DocumentRows, Rows
 from .transport import keep_freed_memory
 
@@ -156,9 +156,8 @@ class DocumentCollator:
 def stack(rows: list[Batch]) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
-    Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. ``valid_tokens`` are summed, ``cu_seqlens``
-    joined, of ``max_seqlen`` the largest is kept, of ``shift`` the one that all share; values that are neither arrays nor
-    numbers stay a list. Samples of other shapes or keys raise ``ConfigError`` naming the key.
+    Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. Numbers of a whole batch are joined as `KEYS` says;
+    values that are neither arrays nor numbers stay a list. Samples of other shapes or keys raise ``ConfigError`` naming the key.
     """
     for row in rows:
         if not isinstance(row, dict):
@@ -172,19 +171,8 @@ def stack(rows: list[Batch]) -> Batch:
 
 
 def _joined(key: str, values: list[Any]) -> Any:
-    if key == "valid_tokens":
-        return int(sum(values))
-    if key == "max_seqlen":
-        return int(max(values))
-    if key == "shift":
-        if len(set(values)) != 1:
-            raise ConfigError(f"samples of one batch need one shift, got {sorted(set(values))}")
-        return values[0]
-    if key == "cu_seqlens":
-        parts = [np.asarray(value, np.int64) for value in values]
-        before = np.cumsum([0, *(part[-1] for part in parts)])
-        joined = [part[1:] + start for part, start in zip(parts, before, strict=False)]
-        return np.concatenate([[0], *joined]).astype(np.int32)
+    if (declared := KEYS.get(key)) is not None and declared.join is not None:
+        return declared.join(values)
     if values[0] is None or isinstance(values[0], str | bytes | list | dict):
         return values
     tensors = any(isinstance(value, torch.Tensor) for value in values)
@@ -203,8 +191,7 @@ def _stack_arrays(key: str, values: list[Any]) -> Any:
 
 def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
-    flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "shift")
-    return {key: value if key in flat else value[0] for key, value in batch.items()}
+    return {key: value[0] if KEYS[key].join is None else value for key, value in batch.items()}
 
 
 class DrawnShifts:
@@ -222,12 +209,11 @@ class DrawnShifts:
     def __call__(self, rows: Rows, begin: int) -> Batch:
         """Collate the rows of the step whose first sequence index is ``begin``."""
         collate = self._of_step(begin)
-        batch, shape = collate(rows, begin), (collate.size, -1, collate.shift)
-        batch["input_ids"], batch["labels"] = batch["input_ids"].reshape(shape), batch["labels"].reshape(shape)
-        if "position_ids" in batch:
-            batch["position_ids"] = batch["position_ids"].reshape(shape)
-        batch["shift"] = collate.shift
-        return batch
+        shape = collate.size, -1, collate.shift
+        batch = {
+            key: value.reshape(shape) if KEYS[key].of_tokens else value for key, value in collate(rows, begin).items()
+        }
+        return batch | {"shift": collate.shift}
 
     def _of_step(self, begin: int) -> PackCollator:
         return self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]

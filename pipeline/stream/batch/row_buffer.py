@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import RankStep
-from .batch_types import Batch
+from .batch_keys import Batch
 
 
 class Rows(NamedTuple):
