@@ -32,7 +32,7 @@ from ..errors import ConfigError
 from .batch.batch_keys import KEYS
 from .batch.collate import IGNORE
 from .config import StreamConfig
-from .iteration.iterator import RaisesAgain, StreamIterator
+from .iteration.iterator import StreamIterator
 from .iteration.stream_position import StreamPosition
 
 ENDLESS_LENGTH = 2**31  # what frameworks take for a length where a stream has none
@@ -87,7 +87,7 @@ class Loader:
         elif self._leave_pass():
             self._position.next_pass()
         self._items = self._position.iterate()
-        return RaisesAgain(self._batches(self._items))
+        return map(self._map, chain.from_iterable(self._parts_of_pass(self._items)))
 
     def __len__(self) -> int:
         known = self._known_length()
@@ -119,13 +119,13 @@ class Loader:
             self._items.close()
             self._items = None
 
-    def _batches(self, items: Iterator[Any]) -> Iterator[Any]:
-        first = list(islice(items, 1))
-        if not first and self._position.loaded and items is self._items:  # the state was saved at the end of a pass
+    def _parts_of_pass(self, items: StreamIterator) -> Iterator[StreamIterator]:
+        """Yield the iterator of a pass, and where its state was saved at the end of a pass, that of the next one."""
+        yield items
+        if not items.progress.items and self._position.loaded and items is self._items:
             self._position.next_pass()
-            self._items = items = self._position.iterate()
-        for batch in chain(first, items):
-            yield self._map(batch)
+            self._items = self._position.iterate()
+            yield self._items
 
     def _known_length(self) -> int | None:
         try:

@@ -677,7 +677,7 @@ class Stream(IterableDataset[Any]):
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts, rates and the position of the latest iterator, as a dict that prints as a table.
+        """Return counts, rates and the position of the latest iterator, as a dict of plain JSON.
 
         It is cheap enough for every step.
         ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,

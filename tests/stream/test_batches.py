@@ -63,18 +63,6 @@ def test_a_row_without_a_label_leaves_the_other_rows_where_they_are() -> None:
     assert (rows(None, 5), rows(1, 9)) == ([0, 4, 8, 2, 6], [0, 4, 6, 2])  # of token 8, no label exists
 
 
-def test_epochs_that_are_raised_after_a_row_without_a_label_was_passed_over_say_what_is_lost(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    one, two = (
-        pipeline.ShardDataset.from_tokens(range(9), epochs=n).shuffle(lanes=3).pack(4, stride=2, shift=2)
-        for n in (1, 2)
-    )
-    list(one)
-    two.load_state_dict(one.state_dict())
-    assert "the 2 tokens behind the cut are lost" in caplog.text
-
-
 @settings(max_examples=50)
 @given(
     sizes=st.lists(st.lists(st.integers(0, 14), max_size=8), min_size=1, max_size=4).filter(

@@ -54,19 +54,16 @@ def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(datase
 
 
 @pytest.mark.parametrize(("raised", "seq_len", "stride", "lanes"), [(3, 16, 16, 6), (None, 16, 7, 6), (3, 16, 16, 1)])
-def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_out_are_told(
-    dataset: Path, caplog: pytest.LogCaptureFixture, raised: int | None, seq_len: int, stride: int, lanes: int
+def test_epochs_may_be_raised_on_resume(
+    dataset: Path, raised: int | None, seq_len: int, stride: int, lanes: int
 ) -> None:
     def make(epochs: int | None) -> pipeline.Stream:
         source = pipeline.ShardDataset(dataset, epochs=epochs)
         return source.shuffle(seed=5, lanes=lanes).pack(seq_len, stride=stride).batch(1)
 
-    tokens = sum(len(row["input_ids"]) for row in pipeline.ShardDataset(dataset, epochs=1).documents())
     bounded = list(make(2))
     count = len(bounded)
     whole = list(islice(make(raised), count + 12))
-    lost = count * stride - 2 * tokens
-    assert lost > 0
     starts = [n for n, item in enumerate(bounded) if int(item["valid_tokens"]) < seq_len]
     # The sequence that begins last holds the fewest tokens.
     last = min(starts, key=lambda n: int(bounded[n]["valid_tokens"]))
@@ -74,12 +71,7 @@ def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_
         stream = make(2)
         list(islice(stream, stop))
         state = json.loads(json.dumps(stream.state_dict()))
-        caplog.clear()
         resumed = make(raised)
         resumed.load_state_dict(state)
-        assert [record.getMessage() for record in caplog.records] == (
-            [f"epochs was raised from 2 to {raised} after the last sequence, cut at the last token, was handed out: the "
-             f"{lost} tokens behind the cut are lost"] if stop > last else []
-        )  # fmt: skip
         following = list(islice(resumed, len(whole) - stop))
         assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(whole[stop:], following, strict=True))

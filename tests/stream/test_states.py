@@ -214,15 +214,10 @@ def test_counts_of_take_after_a_stage_fit_these_stages(dataset: Path) -> None:
             stream.load_state_dict(state)
 
 
-def test_stats_are_a_dict_of_json_that_prints_as_a_table(dataset: Path) -> None:
+def test_stats_are_a_dict_of_json(dataset: Path) -> None:
     sources = {name: pipeline.ShardDataset(dataset) for name in ("a", "b")}
     stream = pipeline.mix(sources, {"a": 3, "b": 1}).pack(8).batch(2)
     list(islice(stream, 600))
     stats = stream.stats()
-    assert json.loads(json.dumps(stats)) == stats == dict(stats)
-    lines = str(stats).splitlines()
-    assert lines[0].split() == ["items", "600"]
-    assert lines[1].split() == ["tokens", f"{stats['tokens']:,}"]
-    assert lines[-3] == "sources"
-    assert lines[-2].startswith("  a  ")
-    assert "asked 0.75, served" in lines[-2]
+    assert json.loads(json.dumps(stats)) == stats
+    assert (stats["items"], stats["sources"]["a"]["asked"]) == (600, 0.75)

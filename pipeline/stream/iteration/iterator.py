@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from torch.utils.data import get_worker_info
 
@@ -26,8 +26,6 @@ from .passes import Passes
 from .shared_position import SharedPosition
 from .stages import Positioned
 from .topology import Topology
-
-T = TypeVar("T")
 
 _NOTE_SECONDS = 0.05
 _NOTE = "(the iterator ended with this error and raises it again; iter() starts anew where the stream stands)"
@@ -51,11 +49,11 @@ class Progress:
     def _mixture(self) -> Mixture | None:
         return make_mixture(self._config, self._world_size)
 
-    def stats(self) -> Stats:
+    def stats(self) -> dict[str, Any]:
         """Return counts, times and rates, and what the reader counts."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         tokens_read = None if self.reader is None else self.reader.tokens_read
-        return Stats(
+        return dict(
             items=self.items,
             tokens=self.tokens,
             seconds=seconds,
@@ -66,39 +64,6 @@ class Progress:
             **stats_of(self.reader, self._config),
             **stats_at(self.position, self._config, self._world_size, self._mixture, tokens_read),
         )
-
-
-class RaisesAgain(Iterator[T]):
-    """An iterator that raises its error again where a generator, which ends with its first one, would end quietly.
-
-    So a loop that skips what fails does not take the error for the end of the data.
-    """
-
-    def __init__(self, items: Iterator[T]) -> None:
-        self._items = items
-        self._error: BaseException | None = None
-
-    def __next__(self) -> T:
-        if self._error is not None:
-            if not isinstance(self._error, Exception):
-                raise StateError(
-                    "this iterator was interrupted; call iter(), which starts anew where the stream stands"
-                )
-            raise self._error.with_traceback(None)
-        try:
-            return next(self._items)
-        except StopIteration:
-            raise
-        except BaseException as error:
-            self._error = error
-            if _NOTE not in getattr(error, "__notes__", ()):
-                error.add_note(_NOTE)
-            raise
-
-    def close(self) -> None:
-        """Close a generator."""
-        if (close := getattr(self._items, "close", None)) is not None:
-            close()
 
 
 class StreamIterator:
@@ -114,7 +79,8 @@ class StreamIterator:
     ) -> None:
         self.progress = progress
         self.moved_by: str | None = None  # the call that moved the stream before this iterator began
-        self._items = RaisesAgain(items)
+        self._items = items
+        self._error: Exception | None = None  # that ended it
         self._context, self._topology, self._shared = context, topology, shared
         self._generation = shared.memory.generation
         self._process = os.getpid()  # that begins it
@@ -125,6 +91,8 @@ class StreamIterator:
         return self
 
     def __next__(self) -> Any:
+        if self._error is not None:  # else a loop that skips what fails would take it for the end of the data
+            raise self._error.with_traceback(None)
         self._topology.refuse_later_group(self._context)
         progress = self.progress
         if os.getpid() != self._process and progress.began is not None:
@@ -144,6 +112,7 @@ class StreamIterator:
         except BaseException as error:
             progress.finished |= isinstance(error, StopIteration) and progress.ended is None
             progress.ended = time.perf_counter()
+            self._keep_error(error)
             self._note_stats()
             if progress.finished and self._shared.memory.generation == self._generation:
                 self._shared.note_end()
@@ -159,6 +128,16 @@ class StreamIterator:
             self._noted = begin
             self._note_stats()
         return item
+
+    def _keep_error(self, error: BaseException) -> None:
+        """Keep the error that ends the iterator, to raise it again."""
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            error.add_note(_NOTE)
+            self._error = error
+        elif not isinstance(error, StopIteration):
+            self._error = StateError(
+                "this iterator was interrupted; call iter(), which starts anew where the stream stands"
+            )
 
     def _note_stats(self) -> None:
         """Let the parent of a loader's worker know what it counted."""
@@ -177,41 +156,10 @@ class StreamIterator:
 
     def close(self) -> None:
         """End the iteration where it is, and stop its threads."""
-        if os.getpid() == self._process:
-            self._items.close()
+        if os.getpid() == self._process and (close := getattr(self._items, "close", None)) is not None:
+            close()  # a generator
         if self.progress.ended is None:
             self.progress.ended = time.perf_counter()
-
-
-class Stats(dict[str, Any]):
-    """Counts and times by name: plain numbers, and dicts of them, so that they are JSON.
-
-    >>> Stats(tokens=8192, waited_share=0.012345, sources={"web": {"asked": 0.75, "epoch": 3}})
-    tokens        8,192
-    waited_share  0.01235
-    sources
-      web         asked 0.75, epoch 3
-    """
-
-    def __repr__(self) -> str:
-        rows = list(_rows(self))
-        width = max((len(name) for name, _ in rows), default=0)
-        return "\n".join(f"{name:{width}}  {value}".rstrip() for name, value in rows)
-
-
-def _rows(stats: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in stats.items():
-        yield name, "" if isinstance(value, dict) else _written(value)
-        if isinstance(value, dict):
-            yield from (("  " + inner, _written(item)) for inner, item in value.items())
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_written(item)}" for name, item in value.items())
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, float]:
@@ -227,21 +175,16 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
     return found
 
 
-def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> Stats:
+def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sums of what workers of a loader counted. They do not know how long their consumer waits.
 
     >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
     >>> stats_of_workers([one, two])
-    items              4
-    tokens             16
-    seconds            2
-    sequence_index     10
-    epoch              0
-    tokens_per_second  8
+    {'items': 4, 'tokens': 16, 'seconds': 2.0, 'sequence_index': 10, 'epoch': 0, 'tokens_per_second': 8.0}
     """
     furthest = max(workers, key=lambda stats: stats["sequence_index"])
     shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out what is too long
-    merged = Stats({name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")})
+    merged = {name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")}
     for name in merged.keys() & {
         "items",
         "tokens",

@@ -35,8 +35,6 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..lanes import NUMBERS
@@ -261,20 +259,3 @@ def item_count(config: StreamConfig, start: int, end: int, context: WorkerContex
             RankStep(start + left - left % step, left % step, context.rank, context.world_size, period)
         )
     return left // step if config.drop_last else -(-left // step)
-
-
-def tokens_lost(config: StreamConfig, epochs: int, position: Position) -> int:
-    """Return how many tokens no sequence holds if a stream that was to end after ``epochs`` goes on from ``position``.
-
-    The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost. Sequences without
-    a label were passed over.
-    """
-    sequences = config.sequences()
-    if sequences is None or config.stated_layout().kind != "pack" or position.start_epoch is not None:
-        return 0
-    after = sequences.first(epochs)
-    end, epoch = sequences.with_labels(epochs, config.stated_layout().tokens_before_labels), sequences.epoch(after - 1)
-    first = sequences.first(epoch)
-    behind = sequences.indices(epoch, np.arange(min(end, after - 1), after) - first)
-    passed = int(np.count_nonzero(first + behind < position.sequence_index))
-    return passed * (sequences.stride if end < after else after * sequences.stride - epochs * sequences.tokens)

@@ -27,7 +27,6 @@ from ..config import StreamConfig
 from ..lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from .passes import tokens_lost
 from .stages import names_of_applied, numbers_of_takes
 
 STATE_VERSION = 2
@@ -105,7 +104,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
             f".take() that counts items of a stage was at places {sorted(saved.given)} when the state was saved, but is at "
             f"{takes} in this stream"
         )
-    position = Position(
+    return Position(
         saved.sequence_index,
         saved.skip,
         _taken(saved.step, config, context),
@@ -115,8 +114,6 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
         _weights(saved.weights, config) if config.sources.is_mix else None,
         _lanes(saved.lanes, config, context) if config.sequential else None,
     )
-    _warn_of_lost_tokens(saved.shape.get("epochs"), config, position)
-    return position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,17 +221,6 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
             raise StateError(
                 f"{field} was {_short(before)} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
             )
-
-
-def _warn_of_lost_tokens(epochs: int | None, config: StreamConfig, position: Position) -> None:
-    """Warn where ``epochs`` was raised after the sequence that ended the stream was handed out."""
-    if epochs is None or epochs == config.epochs or not (lost := tokens_lost(config, epochs, position)):
-        return
-    log.warning(
-        "epochs was raised from %d to %s after the last sequence, cut at the last token, was handed out: the %d tokens "
-        "behind the cut are lost",
-        epochs, config.epochs, lost,
-    )  # fmt: skip
 
 
 def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:

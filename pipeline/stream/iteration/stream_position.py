@@ -17,7 +17,7 @@ from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
 from .items import make_items
-from .iterator import Progress, Stats, StreamIterator, stats_of_workers
+from .iterator import Progress, StreamIterator, stats_of_workers
 from .passes import Passes, Standing
 from .shared_position import SharedPosition, Stand
 from .stages import Positioned, counts_items
@@ -141,7 +141,7 @@ class StreamPosition:
             return self.passes.again(position)
         return self.passes.named(position, number) if standing.name is not None and standing.rest else position
 
-    def stats(self) -> Stats:
+    def stats(self) -> dict[str, Any]:
         """Return the counts and times of the latest iterator, or of a loader's workers that read after it."""
         if workers := self._shared.stats_of_workers():
             return stats_of_workers(workers)
