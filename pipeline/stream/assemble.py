@@ -93,8 +93,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
     is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
     if lanes == 1 or not is_shared or context.rank or context.worker:
         return
-    sources = config.sources.by_name.values()
-    size = sum(source.extents.blocks().bytes for source in sources if isinstance(source, CountedData))
+    size = sum(source.extents.blocks().bytes for source in config.sources.counted.values())
     if size >= ranks * _LEAST_OF_LANE:
         say_once(
             f"{ranks} ranks share {lanes} lanes, so about {max(2, round(ranks / lanes))} of them read each block; with "
@@ -113,11 +112,7 @@ def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
 def _indexed_reader(config: StreamConfig, end: int | None) -> Reader[Any]:
     """Make the reader of one source, which ends before epoch ``end`` (None: nowhere), or of a mix, which has no end."""
     layout, mixture, maps = config.stated_layout(), make_mixture(config, 1), _document_maps(config)
-    lanes = [
-        _indexed_lanes(config, name, source, end)
-        for name, source in config.sources.by_name.items()
-        if isinstance(source, CountedData)
-    ]
+    lanes = [_indexed_lanes(config, name, source, end) for name, source in config.sources.counted.items()]
     if isinstance(layout, PackLayout | SampleLayout):
         tokens = lanes[0].units * end if end is not None and isinstance(layout, PackLayout) else None
         rows = [_rows(config, source, tokens) for source in lanes]

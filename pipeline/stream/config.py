@@ -76,7 +76,7 @@ class StreamConfig:
     def sequential(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
         longer = any(not transform.same_length for transform in self.document_maps)
-        return self.best_fit or bool(self.filters) or longer or not self.sources.counted
+        return self.best_fit or bool(self.filters) or longer or not self.sources.all_counted
 
     @property
     def lane_count(self) -> int:
@@ -121,13 +121,12 @@ class StreamConfig:
 
     def _windows(self, lanes: int) -> Any:
         """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated."""
+        counted = self.sources.counted
         stated = None if self.window is None else f"{self.window} blocks"
         windows = {
-            name: self.window_of(source, lanes) if isinstance(source, CountedData) else stated
-            for name, source in self.sources.by_name.items()
+            name: self.window_of(counted[name], lanes) if name in counted else stated for name in self.sources.by_name
         }
-        is_text = not any(source.counted for source in self.sources.by_name.values())
-        return windows if self.sources.is_mix and not is_text else next(iter(windows.values()))
+        return windows if self.sources.is_mix and counted else next(iter(windows.values()))
 
     def sequences_of(self, source: CountedData) -> Sequences:
         """Return where the epochs of an indexed source begin, in its own order."""
@@ -138,10 +137,10 @@ class StreamConfig:
 
     def sequences(self) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
-        layout, [source, *_] = self.stated_layout(), self.sources.by_name.values()
-        if self.sources.is_mix or self.sequential or not isinstance(source, CountedData):
+        if self.sources.is_mix or self.sequential:
             return None
-        sequences, lag = self.sequences_of(source), layout.tokens_before_labels
+        [source] = self.sources.counted.values()
+        sequences, lag = self.sequences_of(source), self.stated_layout().tokens_before_labels
         if self.epochs is not None and not sequences.with_labels(self.epochs, lag):
             raise ConfigError(
                 f"no label lies in the data: split {source.split!r} holds {sequences.tokens} tokens, epochs={self.epochs}, and "
@@ -174,9 +173,9 @@ class StreamConfig:
                 f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, which nobody "
                 "knows of texts, filters and best fit: leave it out, and end the mix by .take(n)"
             )
-        mixture, sources = self.mixture(self.lane_count), self.sources.by_name.values()
+        mixture = self.mixture(self.lane_count)
         assert mixture is not None
-        sizes = [self.sequences_of(source).first(1) for source in sources if isinstance(source, CountedData)]
+        sizes = [self.sequences_of(source).first(1) for source in self.sources.counted.values()]
         return mixture.end(sizes, of_all=self.stopping_strategy == "all_exhausted")
 
     def rank_period(self, world_size: int) -> int:

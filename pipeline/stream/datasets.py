@@ -445,7 +445,7 @@ def mix(
     if (weights is None) == (temperature is None):
         raise ConfigError("give weights or a temperature, one of them")
     if temperature is not None:
-        if not mixed.counted:
+        if not mixed.all_counted:
             raise ConfigError(
                 "a temperature needs the tokens of each source, which are not counted in advance for text; give weights"
             )

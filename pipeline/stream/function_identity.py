@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dis
 import functools
 import hashlib
 import inspect
 import json
 import re
+import symtable
 import sys
 import sysconfig
 import types
@@ -118,9 +118,10 @@ class _Identity:
             return
         self._functions.append(function)
         tree = _source(function.__code__)
-        yield from (ast.unparse(tree), self.of(function.__defaults__), self.of(function.__kwdefaults__))
+        source = ast.unparse(tree)
+        yield from (source, self.of(function.__defaults__), self.of(function.__kwdefaults__))
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        names = {*cells, *_globals_of(function.__code__)}
+        names = {*cells, *_globals_of(symtable.symtable(source, "<source>", "exec"))}
         chains = {chain for node in ast.walk(tree) if (chain := _chain(node)) and chain[0] in names}
         for name, *attributes in sorted(chains):
             try:
@@ -145,12 +146,13 @@ class _Identity:
             raise _UnknownError(f"{name!r}: {error}") from None
 
 
-def _globals_of(code: types.CodeType) -> set[str]:
-    """Return the globals that a function, and those inside it, read and do not set."""
-    names = set().union(*(_globals_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
-    used = [(instruction.opname, instruction.argval) for instruction in dis.get_instructions(code)]
-    names |= {name for operation, name in used if operation == "LOAD_GLOBAL"}
-    return names - {name for operation, name in used if operation == "STORE_GLOBAL"}
+def _globals_of(table: symtable.SymbolTable) -> set[str]:
+    """Return the globals that functions read and do not set, by the compiler's table of their symbols."""
+    names = set().union(*map(_globals_of, table.get_children()))
+    if table.get_type() == "function":
+        symbols = [symbol for symbol in table.get_symbols() if symbol.is_global() and not symbol.is_assigned()]
+        names |= {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
+    return names
 
 
 def _chain(node: ast.AST) -> tuple[str, ...]:

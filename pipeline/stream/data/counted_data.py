@@ -28,7 +28,6 @@ class CountedData:
     how many splits made this, ``rows`` which extents of its table they left (None: all).
     """
 
-    counted = True
     live = False
     split: str
     dtype: np.dtype[Any]

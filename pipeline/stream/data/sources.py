@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,9 +42,11 @@ class Sources:
                     raise ConfigError(
                         f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; build them alike"
                     )
-            if isinstance(source, CountedData) and not source.total_tokens:
+        mix = cls(by_name, is_mix=True)
+        for name, counted in mix.counted.items():
+            if not counted.total_tokens:
                 raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
-        return cls(by_name, is_mix=True)
+        return mix
 
     def __repr__(self) -> str:
         return f"mix({self.by_name!r})" if self.is_mix else repr(self._first)
@@ -57,10 +60,15 @@ class Sources:
         """How many sources are mixed; 0 for one that is no mix."""
         return len(self.by_name) if self.is_mix else 0
 
+    @cached_property
+    def counted(self) -> dict[str, CountedData]:
+        """Those of which it is known in advance how many tokens and documents they have; others are texts."""
+        return {name: source for name, source in self.by_name.items() if isinstance(source, CountedData)}
+
     @property
-    def counted(self) -> bool:
+    def all_counted(self) -> bool:
         """Whether it is known in advance how many tokens and documents each source has."""
-        return all(source.counted for source in self.by_name.values())
+        return len(self.counted) == len(self.by_name)
 
     @property
     def live(self) -> tuple[bool, ...]:
@@ -106,7 +114,7 @@ class Sources:
 
     def check_stage(self, method: str) -> None:
         """Raise ``ConfigError`` for a method of a stream that these sources cannot have."""
-        if method == "filter" and len({source.counted for source in self.by_name.values()}) > 1:
+        if method == "filter" and self.counted and not self.all_counted:
             raise ConfigError(
                 "a filter gets the records of texts and the ids of shards, and this mix holds both: filter the shards when "
                 "they are built, or mix texts alone"

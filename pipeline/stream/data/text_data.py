@@ -40,7 +40,6 @@ class TextData:
     it, and "skip" also skips the rest of a file that cannot be read further.
     """
 
-    counted = False
     live = False
     split = "text"
     token_bytes = 4  # of text that becomes one: about

@@ -17,7 +17,6 @@ from ..assemble import make_mixture
 from ..batch.row_buffer import Reader
 from ..batch.transport import WorkerBatch
 from ..config import StreamConfig
-from ..data.counted_data import CountedData
 from ..lanes import NUMBERS, beginning
 from ..order.mixture import Mixture
 from ..position import Position, WorkerContext
@@ -230,8 +229,7 @@ def stats_at(
         cursors = position.lanes or beginning(position.start_epoch or 0, 1, len(shares))
         epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
     else:
-        sources = [source for source in config.sources.by_name.values() if isinstance(source, CountedData)]
-        shared = zip(sources, shares.values(), strict=True)
+        shared = zip(config.sources.counted.values(), shares.values(), strict=True)
         epochs = [config.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
     columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
     served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
