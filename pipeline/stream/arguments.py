@@ -105,11 +105,13 @@ def parse_eos_id(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = Non
     if eos_id is None:
         return 0
     most = int(np.iinfo(dtype).max)
-    holder = f"{dtype} tokens"
+    limited_by = f"{dtype} tokens"
     if vocabulary is not None and vocabulary <= most:
-        most, holder = vocabulary - 1, f"a vocabulary of {vocabulary:,}"
+        most, limited_by = vocabulary - 1, f"a vocabulary of {vocabulary:,}"
     if isinstance(eos_id, bool) or not isinstance(eos_id, int | np.integer) or not 0 <= eos_id <= most:
-        raise ConfigError(f"eos_id must be an integer from 0 to {most}, the greatest id of {holder}, got {eos_id!r}")
+        raise ConfigError(
+            f"eos_id must be an integer from 0 to {most}, the greatest id of {limited_by}, got {eos_id!r}"
+        )
     return int(eos_id)
 
 

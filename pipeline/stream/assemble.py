@@ -202,7 +202,7 @@ def _sequential_reader(
         )
     lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
     step = start.sequence_index // lanes.rows + share.skip
-    own = lanes.own(context.rank, world_size, step, share.every)
+    local = lanes.local(context.rank, world_size, step, share.every)
     first = start.start_epoch or 0
     cursors = beginning(first, lanes.count, len(live)) if start.lanes is None else start.lanes
     packed = layout if isinstance(layout, PackLayout) else None
@@ -215,7 +215,7 @@ def _sequential_reader(
     sources = []
     for number, (name, source) in enumerate(config.sources.by_name.items()):
         starts = {
-            lane: _window_start(part_of_source(cursors[str(lane)], number)) for lane in own if str(lane) in cursors
+            lane: _window_start(part_of_source(cursors[str(lane)], number)) for lane in local if str(lane) in cursors
         }
         traced = catalogue is not None
         sources.append(_window_reader(config, name, source, lanes, context, starts, epochs, traced=traced))
@@ -223,7 +223,7 @@ def _sequential_reader(
         sources,
         partial(_cut, config, catalogue),
         lanes=lanes,
-        own=own,
+        local=local,
         live=live,
         batch_size=config.batch_size or 1,
         cursors=cursors,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..shards.extents.extent_table import running_sums
 from .data.counted_data import CountedData
-from .data.holdout import Marks, marks_held_out, marks_of
+from .data.holdout import Hashes, hashes_held_out, hashes_of
 from .data.shard_data import MemoryData
 from .order import Shuffle
 from .windows.window import WindowCache, WindowMaker
@@ -32,14 +32,14 @@ def split_data(whole: CountedData, share: Fraction) -> tuple[CountedData, Counte
     if rows is None:
         rows = np.arange(len(table))
     if len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES:
-        out = marks_held_out(marks_of(whole.shard_names, table.extents)[rows], share, whole.splits)
+        out = hashes_held_out(hashes_of(whole.shard_names, table.extents)[rows], share, whole.splits)
         halves = [whole.selection(rows[kept]) for kept in (~out, out)]
     else:
-        marks = whole.marks if isinstance(whole, SelectedDocuments) else _marks_of_documents(whole)
+        hashes = whole.hashes if isinstance(whole, SelectedDocuments) else _hashes_of_documents(whole)
         tokens, lengths = _read(whole)
-        out = marks_held_out(marks, share, whole.splits)
+        out = hashes_held_out(hashes, share, whole.splits)
         halves = [
-            SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], marks[kept])
+            SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], hashes[kept])
             for kept in (~out, out)
         ]
     for half, is_val in zip(halves, (False, True), strict=True):
@@ -51,23 +51,23 @@ def split_data(whole: CountedData, share: Fraction) -> tuple[CountedData, Counte
 
 
 class SelectedDocuments(MemoryData):
-    """Some of the documents of a source, in memory; ``marks``: what they are known by."""
+    """Some of the documents of a source, in memory, with their ``hashes``."""
 
-    def __init__(self, whole: CountedData, tokens: NDArray[Any], lengths: NDArray[np.int64], marks: Marks) -> None:
+    def __init__(self, whole: CountedData, tokens: NDArray[Any], lengths: NDArray[np.int64], hashes: Hashes) -> None:
         super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # which `split_data` gives
         self.vocab_size = whole.vocab_size
-        self.marks = marks
+        self.hashes = hashes
 
 
-def _marks_of_documents(whole: CountedData) -> Marks:
-    """Return what the documents of the extents that are streamed are known by."""
+def _hashes_of_documents(whole: CountedData) -> Hashes:
+    """Return the hashes of the documents of the extents that are streamed."""
     table, rows = whole.extents.table, whole.extents.rows
-    marks = marks_of(whole.shard_names, table.per_shard(table.document_sums))
+    hashes = hashes_of(whole.shard_names, table.per_shard(table.document_sums))
     if rows is None:
-        return marks
+        return hashes
     counts = table.documents[rows].astype(np.int64)
     numbers = np.arange(int(counts.sum())) + np.repeat(table.document_sums[rows] - running_sums(counts)[:-1], counts)
-    return marks[numbers]
+    return hashes[numbers]
 
 
 def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64]]:

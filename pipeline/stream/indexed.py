@@ -1,4 +1,4 @@
-"""Readers of data whose counts are known in advance: any sequence is found by arithmetic and cut out of its window.
+"""Readers of data whose counts are known in advance: any sequence is located by arithmetic and cut out of its window.
 
 Rows are sequences of tokens (`PackedSequences`) or whole documents (`DocumentSequences`, `BucketedDocuments`), of one source or
 of a mix. Lanes say where each begins: in the order of the epochs, or at random (`RandomOffsets`).
@@ -83,11 +83,11 @@ class IndexedReader:
             rows, in_source = served.setdefault(source, ([], []))
             rows.append(row)
             in_source.append(draw * self._mixture.lanes + lane)
-        found = []
+        by_source = []
         for source, (rows, in_source) in served.items():
             of_source = np.array(in_source, np.int64)
-            found.append(ServedRows(source, rows, of_source, self._sources[source].positions(of_source)))
-        return found
+            by_source.append(ServedRows(source, rows, of_source, self._sources[source].positions(of_source)))
+        return by_source
 
     def source_of(self, lanes: IndexedLanes) -> int:
         """Return the number of the source that lanes belong to."""
@@ -157,16 +157,16 @@ class DocumentSequences(IndexedReader):
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
         indices = step.indices()
-        found: dict[int, tuple[int, WindowOffset]] = {}
+        located: dict[int, tuple[int, WindowOffset]] = {}
         for source, rows, in_source, positions in self._requested(indices):
             locations = self._sources[source].locations(in_source, positions)
-            found.update(zip(rows, zip(repeat(source), locations), strict=True))
-        return self._documents([found[row] for row in range(len(indices))])
+            located.update(zip(rows, zip(repeat(source), locations), strict=True))
+        return self._documents([located[row] for row in range(len(indices))])
 
-    def _documents(self, found: list[tuple[int, WindowOffset]]) -> DocumentRows:
+    def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
         """Return documents by their sources and locations."""
-        documents = [window.document(number) for _, (window, number) in found]
-        for (source, _), document in zip(found, documents, strict=True):
+        documents = [window.document(number) for _, (window, number) in located]
+        for (source, _), document in zip(located, documents, strict=True):
             self.tokens_read[source] += len(document)
         self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
         if self._maps is None:
@@ -193,8 +193,8 @@ class BucketedDocuments(DocumentSequences):
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
-        found = [(source, self._sources[source].location(at)) for source, at in self._positions(step.indices())]
-        return self._documents(found)
+        located = [(source, self._sources[source].location(at)) for source, at in self._positions(step.indices())]
+        return self._documents(located)
 
     def locate(self, indices: Int) -> list[Location]:
         """Return which documents sequences are."""

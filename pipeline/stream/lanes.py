@@ -39,7 +39,7 @@ class Lanes:
     ``count`` is a multiple of ``rows``, unless there are fewer; one rank without workers reads them then.
 
     >>> lanes = Lanes(rows=4, count=8)
-    >>> lanes.own(rank=1, world_size=2), lanes.own(rank=1, world_size=2, step=1, every=2)
+    >>> lanes.local(rank=1, world_size=2), lanes.local(rank=1, world_size=2, step=1, every=2)
     ([2, 3, 6, 7], [6, 7])
     """
 
@@ -59,7 +59,7 @@ class Lanes:
         """Return the lane of the row with this number, counted over all steps."""
         return number % self.count
 
-    def own(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
+    def local(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
         """Return the lanes of a rank, or of a worker that makes every ``every``-th step of its rank from ``step`` on."""
         if self.count < self.rows or (world_size, every) == (1, 1):
             return list(range(self.count))
@@ -162,13 +162,13 @@ class TextWindowSize:
     least: int = 0
     blocks: int | None = None
 
-    def reached(self, place: tuple[int, int, int], size: int, blocks: int) -> bool:
-        """Say whether a window that begins at ``place`` ends here."""
+    def reached(self, start: tuple[int, int, int], size: int, blocks: int) -> bool:
+        """Say whether a window that begins at ``start`` ends here."""
         if self.blocks is not None:
             return blocks >= self.blocks and size >= self.least
         if size >= self.bytes:
             return True
-        return size >= self.least and blocks >= _FIRST_BLOCKS * max(1, place[1] + place[2])
+        return size >= self.least and blocks >= _FIRST_BLOCKS * max(1, start[1] + start[2])
 
 
 WindowStart = tuple[int, int, Any]  # epoch, cycle, round

@@ -23,7 +23,7 @@ from ...daemon_threads import DaemonThreads
 from ...errors import ConfigError
 
 Item = dict[str, Any]
-M = TypeVar("M")
+P = TypeVar("P")
 T = TypeVar("T")
 
 
@@ -85,15 +85,15 @@ def widen(item: Item) -> Item:
     return widened
 
 
-def place_on_device(items: Iterator[tuple[M, Item]], name: str) -> Iterator[tuple[M, Item]]:
+def place_on_device(items: Iterator[tuple[P, Item]], name: str) -> Iterator[tuple[P, Item]]:
     """Yield items with their tensors on a device, on a GPU each copied on a side stream while the one before is used.
 
     A batch belongs to the consumer: its memory on the device is its own, for as long as it is referred to.
     """
     device = torch.device(name)
     side = torch.cuda.Stream(device) if device.type == "cuda" else None
-    waiting: tuple[M, Item, torch.cuda.Event | None] | None = None
-    for mark, item in items:
+    waiting: tuple[P, Item, torch.cuda.Event | None] | None = None
+    for position, item in items:
         if not isinstance(item, dict):
             raise ConfigError(
                 f".to({name!r}) moves the tensors of a dict, but the stages before it gave a {type(item).__name__}"
@@ -103,7 +103,7 @@ def place_on_device(items: Iterator[tuple[M, Item]], name: str) -> Iterator[tupl
             ready = side.record_event() if side is not None else None
         if waiting is not None:
             yield _received(*waiting, device)
-        waiting = mark, sent, ready
+        waiting = position, sent, ready
     if waiting is not None:
         yield _received(*waiting, device)
 
@@ -116,14 +116,14 @@ def _sent(value: Any, device: torch.device) -> Any:
     return pinned.to(device, non_blocking=pinned is not value)
 
 
-def _received(mark: M, item: Item, ready: torch.cuda.Event | None, device: torch.device) -> tuple[M, Item]:
+def _received(position: P, item: Item, ready: torch.cuda.Event | None, device: torch.device) -> tuple[P, Item]:
     if ready is not None:
         current = torch.cuda.current_stream(device)
         current.wait_event(ready)
         for value in item.values():
             if isinstance(value, torch.Tensor):
                 value.record_stream(current)  # the allocator must not reuse it before our work with it is done
-    return mark, item
+    return position, item
 
 
 _END = object()

@@ -1,6 +1,6 @@
 """Which extents or documents a split holds out: what a hash of a name and a number, or of a document's id, says.
 
-Documents of text have keys, which `held_out` judges. Extent or document ``n`` of a shard is known by
+Documents of text have keys, which `held_out` judges. The hash of extent or document ``n`` of a shard is
 ``mix64(mix64(n * 0x9E3779B97F4A7C15) ^ key("split", name))`` of the shard's name (the file's, "" of an array); split ``level``
 holds it out where ``mix64(that ^ key("share", level))`` is below the share of all 64-bit numbers. So a half stays as it is
 when shards are added, and a larger share holds out what a smaller one did, and more.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ..order import derive_key, keyed_hashes, mix64
 
-Marks = NDArray[np.uint64]  # what extents or documents are known by
+Hashes = NDArray[np.uint64]  # of extents or documents, by the name of their shard and their number in it
 
 
 def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np.bool_]:
@@ -60,14 +60,14 @@ def parse_share(val: Any) -> Fraction:
     return share
 
 
-def marks_of(names: Sequence[str], counts: NDArray[np.integer[Any]]) -> Marks:
-    """Return what the extents or documents of shards are known by, of which each shard has ``counts``."""
+def hashes_of(names: Sequence[str], counts: NDArray[np.integer[Any]]) -> Hashes:
+    """Return the hashes of the extents or documents of shards, of which each shard has ``counts``."""
     pairs = zip(names, counts.tolist(), strict=True)
-    marks = [keyed_hashes(count, derive_key("split", name)) for name, count in pairs]
-    return np.concatenate([np.zeros(0, np.uint64), *marks])
+    hashes = [keyed_hashes(count, derive_key("split", name)) for name, count in pairs]
+    return np.concatenate([np.zeros(0, np.uint64), *hashes])
 
 
-def marks_held_out(marks: Marks, share: Fraction, level: int) -> NDArray[np.bool_]:
+def hashes_held_out(hashes: Hashes, share: Fraction, level: int) -> NDArray[np.bool_]:
     """Say of each extent or document whether split ``level`` holds it out."""
-    hashes: NDArray[np.uint64] = mix64(marks ^ np.uint64(derive_key("share", level)))
-    return hashes < np.uint64(int(share * 2**64))
+    drawn: NDArray[np.uint64] = mix64(hashes ^ np.uint64(derive_key("share", level)))
+    return drawn < np.uint64(int(share * 2**64))

@@ -1,6 +1,6 @@
 """Sources that are alive: datasets that stream, objects that save their own position, functions that return iterators.
 
-Nothing of them is written to disk. Each is read again from any place: an object by its own ``state_dict``, a function by
+Nothing of them is written to disk. Each is read again from any position: an object by its own ``state_dict``, a function by
 skipping what it gave before.
 """
 

@@ -73,8 +73,10 @@ def _made(
                 filled, missing = filled + rows.filled, missing + rows.missing
                 item, lanes = collate(rows, step.begin), reader.cursors
                 item = item if batches else row_of(item)
-                behind = after(end_of_step, lanes=lanes) if stop == size else after(step.begin, taken=stop, lanes=lanes)
-                made.append((behind, item if config.numpy else to_torch(item)))
+                position_after = (
+                    after(end_of_step, lanes=lanes) if stop == size else after(step.begin, taken=stop, lanes=lanes)
+                )
+                made.append((position_after, item if config.numpy else to_torch(item)))
             if not end.goes_on(filled, missing, reader.tokens_left):
                 return
             first = 0

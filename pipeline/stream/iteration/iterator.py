@@ -167,11 +167,11 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
     >>> metrics_of({"tokens": 8, "waited_share": 0.5, "sources": {"web": {"asked": 0.75, "served": 0.7}}})
     {'data/tokens': 8, 'data/waited_share': 0.5, 'data/source/web/asked': 0.75, 'data/source/web/served': 0.7}
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, value in stats.items():
         path = f"{prefix}/{'source' if name == 'sources' else name}"
-        found |= metrics_of(value, path) if isinstance(value, Mapping) else {path: value}
-    return found
+        metrics |= metrics_of(value, path) if isinstance(value, Mapping) else {path: value}
+    return metrics
 
 
 def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

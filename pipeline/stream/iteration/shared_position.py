@@ -49,7 +49,7 @@ class Memory(ctypes.Structure):
         ("ended", ctypes.c_bool),
         ("ends", ctypes.c_int64 * MAX_WORKERS),
         ("workers", ctypes.c_int64),
-        ("places", ctypes.c_int64 * MAX_WORKERS),
+        ("begins", ctypes.c_int64 * MAX_WORKERS),
         ("is_empty", ctypes.c_bool * MAX_WORKERS),
         ("readers", ctypes.c_int64),
         ("stats", ctypes.c_uint8 * _STATS_BYTES),
@@ -70,7 +70,7 @@ class SharedPosition:
 
     def __init__(self, position: Position) -> None:
         self._stand: Stand = position, Standing()
-        self._own()
+        self._share_nothing()
 
     def get(self) -> Stand:
         """Return the position that was set last, or that workers loaded since, and how the stream stands there."""
@@ -152,34 +152,34 @@ class SharedPosition:
         """Return what the workers of a loader counted in the latest pass, where they read it, and not this process."""
         if not self.memory.by_worker or get_worker_info() is not None:
             return []
-        found, size = [], _STATS_BYTES // self.memory.readers
+        stats, size = [], _STATS_BYTES // self.memory.readers
         for worker in range(self.memory.readers):
             part = bytes(self.memory.stats[worker * size : (worker + 1) * size])
             with suppress(ValueError):  # it has noted nothing yet, or is writing
-                found.append(json.loads(part.partition(b"\0")[0]))
-        return found
+                stats.append(json.loads(part.partition(b"\0")[0]))
+        return stats
 
-    def note_rest(self, context: WorkerContext, place: int, is_empty: bool) -> None:
+    def note_rest(self, context: WorkerContext, begin: int, is_empty: bool) -> None:
         """Note where this worker begins a rest that it loaded, and whether it found nothing there."""
         memory, worker = self.memory, context.worker
-        memory.workers, memory.places[worker], memory.is_empty[worker] = context.workers, place, is_empty
+        memory.workers, memory.begins[worker], memory.is_empty[worker] = context.workers, begin, is_empty
 
     def nothing_left(self) -> bool:
         """Say whether none of the workers found anything in the rests that they loaded."""
         return all(self.memory.is_empty[: self.memory.workers])
 
-    def turn(self, worker: int) -> int:
+    def workers_before(self, worker: int) -> int:
         """Return how many workers a loader asks before this one, after rests that it loaded: it goes on behind the last."""
-        places = self.memory.places[: self.memory.workers]
-        return sum(place < places[worker] for place in places)
+        begins = self.memory.begins[: self.memory.workers]
+        return sum(begin < begins[worker] for begin in begins)
 
     def leave_parent(self) -> None:
         """Share nothing with the process that this one was forked from, unless it is a worker of a loader there."""
         if os.getpid() != self._owner and get_worker_info() is None:
             self._stand = self.get()
-            self._own()
+            self._share_nothing()
 
-    def _own(self) -> None:
+    def _share_nothing(self) -> None:
         """Share with no other process what is set from now on."""
         self._owner = os.getpid()
         self._generation = 0
@@ -192,7 +192,7 @@ class SharedPosition:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if len(state) == 1:
-            self._own()
+            self._share_nothing()
 
 
 def _text(position: Position, standing: Standing) -> bytes:

@@ -362,7 +362,7 @@ def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: Wor
             source, field = divmod(index, NUMBERS)
             if not (config.sources.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
-    missing = [lane for lane in lanes.own(context.rank, context.world_size) if str(lane) not in cursors]
+    missing = [lane for lane in lanes.local(context.rank, context.world_size) if str(lane) not in cursors]
     if missing and context.workers == 1:
         raise missing_lanes(missing, lanes.count)
     return cursors

@@ -67,10 +67,10 @@ class StreamPosition:
         self._shared.leave_parent()
         self._shared.forget_end()
         context, in_worker = self._topology.context(), get_worker_info() is not None
-        own, self._of_worker = self._of_worker, None
-        position, standing = own or self._stand()
+        of_worker, self._of_worker = self._of_worker, None
+        position, standing = of_worker or self._stand()
         is_rest, may_skip = not standing.next_read[1], standing.name is not None and not self.passes.of_several_epochs
-        if own is None:
+        if of_worker is None:
             position = self._begin(position, standing)
             self._shared.memory.again = standing.ended
             if in_worker:
@@ -78,12 +78,12 @@ class StreamPosition:
         config = self._config_at(position)
         reader, items = make_items(config, position, context)
         progress = self._progress = Progress(config, self.world_size, position, reader)
-        if own is not None:
-            place = position.sequence_index * (config.batch_size or 1) + position.taken
-            place = place * context.workers + position.skip
-            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, place, is_empty))
+        if of_worker is not None:
+            begin = position.sequence_index * (config.batch_size or 1) + position.taken
+            begin = begin * context.workers + position.skip
+            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, begin, is_empty))
         if is_rest and may_skip:
-            items = self._or_next_pass(items, progress, context, own is not None)
+            items = self._or_next_pass(items, progress, context, of_worker is not None)
         iterator = StreamIterator(items, progress, context, self._topology, self._shared)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
@@ -113,8 +113,8 @@ class StreamPosition:
             first = list(islice(items, 1))
             if not first and is_read():
                 self._shared.memory.at_end = True
-                turn = self._shared.turn(context.worker) if of_worker else context.worker
-                position = replace(self._begin(*self._stand()), skip=turn)
+                before = self._shared.workers_before(context.worker) if of_worker else context.worker
+                position = replace(self._begin(*self._stand()), skip=before)
                 progress.position = position
                 progress.reader, following = make_items(self._config_at(position), position, context)
                 yield from following

@@ -75,9 +75,9 @@ class Sequences:
         """Return the same for indices of sequences without a label, which give those that the end would cut off."""
         assert self.end is not None
         first, size = self.first(epoch), self.first(epoch + 1) - self.first(epoch)
-        behind = np.arange(self.end - first, size)
-        cut_off = self._in_lanes(epoch, behind)
-        without_label = np.sort(self.indices(epoch, behind))
+        unlabelled = np.arange(self.end - first, size)
+        cut_off = self._in_lanes(epoch, unlabelled)
+        without_label = np.sort(self.indices(epoch, unlabelled))
         return cut_off[cut_off < self.end - first][without_label.searchsorted(inside)]
 
     def indices(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -126,14 +126,14 @@ class RankStep:
     def indices(self) -> NDArray[np.int64]:
         """Return the sequence indices, in the order of the rank's rows."""
         if self.lanes % self.ranks == 0:
-            own = np.arange((self.rank - self.begin) % self.ranks, self.size, self.ranks)
+            offsets = np.arange((self.rank - self.begin) % self.ranks, self.size, self.ranks)
         else:
             # In the order of section 5; keys of few bits are sorted by radix, in linear time.
-            places = (self.begin % self.lanes + np.arange(self.size)) % self.lanes
-            keys = (places * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
-            mine = slice(self.rank * self.size // self.ranks, (self.rank + 1) * self.size // self.ranks)
-            own = np.argsort(keys, kind="stable")[mine]
-        return self.begin + own[self.first : self.last]
+            lanes = (self.begin % self.lanes + np.arange(self.size)) % self.lanes
+            keys = (lanes * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
+            part = slice(self.rank * self.size // self.ranks, (self.rank + 1) * self.size // self.ranks)
+            offsets = np.argsort(keys, kind="stable")[part]
+        return self.begin + offsets[self.first : self.last]
 
 
 @lru_cache
@@ -149,18 +149,20 @@ GROUP = 64  # buckets: enough to tell lengths finely apart, few enough that a gr
 
 
 def arrange(lengths: NDArray[np.int64], first: int, bucket: int, key: int | None) -> NDArray[np.int64]:
-    """Return which of a group's documents stands at each of its places.
+    """Return which of a group's documents each of its sequence indices gets.
 
     ``lengths`` are those of the documents in global order from ``first`` on; buckets, cut at multiples of ``bucket``,
-    take their turns of the sorted documents in an order hashed by ``key``, or as they stand for None.
+    take the sorted documents in an order hashed by ``key``, or one after another for None.
 
     >>> arrange(np.array([9, 1, 8, 2, 7]), first=3, bucket=2, key=None).tolist()
     [1, 3, 4, 2, 0]
     """
     stop = first + len(lengths)
     cuts = np.array([first, *range(first - first % bucket + bucket, stop, bucket), stop]) - first
-    turns = np.arange(len(cuts) - 1) if key is None else permutation(len(cuts) - 1, key)
-    places = np.concatenate([np.arange(cuts[turn], cuts[turn + 1]) for turn in turns.tolist()])
+    order = np.arange(len(cuts) - 1) if key is None else permutation(len(cuts) - 1, key)
+    slots = np.concatenate(
+        [np.arange(cuts[bucket_number], cuts[bucket_number + 1]) for bucket_number in order.tolist()]
+    )
     arranged = np.empty(len(lengths), np.int64)
-    arranged[places] = np.argsort(lengths, kind="stable")
+    arranged[slots] = np.argsort(lengths, kind="stable")
     return arranged

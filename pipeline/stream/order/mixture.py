@@ -218,6 +218,6 @@ class Mixture:
         sources = dealt[permutation(PERIOD, derive_key("mixture", self.seed, lane, first))]
         earlier = np.empty(PERIOD, np.int16)
         for source in range(len(self.names)):
-            mine = sources == source
-            earlier[mine] = np.arange(np.count_nonzero(mine))
+            of_source = sources == source
+            earlier[of_source] = np.arange(np.count_nonzero(of_source))
         return sources, earlier

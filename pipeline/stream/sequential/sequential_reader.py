@@ -29,11 +29,11 @@ log = logging.getLogger("pipeline")
 class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
-    ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(source, lane, window)``; ``mixture``
-    says which source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all own ones
+    ``local`` lanes read the windows of each of ``sources``, each window changed by ``cut(source, lane, window)``; ``mixture``
+    says which source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all local ones
     share.
     ``buffer`` takes packed rows of ``seq_len`` tokens, and is None where rows are whole documents; ``stride`` and ``lag`` are
-    those of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next own lane that has
+    those of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next local lane that has
     not.
     """
 
@@ -43,7 +43,7 @@ class SequentialReader:
         cut: Cut,
         *,
         lanes: Lanes,
-        own: list[int],
+        local: list[int],
         live: Sequence[bool],
         batch_size: int,
         cursors: Mapping[str, Cursor],
@@ -54,7 +54,7 @@ class SequentialReader:
         lag: int,
         mixture: Mixture | None = None,
     ) -> None:
-        if missing := [lane for lane in own if str(lane) not in cursors]:
+        if missing := [lane for lane in local if str(lane) not in cursors]:
             raise missing_lanes(missing, lanes.count)
         self.tokens_read = [0] * len(sources)  # of each source
         self._sources = sources
@@ -72,26 +72,26 @@ class SequentialReader:
             make = partial(_make, sources[number], partial(cut, number), self._search, lane)
             return Lane(make, part_of_source(cursors[str(lane)], number), stride, lag, partial(on_empty, number))
 
-        shared = {number: begin(own[0], number) for number, is_live in enumerate(live) if is_live}
-        self._own = {
+        shared = {number: begin(local[0], number) for number, is_live in enumerate(live) if is_live}
+        self._local = {
             lane: [shared[number] if number in shared else begin(lane, number) for number in range(len(sources))]
-            for lane in own
+            for lane in local
         }
         self._cursors: dict[str, Cursor] = {}
-        self._moved = set(own)  # lanes that gave a row since their cursors were made
+        self._moved = set(local)  # lanes that gave a row since their cursors were made
 
     @property
     def cursors(self) -> dict[str, Cursor]:
-        """The cursors of the own lanes after what was read, by their number."""
-        moved = self._own if any(self._live) else self._moved
+        """The cursors of the local lanes after what was read, by their number."""
+        moved = self._local if any(self._live) else self._moved
         self._cursors = self._cursors | {str(lane): self._cursor(lane) for lane in moved}
         self._moved = set()
         return self._cursors
 
     def _cursor(self, lane: int) -> Cursor:
-        """Return a lane's cursor. The state of a live source, which is text, stands in that of the first own lane alone."""
-        cursor = [number for source in self._own[lane] for number in source.cursor]
-        if any(self._live) and lane != next(iter(self._own)):
+        """Return a lane's cursor. The state of a live source, which is text, stands in that of the first local lane alone."""
+        cursor = [number for source in self._local[lane] for number in source.cursor]
+        if any(self._live) and lane != next(iter(self._local)):
             return [0 if isinstance(number, str) else number for number in cursor]
         return cursor
 
@@ -110,7 +110,7 @@ class SequentialReader:
 
     def tokens_left(self) -> int:
         """Return the tokens that wait in memory: what the stream drops at least if it ends here."""
-        return sum(lane.tokens_left for lanes in self._own.values() for lane in lanes)
+        return sum(lane.tokens_left for lanes in self._local.values() for lane in lanes)
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))
@@ -129,34 +129,34 @@ class SequentialReader:
         return DocumentRows.of(documents, len(numbers) - len(documents))
 
     def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
-        """Yield the source and the lane that gives the row of each number, until all own ones have ended."""
+        """Yield the source and the lane that gives the row of each number, until all local ones have ended."""
         for number in numbers:
-            turns = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
-            found = next((found for found in turns if found is not None and found[1].ready()), None)
-            if found is None:
+            candidates = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
+            ready = next((one for one in candidates if one is not None and one[1].ready()), None)
+            if ready is None:
                 return
-            yield found
+            yield ready
 
     def _lane(self, number: int) -> tuple[int, Lane] | None:
         """Return the source and the lane that a row belongs to, None where another process reads it."""
         lane = self._lanes.lane(number)
         source = 0 if self._mixture is None else self._mixture.source(number // self._lanes.count, lane)[0]
-        if lane not in self._own:
+        if lane not in self._local:
             return None
         self._moved.add(lane)
-        return source, self._own[lane][source]
+        return source, self._local[lane][source]
 
     def _on_empty(self, source: int) -> None:
-        """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any own lane."""
-        epochs = 1 if len(self._own) == self._lanes.count else _PATIENCE
-        if self._bounded or not all(lanes[source].keeps_nothing(epochs) for lanes in self._own.values()):
+        """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any local lane."""
+        epochs = 1 if len(self._local) == self._lanes.count else _PATIENCE
+        if self._bounded or not all(lanes[source].keeps_nothing(epochs) for lanes in self._local.values()):
             return
         of_source = "" if self._mixture is None else f" of source {self._mixture.names[source]!r}"
         read, rejected, bad = _read(self._sources[source])
         why = ": on_error='stop' says why" if bad else ""
         raise ConfigError(
             f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}{of_source}, in any of the "
-            f"{len(self._own)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad{why}); "
+            f"{len(self._local)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad{why}); "
             "loosen the filter or the condition, or give more input"
         )
 

@@ -67,8 +67,8 @@ class IndexedLanes:
             return begins
         for epoch in range(order.epoch(int(indices.min())), order.epoch(int(indices.max())) + 1):
             first = order.first(epoch)
-            mine = (indices >= first) & (indices < order.first(epoch + 1))
-            begins[mine] = order.positions(epoch, indices[mine] - first) + epoch * self.units
+            inside = (indices >= first) & (indices < order.first(epoch + 1))
+            begins[inside] = order.positions(epoch, indices[inside] - first) + epoch * self.units
         return begins
 
     def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
@@ -122,15 +122,15 @@ class IndexedLanes:
     def _last_of_lane(self, lane: int, position: int) -> int:
         """Return the last position that a lane, of sequence indices modulo lanes, needs in the epoch of a position."""
         order, epoch = self.sequences, position // self.units
-        own = (lane - order.first(epoch)) % order.lanes
-        return (order.lane_start(epoch, own + 1) - 1) * order.stride + self.width - 1
+        number = (lane - order.first(epoch)) % order.lanes
+        return (order.lane_start(epoch, number + 1) - 1) * order.stride + self.width - 1
 
     def _keys_of_rows(self, positions: list[int]) -> list[Key]:
         """Return the windows of a lane's rows. Between its rows of two epochs lie those of all other lanes."""
         by_epoch: dict[int, list[int]] = {}
         for position in positions:
             by_epoch.setdefault(position // self.units, []).append(position)
-        keys = [self.keys(min(own), max(own) + self.width - 1) for own in by_epoch.values()]
+        keys = [self.keys(min(some), max(some) + self.width - 1) for some in by_epoch.values()]
         return list(dict.fromkeys(chain.from_iterable(keys)))
 
     def keys(self, first: int, last: int) -> list[Key]:

@@ -74,7 +74,7 @@ class WindowMaker:
         self.source = source
         self._extents = extents
         self._order = order
-        self._own = threading.local()
+        self._of_thread = threading.local()
 
     @property
     def mean_bytes(self) -> int:
@@ -96,7 +96,7 @@ class WindowMaker:
         lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
         made = _in_order(memory, starts, lengths, order, self._extents.table.dtype)
         if len(memory) <= _KEPT_BYTES:  # only now: after an error, requests may still write to it
-            self._own.memory = memory.obj
+            self._of_thread.memory = memory.obj
         return made
 
     def listing(self, epoch: int, number: int) -> WindowListing:
@@ -123,8 +123,8 @@ class WindowMaker:
         in_files, bounds = np.sort(blocks), self._order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
-        found = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
-        indexes = [self._checked(block, *run, *index) for block, run, index in found]
+        numbered = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
+        indexes = [self._checked(block, *run, *index) for block, run, index in numbered]
         # The documents are listed in the order of the blocks, and are shuffled as this list.
         listed = _runs_of(self._order.blocks.documents[in_files], in_files.searchsorted(blocks))
         order = self._order.document_order(epoch, number, len(listed))
@@ -156,7 +156,7 @@ class WindowMaker:
 
     def _memory(self, size: int) -> memoryview:
         """Return memory that a window of this thread has used, or new."""
-        used: NDArray[np.uint8] | None = self._own.__dict__.pop("memory", None)
+        used: NDArray[np.uint8] | None = self._of_thread.__dict__.pop("memory", None)
         if size > _KEPT_BYTES or used is None or len(used) < size:
             used = np.empty(size if size > _KEPT_BYTES else min(_KEPT_BYTES, size + size // 4), np.uint8)
         return used.data[:size]
