@@ -138,7 +138,6 @@ CHAINS: dict[str, Any] = {
     "prefetch": lambda d: batched(d, 1).map(FailsAtThird()).prefetch(2),
     "device": lambda d: batched(d, 1).map(FailsAtThird()).to("cpu"),
     "loader": lambda d: batched(d, 1).map(FailsAtThird()).loader(),
-    "keys": lambda d: batched(d, 1).loader(keys=FailsAtThird()),
     "repeat": lambda d: batched(d, 1).map(FailsAtThird()).loader(repeat=True),
     "DataLoader": lambda d: DataLoader(batched(d, 1).map(FailsAtThird()), batch_size=None),
     "workers": lambda d: DataLoader(batched(d, 1).map(FailsAtThird()), batch_size=None, num_workers=2),
@@ -178,3 +177,12 @@ def test_after_an_error_an_iterator_raises_it_again_instead_of_ending(small: Pat
             )  # which keep workers, whose end is waited for, until they are collected
     assert len(errors) > 5
     assert all("the third" in error and "raises it again" in error for error in errors)
+
+
+def test_a_loader_goes_on_behind_a_batch_that_its_keys_fail_for(small: Path) -> None:
+    whole = [batch["input_ids"].tolist() for batch in batched(small, 1)]
+    batches = iter(batched(small, 1).loader(keys=FailsAtThird()))
+    given = [next(batches) for _ in range(2)]
+    with pytest.raises(ValueError, match="the third"):
+        next(batches)
+    assert [batch["input_ids"].tolist() for batch in [*given, *batches]] == whole[:2] + whole[3:]
