@@ -16,7 +16,7 @@ from tests.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
 
-MASKING, LOOP, TENSORBOARD, WANDB, FINE_TUNING = (block for _, block in blocks_of("docs/examples.md"))
+MASKING, LOOP, TENSORBOARD, WANDB, CHART, FINE_TUNING = (block for _, block in blocks_of("docs/examples.md"))
 LOGGED = {"loss", "data/tokens", "data/tokens_per_second", "data/waited_share"}
 
 
@@ -77,6 +77,15 @@ def test_wandb_logs_offline(folder: Path) -> None:
     run(LOOP + WANDB, folder)
     (written,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     assert b"data/waited_share" in written.read_bytes()
+
+
+def test_the_chart_of_a_mix_shows_the_shares_that_the_weights_ask_for(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shares = json.loads(run(CHART + "\nprint(json.dumps({name: list(own) for name, own in shares.items()}))", folder))
+    assert len(shares["web"]) == 7
+    assert np.mean(shares["web"][:3]) == pytest.approx(0.9, abs=0.1)
+    assert np.mean(shares["web"][-3:]) == pytest.approx(0.5, abs=0.1)
+    assert (folder / "mix.png").stat().st_size > 5_000
 
 
 def test_fine_tuning_learns_and_counts_the_answers_alone(folder: Path) -> None:
