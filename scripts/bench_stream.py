@@ -156,6 +156,10 @@ def memory(directory: Path) -> None:
     sources = [dataset(directory, shards=8, documents=8_000 + number, median=800) for number in range(20)]
     kinds: dict[str, dict[str, Any]] = {
         "a stream of 650 MB": {"data": str(large), "seconds": 10.0},
+        "  lanes=32": {"data": str(large), "seconds": 10.0, "shuffle": {"lanes": 32}},
+        "  window=4": {"data": str(large), "seconds": 10.0, "shuffle": {"window": 4}},
+        "  lanes=16": {"data": str(large), "seconds": 10.0, "shuffle": {"lanes": 16}},
+        "  lanes=16, window=4": {"data": str(large), "seconds": 10.0, "shuffle": {"lanes": 16, "window": 4}},
         "a mix of 20 sources of 130 MB": {"data": [str(source) for source in sources], "seconds": 30.0},
         "train and val, split of 100 MB": {"data": str(small), "val": 0.1, "seconds": 10.0},
     }

@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 class InputServer(FaultyServer):
-    """``files`` are served under ``/files/``, and as the repository ``org/name`` of a hub; large ones of it lie elsewhere.
+    """``files`` are served under ``/files/``, and as the repository ``repository`` of a hub; large ones of it lie elsewhere.
 
     ``faults`` are those of requests for bytes. Addresses that the hub redirects to are good for ``uses`` requests. ``gated``
     refuses who does not send the token. ``moved_to`` is the commit that the branch main has moved to since; the repository still
@@ -30,6 +30,7 @@ class InputServer(FaultyServer):
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__(_Handler, host)
+        self.repository = "org/name"
         self.password = ""
         self.token = ""
         self.gated = False
@@ -78,15 +79,15 @@ class _Handler(FaultyHandler):
     def _hub(self, path: str, query: str) -> None:
         server = self.server
         allowed = not server.gated or self.headers.get("Authorization") == f"Bearer {server.token}"
-        if match := re.fullmatch(r"/api/datasets/org/name/revision/([^/]+)", path):
+        if match := re.fullmatch(rf"/api/datasets/{server.repository}/revision/([^/]+)", path):
             if match[1] not in ("main", "v1", server.commit):
                 self._refuse(404, "RevisionNotFound", f"Invalid rev id: {match[1]}")
             else:
                 sha = (server.moved_to if match[1] == "main" else "") or server.commit
-                self._json({"id": "org/name", "sha": sha, "gated": server.gated and "auto"})
-        elif match := re.fullmatch(rf"/api/datasets/org/name/tree/{server.commit}", path):
+                self._json({"id": server.repository, "sha": sha, "gated": server.gated and "auto"})
+        elif match := re.fullmatch(rf"/api/datasets/{server.repository}/tree/{server.commit}", path):
             self._tree(urllib.parse.parse_qs(query))
-        elif match := re.fullmatch(r"/datasets/org/name/resolve/([^/]+)/(.*)", path):
+        elif match := re.fullmatch(rf"/datasets/{server.repository}/resolve/([^/]+)/(.*)", path):
             if not allowed:
                 self._refuse(
                     403, "GatedRepo", "RequestOptions to dataset org/name is restricted. Visit its page to ask for it."

@@ -126,6 +126,8 @@ class Manifest:
         """Return a split by name; an unknown one raises ``ManifestError`` naming those there are."""
         if name not in self.splits:
             near = did_you_mean(name, self.splits, else_known=False)
+            if re.search(r"[\[+]", name):  # as in "train[:25%]" of Hugging Face's datasets
+                near = ": a split is a name; .split(val=0.25) draws a share, and split=None takes all splits"
             raise ManifestError(f"no split {name!r} in this dataset{near}; it has {', '.join(sorted(self.splits))}")
         return self.splits[name]
 

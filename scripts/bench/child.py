@@ -8,6 +8,7 @@ Keys of the request (all but ``data`` may be left out):
     tokenizer  of raw text
     peer       whether webdataset reads
     rows       "packed" (default), "best fit" or "documents"
+    shuffle    arguments of `.shuffle` beside its seed
     val        the share of a split, of which both halves are read in turn
     index      the sequence index to resume at
     warm       seconds of batches that are not measured
@@ -84,7 +85,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def loader(request: dict[str, Any]) -> Iterator[Any]:
     """Return the batches that a request asks for."""
-    data = request["data"]
+    data, shuffle = request["data"], request.get("shuffle", {})
     if request.get("peer"):
         from scripts.bench import peers
 
@@ -100,16 +101,16 @@ def loader(request: dict[str, Any]) -> Iterator[Any]:
     else:
         source = pipeline.ShardDataset(data, cache_dir=None)
     if "val" in request:
-        halves = [packed(half) for half in source.split(val=request["val"])]
+        halves = [packed(half, shuffle) for half in source.split(val=request["val"])]
         return chain.from_iterable(zip(*halves, strict=False))
-    stream = packed(source, request.get("rows", "packed"))
+    stream = packed(source, shuffle, request.get("rows", "packed"))
     if "index" in request:
         stream.load_state_dict({**stream.state_dict(), "sequence_index": request["index"]})
     return iter(stream)
 
 
-def packed(source: Any, rows: str = "packed") -> Any:
-    shuffled = source.shuffle(seed=0)
+def packed(source: Any, shuffle: dict[str, int], rows: str = "packed") -> Any:
+    shuffled = source.shuffle(seed=0, **shuffle)
     if rows == "documents":
         return shuffled.documents(max_length=SEQ_LEN).batch(BATCH)
     return shuffled.pack(SEQ_LEN, best_fit=rows == "best fit").batch(BATCH)

@@ -1,0 +1,90 @@
+"""Every block of docs/guide.md runs as it stands, in order, and does what the page says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.shards.manifest import Manifest
+from tests.builds import kept, table, write_jsonl
+from tests.corpus import english
+from tests.documentation import ROOT, blocks_of
+from tests.input_server import InputServer, running_inputs
+
+pytestmark = pytest.mark.stacks
+
+HUB, TRAIN, SHOW, GROUPED, SMALL_STREAM, SMALL_BUILD, QUARTER, TEXTS = blocks_of("docs/guide.md")
+CARD = b"---\nconfigs:\n- config_name: sample-10BT\n  data_files:\n  - split: train\n    path: sample/10BT/*\n---\n"
+
+
+@pytest.fixture
+def hub() -> Iterator[InputServer]:
+    """A hub that has a small dataset under the name, the configuration and the columns of FineWeb-Edu."""
+    with running_inputs() as server:
+        server.repository = "HuggingFaceFW/fineweb-edu"
+        server.files["README.md"] = CARD
+        for number in range(2):
+            ids = range(number * 500, number * 500 + 500)
+            columns = {"text": [english(n) for n in ids], "id": [f"<urn:uuid:{n}>" for n in ids]}
+            columns |= {"dump": ["CC-MAIN-2024-10"] * 500, "score": [3.25] * 500, "int_score": [3] * 500}
+            file = io.BytesIO()
+            pq.write_table(pa.table(columns), file)
+            server.files[f"sample/10BT/{number:03}_00000.parquet"] = file.getvalue()
+        yield server
+
+
+def run(block: tuple[str, str], folder: Path, **variables: str) -> str:
+    kind, text = block
+    (folder / "program.py").write_text(text)  # functions of a stream are known by their source
+    text = text.replace("shardwright ", "python -m pipeline ").replace("scripts/", f"{ROOT}/scripts/")
+    command = ["bash", "-ec", text] if kind == "sh" else [sys.executable, "program.py"]
+    paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, **paths, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_a_dataset_of_the_hub_becomes_a_model_whose_loss_falls(tmp_path: Path, hub: InputServer) -> None:
+    homes = {"HF_ENDPOINT": hub.root, "HF_HOME": str(tmp_path / "home"), "SHARDWRIGHT_CACHE": str(tmp_path / "kept")}
+    assert "no problem" in run(HUB, tmp_path, **homes)
+    assert {*table(tmp_path / "edu")["column:int_score"]} == {3}
+    steps = [json.loads(line) for line in run(TRAIN, tmp_path).splitlines() if line.startswith('{"step"')]
+    assert len(steps) == 60
+    assert steps[-1]["loss"] < steps[0]["loss"] - 0.5
+    assert run(SHOW, tmp_path).strip()
+    run(QUARTER, tmp_path)
+
+
+def test_samples_are_grouped_windows_are_small_and_giants_are_dropped(tmp_path: Path) -> None:
+    texts = [english(number) for number in range(60)]
+    write_jsonl(tmp_path / "pages/a.jsonl", [*texts, "giant " * 1_700_000])
+    run(GROUPED, tmp_path)
+    tar = tmp_path / "shards-grouped/train-000000.tar"
+    members = subprocess.run(["tar", "tf", tar], capture_output=True, text=True, check=True).stdout.split()
+    assert sum(name.endswith(".npy") for name in members) < 30
+    run(SMALL_STREAM, tmp_path)
+    run(SMALL_BUILD, tmp_path)
+    assert Manifest.read(tmp_path / "shards-small").counts["dropped"] == {"characters": 1}
+
+
+def test_a_text_file_is_one_document_unless_it_is_said_what_stands_between(tmp_path: Path) -> None:
+    (tmp_path / "books").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / f"books/{name}.txt").write_text(f"Title {name}.\n\n{english(len(name))}\n")
+    (tmp_path / "books/two.txt").write_text("Another.\n\nIt has two paragraphs.\n")
+    (tmp_path / "stories.txt").write_text("Once.\n<|endoftext|>\nTwice.\n\nThrice.\n<|endoftext|>\nAt last.\n")
+    (tmp_path / "sentences.txt").write_text("First one.\nSecond one.\n")
+    (tmp_path / "notes.txt").write_text("A note\nof two lines.\n\nAnother note.\n")
+    run(TEXTS, tmp_path)
+    counts = {name: len(kept(tmp_path / f"shards-{name}")) for name in ("books", "stories", "sentences", "notes")}
+    assert counts == {"books": 2, "stories": 3, "sentences": 2, "notes": 2}
