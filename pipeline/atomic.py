@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,11 +35,23 @@ def is_temporary(path: Path) -> bool:
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
+def sync(handle: int, full: int | None = getattr(fcntl, "F_FULLFSYNC", None)) -> None:
+    """Return when what was written to an open file is on disk.
+
+    On macOS, fsync leaves it in the memory of the drive; ``full`` is the request that does not, where a file system knows it.
+    """
+    if full is not None:
+        with suppress(OSError):
+            fcntl.fcntl(handle, full)
+            return
+    os.fsync(handle)
+
+
 def sync_directory(directory: Path) -> None:
     """Make renames inside ``directory`` survive a power cut."""
     handle = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync(handle)
     finally:
         os.close(handle)
 
@@ -47,7 +60,7 @@ def sync_directory(directory: Path) -> None:
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces ``path`` when the block ends, and vanishes if it raises.
 
-    The bytes are on disk (fsync) before the rename, the rename before the block returns. A link stays: the file that it
+    The bytes are on disk (`sync`) before the rename, the rename before the block returns. A link stays: the file that it
     leads to is replaced. Raises ``ConfigError`` where that is a directory, a device or a pipe.
     """
     name, path = path, Path(os.path.realpath(path))
@@ -58,7 +71,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

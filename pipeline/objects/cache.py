@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from ..atomic import sync
 from ..errors import ConfigError, StorageError
 from ..notices import warn
 from ..user_cache import make_private
@@ -146,7 +147,7 @@ class Cache:
                         if not path.exists():
                             self._make_room(size, part)
                             Path(f"{path}{_HASH}").write_text(fetch(Path(f"{path}{_PART}")))
-                            os.fsync(part.fileno())
+                            sync(part.fileno())
                             _complete(part, path)
                     finally:
                         _discard(part, path)

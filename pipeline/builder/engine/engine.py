@@ -183,6 +183,11 @@ class ProcessEngine(Engine):
         if code < 0:
             cause = f"killed by {signal.Signals(-code).name}"
             why = "SIGKILL mostly means that memory ran out: use fewer --workers"
+        elif self._context.get_start_method() != "fork":
+            why = (
+                "Workers that are not forked import the script that builds: call pipeline.build there below "
+                "if __name__ == '__main__'. Or c" + why[1:]
+            )
         raise BuildError(
             f"a worker process died ({cause}) {attempts} times on {unit}. {why}. Run the same command again to continue"
         )

@@ -42,7 +42,7 @@ def result_directory(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         for file in temporary.iterdir():
-            sync_directory(file)  # fsync of a file is the same call
+            sync_directory(file)  # of a file it is the same call
         with suppress(FileExistsError):
             _rename(temporary, path)
     finally:

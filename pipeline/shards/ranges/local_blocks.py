@@ -151,11 +151,26 @@ class LocalBlocks:
         return index
 
 
+def read_into(handle: int, target: memoryview, offset: int) -> int:
+    """Read from byte ``offset`` of an open file as much as there is, at most all of ``target``; return how many bytes."""
+    return os.preadv(handle, [target], offset)
+
+
+def read_and_copy(handle: int, target: memoryview, offset: int) -> int:
+    """Do what `read_into` does, by one copy more: for systems that lack ``preadv``, as macOS before 11."""
+    read = os.pread(handle, len(target), offset)
+    target[: len(read)] = read
+    return len(read)
+
+
+_READ = read_into if hasattr(os, "preadv") else read_and_copy
+
+
 def _fill(handle: int, offset: int, target: memoryview, name: str) -> None:
     """Fill ``target`` from byte ``offset`` of an open file on; ``TruncatedShardError`` where it ends before."""
     done = 0
     while done < len(target):
-        count = os.preadv(handle, [target[done:]], offset + done)
+        count = _READ(handle, target[done:], offset + done)
         if count == 0:
             raise TruncatedShardError(
                 f"{name}: the file ends at byte {offset + done}, {len(target) - done} bytes before what its index says; it "
