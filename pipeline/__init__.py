@@ -10,6 +10,7 @@ The rooms, and what each may import:
     atomic.py         files that appear under their name only when whole
     user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
+    progress.py       progress of long work on the terminal
     notices.py        warnings that name the user's line
     compiling.py      compiled loops, kept in a cache where one is writable
     daemon_threads.py  threads for jobs that block, for which no process waits when it ends
@@ -54,13 +55,13 @@ if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet, load_rules
 
     from .builder.build import build
-    from .builder.counts.progress import Progress
     from .builder.limits import Limits
     from .builder.recipe import Recipe
     from .exchange.export import export_tokens
     from .exchange.token_sources import import_tokens
     from .exchange.token_writer import write_shards
     from .objects.request_options import RequestOptions
+    from .progress import Progress
     from .shards.manifest import Manifest
     from .stream.batch.batch_keys import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Limits": "pipeline.builder.limits",
-    "Progress": "pipeline.builder.counts.progress",
+    "Progress": "pipeline.progress",
     "Recipe": "pipeline.builder.recipe",
     "RequestOptions": "pipeline.objects.request_options",
     "RuleSet": "filters.rules.ruleset",

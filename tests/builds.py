@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.shard_samples import Shard

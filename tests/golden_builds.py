@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
+from pipeline.progress import Progress
 from tests.corpus import write_inputs
 
 SETTINGS: dict[str, Any] = {

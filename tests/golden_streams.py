@@ -17,7 +17,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
+from pipeline.progress import Progress
 from tests.corpus import english
 
 BATCHES = 200

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pipeline.builder.counts.progress import Progress
+from pipeline.progress import Progress
 
 
 class Units(Progress):
@@ -22,7 +22,7 @@ class Units(Progress):
         self._done = done
 
     @contextmanager
-    def bar(self, name: str, total: int, *, bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    def bar(self, name: str, total: int, unit: str = "units") -> Iterator[Callable[[int], None]]:
         self.totals[name] = total
 
         def advance(amount: int) -> None:

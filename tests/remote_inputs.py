@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.objects.request_options import RequestOptions
+from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader

@@ -18,7 +18,7 @@ dry_run.py           the plan, and the outcomes of a sample, with nothing writte
 work/                the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
-counts/              what is counted, and the progress of a build
+counts/              what is counted
 report/              how it is shown: terminal, report.html, rejected.jsonl
 outcome.py           why a document is in the dataset or not
 draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)

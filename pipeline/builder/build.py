@@ -17,12 +17,12 @@ from typing import Unpack
 from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote, local_name
+from ..progress import Progress
 from ..shards.manifest import Manifest
 from ..text.storage.in_memory import can_be_read_again, is_in_memory, materialize, materialized, split_inputs
 from ..text.storage.input_file import InputFile
 from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .counts.build_stats import funnel
-from .counts.progress import Progress
 from .engine.engine import default_start_method, reraise_swallowed_signals
 from .engine.engines import check_engine, open_engine
 from .limits import DEFAULT_LIMITS, Limits

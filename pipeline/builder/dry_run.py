@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..objects.request_options import RequestOptions
+from ..progress import Progress
 from ..shards.manifest import Manifest
 from ..text.discovery import evenly
 from ..text.readers.document_reader import Document, DocumentReader
@@ -23,7 +24,6 @@ from .build_manifest import RUN_NAME
 from .build_tokenizer import resolve_tokenizer
 from .counts.build_stats import BuildStats
 from .counts.counts import descending
-from .counts.progress import Progress
 from .limits import Limits
 from .output_directory import place
 from .plan import Plan, make_plan

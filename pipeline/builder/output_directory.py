@@ -18,9 +18,9 @@ from ..atomic import temporary_path, write_json
 from ..errors import BuildError, ConfigError, PlanChangedError
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
+from ..progress import Progress
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
 from .build_manifest import RESULTS, result_files
-from .counts.progress import Progress
 from .inputs import Input, moment
 from .partitions.partition import DONE, INGEST
 from .plan import Plan

@@ -18,7 +18,7 @@ import math
 from collections import Counter
 
 from ..atomic import read_json, write_json
-from .counts.progress import Progress
+from ..progress import Progress
 from .draws import draw_file
 from .partitions.partition import DONE, partitions, unit_folder
 from .plan import Plan

@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         preview(inputs, recipe, output or None, workers=running["workers"], requests=requests)
         return 0
     from pipeline.builder.build import build
-    from pipeline.builder.counts.progress import Progress
+    from pipeline.progress import Progress
 
     manifest = build(inputs, output, recipe, overwrite=overwrite, lock=lock, progress=Progress(quiet=quiet), **running)
     if not quiet:

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     problems = 0
     for name, said, problem in (*_installation(), *_machine(options.output)):
         problems += bool(problem)
-        print(f"{name:16} {said}{f'  <- {problem}' if problem else ''}")
+        print(f"{name:18} {said}{f'  <- {problem}' if problem else ''}")
     return 1 if problems else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.builder.counts.progress import Progress
+from pipeline.progress import Progress
 
 from .command import Command, Parser, add_requests, requests_of
 from .texts_options import add_setting

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
+from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import InputFile, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
@@ -51,8 +53,14 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     _check_output(options.output, files)
     bad = BadRecords()
     count = 0
-    with atomic_file(options.output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for texts in _batches(files, recipe, bad):
+    progress = Progress(quiet=not sys.stderr.isatty())
+    reading = progress.bar("read", sum(file.size for file in files), "bytes")
+    with (
+        reading as advance,
+        atomic_file(options.output) as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        for texts in _batches(files, recipe, bad, advance):
             keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
             writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
             count += len(texts)
@@ -70,8 +78,10 @@ def _check_output(output: Path, files: Sequence[InputFile]) -> None:
             raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")
 
 
-def _batches(files: Sequence[InputFile], recipe: Recipe, bad: BadRecords) -> Iterator[list[str]]:
-    documents = chain.from_iterable(bad.documents(file, recipe) for file in files)
+def _batches(
+    files: Sequence[InputFile], recipe: Recipe, bad: BadRecords, advance: Callable[[int], None]
+) -> Iterator[list[str]]:
+    documents = chain.from_iterable(bad.documents(file, recipe, advance=advance) for file in files)
     while texts := [document.text for document in islice(documents, _ROWS)]:
         yield texts
 

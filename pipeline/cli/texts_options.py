@@ -134,16 +134,30 @@ class BadRecords:
         self._count = 0
         self._first: BadRecord | None = None
 
-    def documents(self, file: InputFile, recipe: Recipe, keep: Sequence[Field] = ()) -> Iterator[Document]:
-        """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records."""
+    def documents(
+        self,
+        file: InputFile,
+        recipe: Recipe,
+        keep: Sequence[Field] = (),
+        advance: Callable[[int], object] = lambda amount: None,
+    ) -> Iterator[Document]:
+        """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records.
+
+        ``advance`` is called with how many more bytes of the file were read.
+        """
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
-        for record in DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract):
-            if isinstance(record, Document):
-                self.read += 1
-                yield record
-            elif isinstance(record, BadRecord):
-                self._count += 1
-                self._first = self._first or record
+        reader = DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract)
+        done = 0
+        for records in reader.batches():
+            for record in records:
+                if isinstance(record, Document):
+                    self.read += 1
+                    yield record
+                elif isinstance(record, BadRecord):
+                    self._count += 1
+                    self._first = self._first or record
+            advance(reader.bytes_read - done)
+            done = reader.bytes_read
 
     def print(self) -> None:
         if (first := self._first) is not None:

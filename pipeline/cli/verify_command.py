@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pipeline.errors import ManifestError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.urls import shown
+from pipeline.progress import Progress
 from pipeline.shards.dataset_folder import DatasetFolder, size_of
 from pipeline.shards.manifest import MANIFEST_NAME
 from pipeline.shards.shard_names import expand, may_be_directory
@@ -56,20 +57,20 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.workers < 1:
         parser.error(f"--workers must be 1 or more, got {options.workers}")
     requests = requests_of(options)
-    began, bar = time.monotonic(), _Bar(not options.json and sys.stderr.isatty())
+    began, progress = time.monotonic(), Progress(quiet=options.json or not sys.stderr.isatty())
     count = 0
     try:
-        for problem in _problems(options.paths, options.workers, options.quick, requests, bar):
+        for problem in _problems(options.paths, options.workers, options.quick, requests, progress):
             count += 1
-            bar.clear()
             print(json.dumps(asdict(problem)) if options.json else problem, flush=True)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{_count(count)} so far") from None
-    finally:
-        bar.clear()
     if not options.json:
         seconds = time.monotonic() - began
-        print(f"{_count(count)} in {bar.bytes / 1e6:,.1f} MB, {seconds:.1f} s" + (" (quick)" if options.quick else ""))
+        print(
+            f"{_count(count)} in {progress.bytes / 1e6:,.1f} MB, {seconds:.1f} s"
+            + (" (quick)" if options.quick else "")
+        )
     return 1 if count else 0
 
 
@@ -77,17 +78,19 @@ def _count(problems: int) -> str:
     return f"{problems} problem{'s' * (problems != 1)}" if problems else "no problem"
 
 
-def _problems(paths: list[str], workers: int, quick: bool, requests: RequestOptions, bar: _Bar) -> Iterator[Problem]:
+def _problems(
+    paths: list[str], workers: int, quick: bool, requests: RequestOptions, progress: Progress
+) -> Iterator[Problem]:
     for path in paths:
         if may_be_directory(path):
-            yield from verify_dataset(path, workers=workers, quick=quick, requests=requests, progress=bar.show)
-            bar.begin()
+            yield from verify_dataset(path, workers=workers, quick=quick, requests=requests, progress=progress)
             continue
-        for shard in expand(path, requests):
-            yield from _of_shard(shard, quick, requests)
-            size = size_of(shard, requests) or 0
-            bar.show(size, size)
-            bar.begin()
+        shards = expand(path, requests)
+        sizes = [size_of(shard, requests) or 0 for shard in shards]
+        with progress.bar("verify", sum(sizes), "bytes") as advance:
+            for shard, size in zip(shards, sizes, strict=True):
+                yield from _of_shard(shard, quick, requests)
+                advance(size)
 
 
 def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Problem]:
@@ -108,29 +111,6 @@ def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Pro
             tokenizer = manifest.tokenizer
             contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
     yield from verify_shard(shard, expected, contents, quick=quick, requests=requests)
-
-
-class _Bar:
-    """A line of progress on the terminal, and the count of bytes for the summary."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-        self._before = 0
-        self.bytes = 0
-
-    def show(self, done: int, total: int) -> None:
-        self.bytes = self._before + done
-        if self._shown:
-            share = done / total if total else 1.0
-            print(f"\r{share:4.0%} of {total / 1e6:,.1f} MB", end="", file=sys.stderr, flush=True)
-
-    def begin(self) -> None:
-        """Start a new total: the next path has its own."""
-        self._before = self.bytes
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 COMMAND = Command(make_parser=make_parser, run=run, error_status=2)

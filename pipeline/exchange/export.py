@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..atomic import atomic_file, write_json
-from ..builder.counts.progress import Progress
 from ..errors import ConfigError, CorruptShardError, did_you_mean
 from ..objects.request_options import RequestOptions
+from ..progress import Progress
 from ..shards.dataset_folder import REPAIR, DatasetFolder
 from ..shards.format import COLUMN
 from ..shards.manifest import Manifest, ShardInfo
@@ -65,7 +65,7 @@ def export_tokens(
     source = _Source(folder, Store(requests=folder.requests), manifest)
     progress = progress or Progress()
     tokens = sum(split.tokens for split in manifest.splits.values())
-    with new_directory(output) as directory, progress.bar("export", tokens) as advance:
+    with new_directory(output) as directory, progress.bar("export", tokens, "tokens") as advance:
         splits = {}
         for name, split in sorted(manifest.splits.items()):
             dtype = FORMATS[to](directory, name, source, advance)

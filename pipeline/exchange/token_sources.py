@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..builder.counts.progress import Progress
 from ..builder.recipe import Recipe
 from ..errors import ConfigError, DamagedInputError, InputError
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote
 from ..paths import natural_key
+from ..progress import Progress
 from ..shards.manifest import FileInfo, Manifest
 from ..text.document import BadRecord, Document, made_id
 from ..text.fields import parse_fields
@@ -101,7 +101,7 @@ class _Reading:
     def documents(self, files: Sequence[InputFile], arrays: Sequence[Path], progress: Progress) -> Iterator[Any]:
         """Yield what `write_shards` takes, and a `BadRecord` for each record and file that gives nothing."""
         total = sum(file.size for file in files) + sum(path.stat().st_size for path in arrays)
-        with progress.bar("read", total, bytes=True) as advance:
+        with progress.bar("read", total, "bytes") as advance:
             reads = [
                 *(self._of_file(file, advance) for file in files),
                 *(self._of_array(path, advance) for path in arrays),

@@ -23,7 +23,6 @@ import orjson
 from numpy.typing import NDArray
 
 from ..builder.counts.build_stats import BuildStats
-from ..builder.counts.progress import Progress
 from ..builder.draws import draws
 from ..builder.outcome import DUPLICATES
 from ..builder.recipe import Recipe
@@ -31,6 +30,7 @@ from ..builder.stages.split import SPLITS, TRAIN, VAL, in_validation
 from ..builder.stages.write import lay_out
 from ..builder.work.atomic_directory import discard
 from ..errors import BuildError, ConfigError, InputError
+from ..progress import Progress
 from ..shards.extents.extent_table import ExtentTable
 from ..shards.extents.table_file import write_table
 from ..shards.format import COLUMN, token_dtype
@@ -264,7 +264,7 @@ def _write(
     in_val = in_validation(draws(hashes, recipe.seed, "val"), recipe.val_fraction)
     infos: dict[str, list[ShardInfo]] = {}
     tables: dict[ShardInfo, ExtentTable] = {}
-    with progress.bar("write", int(lengths.sum())) as advance:
+    with progress.bar("write", int(lengths.sum()), "tokens") as advance:
         for number, split in ((TRAIN, SPLITS[TRAIN]), (VAL, SPLITS[VAL])):
             chosen = in_val == (number == VAL)
             rows, fields = np.flatnonzero(chosen), spool.fields(chosen)
@@ -323,13 +323,5 @@ def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
 
 def _verify(directory: Path, progress: Progress) -> None:
     """Raise ``BuildError`` unless the dataset is sound: read from the disk again."""
-    with progress.bar("verify", sum(path.stat().st_size for path in directory.glob("*.tar")), bytes=True) as advance:
-        done = 0
-
-        def show(bytes: int, total: int) -> None:
-            nonlocal done
-            advance(bytes - done)
-            done = bytes
-
-        if problem := next(verify_dataset(directory, progress=show), None):
-            raise BuildError(f"{problem}: what was written is not what was read; the disk may be failing")
+    if problem := next(verify_dataset(directory, progress=progress), None):
+        raise BuildError(f"{problem}: what was written is not what was read; the disk may be failing")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.errors import InputError
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.builds import digests, rejected, run_plain
 from tests.corpus import english

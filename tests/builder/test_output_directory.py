@@ -206,10 +206,10 @@ def test_what_a_plan_counted_that_came_to_nothing_is_not_used_by_the_next(tmp_pa
     settings: dict[str, Any] = {"dedup": False, "limits": Limits(unit_bytes=200_000, units_wanted=1)}
 
     class Stop(Units):
-        def bar(self, name: str, total: int, *, bytes: bool = False) -> Any:
+        def bar(self, name: str, total: int, unit: str = "units") -> Any:
             if name == "ingest":  # records are counted by now
                 raise KeyboardInterrupt
-            return super().bar(name, total, bytes=bytes)
+            return super().bar(name, total, unit)
 
     with pytest.raises(KeyboardInterrupt):
         run_plain(files, tmp_path / "out", limit=11_000, progress=Stop(), **settings)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
 import sys
-from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 import pytest
 
-from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import run_command
+from pipeline.progress import Progress
 from tests.builds import run_plain
 from tests.interruptions import Units
+from tests.terminals import on_terminal
 from tests.text_samples import jsonl, sentences
 
 
@@ -31,22 +29,10 @@ def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -
 
 
 def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty")
     path = jsonl(tmp_path / "in.jsonl", sentences(400))
     command = [sys.executable, "-m", "pipeline", "build", str(path), "--output", str(tmp_path / "out")]
     command += ["--tokenizer", "train:300", "--rules", "none", "--workers", "1"]
-    terminal, end = pty.openpty()
-    with open(os.dup(end), "w") as stderr, redirect_stderr(stderr):
-        assert Progress().on_terminal
-        assert not Progress(quiet=True).on_terminal
-    with subprocess.Popen(command, stderr=end, env={**os.environ, "TERM": "xterm"}) as running:
-        os.close(end)
-        shown = bytearray()
-        with suppress(OSError), open(terminal, "rb", buffering=0) as reader:  # Linux ends with EIO
-            while part := reader.read(1 << 16):
-                shown += part
-    assert running.returncode == 0, shown.decode(errors="replace")
-    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")))
+    lines = on_terminal(command)
     said = next(number for number, line in enumerate(lines) if line.startswith("train tokenizer: 300 tokens, on "))
     merges = [number for number, line in enumerate(lines) if "Compute merges" in line]
     assert merges

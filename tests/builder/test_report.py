@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.builder.report.html import REPORT_NAME
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.builds import rejected, run, run_plain, write_jsonl
 from tests.corpus import english, write_inputs

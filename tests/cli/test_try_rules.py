@@ -11,9 +11,9 @@ import pytest
 
 from filters.rules.ruleset import Rule
 from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import run_command
 from pipeline.cli.try_rules_command import histogram
+from pipeline.progress import Progress
 
 main = partial(run_command, "try-rules")
 GOOD = (

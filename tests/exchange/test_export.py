@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored, stored_split, write
 

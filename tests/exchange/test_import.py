@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError, DamagedInputError, InputError
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored
 from tests.format_samples import as_zst

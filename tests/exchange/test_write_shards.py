@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, InputError
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.shard_samples import Shard

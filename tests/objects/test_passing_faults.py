@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.objects.request_options import RequestOptions
+from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import digests
 from tests.corpus import english

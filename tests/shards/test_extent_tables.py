@@ -13,8 +13,8 @@ import pytest
 import webdataset
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, ManifestError, StorageError
+from pipeline.progress import Progress
 from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table
 from pipeline.shards.manifest import MANIFEST_NAME
 from pipeline.shards.verify.dataset import Problem, verify_dataset

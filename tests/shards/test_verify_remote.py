@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
-from pipeline.builder.counts.progress import Progress
 from pipeline.objects.request_options import RequestOptions
+from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main

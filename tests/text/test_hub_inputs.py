@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError, ShardwrightError, StorageError
+from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.document_reader import split_file
 from pipeline.text.storage.hub import HubFile

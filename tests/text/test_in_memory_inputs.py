@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, InputError, PlanChangedError
+from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.objects.request_options import RequestOptions
+from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.document_reader import split_file
 from tests import interpreters

@@ -3,5 +3,4 @@
 counts.py       numbers, histograms and samples of a piece of a build, which merge by adding
 samples.py      texts to show: some of every outcome, and those nearest to the limits of each rule
 build_stats.py  the counts of a whole build, as its manifest has them, and their funnel
-progress.py     progress of a build on the terminal
 """

@@ -114,7 +114,7 @@ def _record_limits(run: Run) -> list[int | None]:
     if path.exists():
         return list(read_json(path))
     limits: list[int | None] = []
-    with run.progress.bar("count", left) as bar:
+    with run.progress.bar("count", left, "records") as bar:
         for number, (span, *_) in enumerate(units):
             limits.append(left)
             if left and span.lane == span.lanes - 1 and number < len(units) - 1:

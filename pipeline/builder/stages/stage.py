@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
+from ...progress import Progress
 from ..counts.build_stats import BuildStats, Change
-from ..counts.progress import Progress
 from ..engine.engine import Engine
 from ..plan import Plan
 from ..recipe import Recipe
@@ -50,7 +50,7 @@ class Run:
         started = time.perf_counter()
         with self.open_workers(prepare=prepare) as engine:
             self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
-            with self.progress.bar(name, sum(weights), bytes=size is not None) as bar:
+            with self.progress.bar(name, sum(weights), "bytes" if size else "units") as bar:
 
                 def advance(index: int, amount: int) -> None:
                     amount = min(amount, weights[index] - reported[index])

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...progress import Progress
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from ..build_tokenizer import TRAINED, document_marks, load_build_tokenizer
 from ..counts.counts import PASSED
-from ..counts.progress import Progress
 from ..draws import draws, threshold
 from ..partitions.partition import TOKENIZE, Partition, partitions
 from ..recipe import Recipe

@@ -10,12 +10,13 @@ from pathlib import Path
 from ...errors import ConfigError, ManifestError, MissingObjectError
 from ...objects.request_options import RequestOptions
 from ...objects.urls import shown
+from ...progress import Progress
 from ..dataset_folder import DatasetFolder
 from ..manifest import MANIFEST_NAME, ShardInfo
 from .beside_shards import check_files, check_manifest, leftovers
 from .extent_checks import check_table
 from .findings import MISSING, ExpectedTokens, Problem, ShardCheck
-from .processes import Progress, run_checks
+from .processes import run_checks
 from .task import ShardTask
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
@@ -70,10 +71,11 @@ def verify_dataset(
     that is missing, damaged, or wrong about the manifest or a shard, shards that are missing, extra or swapped, keys that
     two shards share, files beside the shards (tokenizer, signatures, report) that are not the manifest's, and what an
     interrupted build left behind. Up to ``workers`` processes share the shards, one for each ``process_bytes`` of them;
-    ``progress`` is called with (bytes done, bytes in all).
+    ``progress`` shows how far it is; by default nothing does.
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
+    progress = progress or Progress(quiet=True)
     folder = DatasetFolder(directory, requests)
     if not folder.remote:
         yield from leftovers(Path(folder.base))

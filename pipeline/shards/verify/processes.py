@@ -5,22 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
+from ...progress import Progress
 from .findings import ShardCheck
 from .task import ShardTask
 
-Progress = Callable[[int, int], None]
-
 
 def run_checks(
-    tasks: Sequence[ShardTask], workers: int, progress: Progress | None, process_bytes: int
+    tasks: Sequence[ShardTask], workers: int, progress: Progress, process_bytes: int
 ) -> Iterator[ShardCheck]:
     """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
     sizes = [task.size() for task in tasks]
-    done, total = 0, sum(sizes)
+    total = sum(sizes)
     workers = min(workers, len(tasks), 1 + total // process_bytes)
     if workers <= 1:
         results: Iterator[ShardCheck] = (task.check() for task in tasks)
@@ -30,11 +29,10 @@ def run_checks(
         with _signals_deferred():  # workers inherit the mask, and are started whole
             results = pool.map(_check_in_worker, tasks)
     try:
-        for size, check in zip(sizes, results, strict=True):
-            done += size
-            if progress is not None:
-                progress(done, total)
-            yield check
+        with progress.bar("verify", total, "bytes") as advance:
+            for size, check in zip(sizes, results, strict=True):
+                advance(size)
+                yield check
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)

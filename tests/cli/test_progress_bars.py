@@ -1,0 +1,61 @@
+"""Long commands draw a bar with rate and time left on a terminal, and print nothing of it into a pipe."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.progress import Progress
+from tests.shard_samples import make_documents, write_dataset
+from tests.terminals import on_terminal
+from tests.text_samples import jsonl, sentences
+
+COMMANDS = {
+    "build": ("texts.jsonl --output built --tokenizer bytes --rules none", "ingest", "MB/s"),
+    "verify": ("shards", "verify", "MB/s"),
+    "export": ("shards --to nanogpt --output exported", "export", "tokens/s"),
+    "import": ("ids.jsonl --output imported --tokenizer bytes --tokens-key input_ids", "read", "MB/s"),
+    "texts": ("texts.jsonl --output texts.parquet", "read", "MB/s"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_long_command_draws_rate_and_time_left_on_a_terminal_and_is_quiet_in_a_pipe(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jsonl(tmp_path / "texts.jsonl", sentences(300))
+    write_dataset(tmp_path / "shards", [make_documents(100)], vocab_size=60_000)
+    (tmp_path / "ids.jsonl").write_text('{"input_ids": [104, 105, 1]}\n' * 500)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(pipeline.__file__).parents[1]))
+    arguments, bar, rate = COMMANDS[name]
+    command = [sys.executable, "-m", "pipeline", name, *arguments.split()]
+    last = [line for line in on_terminal(command) if line.startswith(bar)][-1]
+    assert "100%" in last
+    assert rate in last
+    again = [word.replace("ed", "ed-again") if word.endswith("ed") else word for word in command]
+    piped = subprocess.run(again, capture_output=True, text=True)
+    assert piped.returncode == 0, piped.stderr
+    assert "%" not in piped.stderr
+    assert not [line for line in piped.stderr.splitlines() if line.startswith(bar)]
+
+
+class Eager(Progress):
+    line_seconds = 0.0
+
+
+def test_into_a_pipe_a_line_a_minute_tells_share_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Progress.line_seconds == 60
+    progress = Eager()
+    with progress.bar("ingest", 400_000_000, "bytes") as advance:
+        advance(100_000_000)
+        advance(100_000_000)
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"ingest: 25%, [\d.]+ MB/s, 0 s left", first)
+    assert re.fullmatch(r"ingest: 50%, [\d.]+ MB/s, 0 s left", second)
+    assert progress.bytes == 200_000_000
