@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, StateError
 from pipeline.objects.request_options import RequestOptions
+from pipeline.progress import Progress
 
 from .command import Command, Parser, add_requests, requests_of
 from .inspect_command import console
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     stream.load_state_dict(state)
     to_read = max(1, options.step + 1 - state["sequence_index"] // global_batch)
     quiet = not ("global_batch" in shape and sys.stderr.isatty())
-    with Progress(quiet=quiet).bar("read steps", to_read) as advance:
+    with Progress(quiet=quiet).bar("trace", to_read, "steps") as advance:
         rows = stream.trace(options.step, with_ids=options.text, progress=lambda _done, _all: advance(1))
     if options.row is not None:
         if not 0 <= options.row < len(rows):
