@@ -164,7 +164,7 @@ def _kind_numbers(letters: str) -> NDArray[np.uint8]:
 
 @functools.cache
 def kind_table() -> NDArray[np.uint8]:
-    """Return uint8[0xE1000]: each code point's place in `KINDS`, plus `TERMINAL_BIT` for the terminals.
+    """Return uint8[0xE1000]: each code point's index in `KINDS`, plus `TERMINAL_BIT` for the terminals.
 
     Code points beyond the table are private or unassigned: marks.
     """

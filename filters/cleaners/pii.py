@@ -38,8 +38,8 @@ def pii(
     """
     counts = {"mail": 0, "ip": 0}
 
-    def replace(found: re.Match[str], kind: str, by: Sequence[str]) -> str:
-        address = found[0]
+    def replace(match: re.Match[str], kind: str, by: Sequence[str]) -> str:
+        address = match[0]
         if kind == "ip" and not _is_public(address):
             return address
         counts[kind] += 1

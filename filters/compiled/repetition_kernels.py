@@ -1,7 +1,7 @@
 """The compiled loops that find repeated lines and n-grams, by 64-bit hashes of lines and pieces.
 
 The repetition rules cost little because an n-gram can only occur twice if its first n - 1 pieces do: each n looks
-only at the places where the one before found a repeat.
+only where the one before it had a repeat.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[n
     """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
     grams = hashes[:pieces].copy()
     starts = np.arange(pieces, dtype=np.int32)  # where an n-gram that may have occurred before or may again begins
-    first = np.empty(pieces, np.int32)  # the place where the same n-gram first occurred
+    first = np.empty(pieces, np.int32)  # where the same n-gram first occurred
     counts = np.empty(pieces, np.int32)
     seen = np.empty(pieces, np.bool_)
     live = pieces

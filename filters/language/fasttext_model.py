@@ -1,6 +1,6 @@
 """A fastText model in a file: its labels, and what the library predicts by it.
 
-The library's own loader crashes on some files that were cut short and misreads others, so the length of a file is
+The library's loader crashes on some files that were cut short and misreads others, so the length of a file is
 compared first with what its header and its matrices need. A model is loaded when it first predicts, once in a process.
 """
 

@@ -52,7 +52,7 @@ _GENERAL, _SINGLE = ({pair[:3]: pair[4:] for pair in part.split()} for part in _
 
 
 class Language(NamedTuple):
-    """What a text was found to be: ISO 639-1 code where there is one, the model's probability, the model's label."""
+    """The language of a text: ISO 639-1 code where there is one, the model's probability, the model's label."""
 
     code: str
     score: float
@@ -168,7 +168,7 @@ def _names(label: str) -> tuple[str, str]:
 
 
 def wanted_threshold(wanted: dict[str, float], language: Language) -> float | None:
-    """Return the lowest score at which the language that was found is kept, None where it is not wanted.
+    """Return the lowest score at which a text in this language is kept, None where it is not wanted.
 
     >>> wanted_threshold({"srp_Latn": 0.5, "de": 0.6}, Language("sr", 0.9, "srp_Cyrl")) is None
     True

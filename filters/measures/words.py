@@ -58,7 +58,7 @@ def stop_words(page: Page, *, words: Sequence[str], by: By = "spaces", any_case:
 
 @functools.lru_cache(maxsize=4096)
 def stop_word_spellings(words: tuple[str, ...]) -> dict[str, int]:
-    """Return every spelling that counts, with the place in `words` of the stop word it spells."""
+    """Return every spelling that counts, with the index in `words` of the stop word it spells."""
     spellings: dict[str, int] = {}
     for index, word in enumerate(words):
         for spelling in (word, word.capitalize(), word.upper()):

@@ -31,10 +31,10 @@ def user_module(name: str, home: str, what: str) -> UserModule | None:
 
 def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:
     """Return the rules and cleaners of rule sets and files, the later over the earlier."""
-    book = RuleTable()
+    table = RuleTable()
     for name in names:
-        book.read(name, seen=())
-    return list(book.rules.values()), list(book.cleaners.values())
+        table.read(name, seen=())
+    return list(table.rules.values()), list(table.cleaners.values())
 
 
 _LARGEST = 2**53
@@ -66,13 +66,13 @@ class RuleTable:
         language = table.pop("language", "")
         if not isinstance(language, str):
             raise ConfigError(f"rule file {path}: language must be a code such as de or deu_Latn, not {language!r}")
-        own_name = name if name in filters.bundled_rule_sets() else path.stem
-        self.add(own_name, path, table, language)
+        rule_set = name if name in filters.bundled_rule_sets() else path.stem
+        self.add(rule_set, path, table, language)
         for cleaner_name, parameters in _tables(cuts, path).items():
             if parameters is None:
                 self.cleaners.pop(cleaner_name, None)
             else:
-                self.cleaners[cleaner_name] = _make_cleaner(cleaner_name, own_name, parameters, str(path.parent))
+                self.cleaners[cleaner_name] = _make_cleaner(cleaner_name, rule_set, parameters, str(path.parent))
 
     def add(self, rule_set: str, path: Path, table: Mapping[str, Any], language: str) -> None:
         for key, entry in _tables(table, path).items():

@@ -151,7 +151,7 @@ class RuleSet:
         """Return the value of every rule's measure that holds for this document, in order.
 
         `context` is what is known beside the text: "language", "language_score" and "language_label", as the
-        identifier gave them. Cut first: what is given here is what is measured.
+        identifier gave them. Cut first: texts are measured as they are here.
         """
         return self.named(self.measure_all([text], [{} if context is None else context]))[0]
 
@@ -170,7 +170,7 @@ class RuleSet:
         holds = np.zeros(values.shape, bool)
         groups: dict[LanguageAndScript, list[int]] = {}
         for row, context in enumerate(known):
-            groups.setdefault(self._writing(texts[row], context), []).append(row)
+            groups.setdefault(self._language_and_script(texts[row], context), []).append(row)
         for writing, rows in groups.items():
             plan = self._plan(writing)
             holds[np.ix_(rows, plan.columns)] = True
@@ -205,7 +205,7 @@ class RuleSet:
         rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
         return [{name: value for name, value, holds in zip(names, *row, strict=True) if holds} for row in rows]
 
-    def _writing(self, text: str, context: Mapping[str, Any]) -> LanguageAndScript:
+    def _language_and_script(self, text: str, context: Mapping[str, Any]) -> LanguageAndScript:
         """Return the language and, where rules ask for it, the script that choose the rules for a document."""
         language = context.get("language")
         if language not in self._languages:
@@ -215,10 +215,10 @@ class RuleSet:
         script = script_of_label(context.get("language_label", ""))
         return LanguageAndScript(language, script, "" if script else script_of_text(sample_of(text)))
 
-    def _plan(self, writing: LanguageAndScript) -> MeasurePlan:
-        plan = self._plans.get(writing)
+    def _plan(self, language: LanguageAndScript) -> MeasurePlan:
+        plan = self._plans.get(language)
         if plan is None:
-            plan = self._plans[writing] = MeasurePlan(self.rules, writing)
+            plan = self._plans[language] = MeasurePlan(self.rules, language)
         return plan
 
     def judge(self, values: Mapping[str, float]) -> Violation | None:
@@ -295,11 +295,11 @@ class LanguageAndScript(NamedTuple):
 class MeasurePlan:
     """How to measure documents in one language and script: which rules hold, and how each is measured.
 
-    Where none is given, every rule holds.
+    Where these are None, every rule holds.
     """
 
-    def __init__(self, rules: Sequence[Rule], writing: LanguageAndScript | None) -> None:
-        self.columns = [column for column, rule in enumerate(rules) if writing is None or _holds(rule, writing)]
+    def __init__(self, rules: Sequence[Rule], language: LanguageAndScript | None) -> None:
+        self.columns = [column for column, rule in enumerate(rules) if language is None or _holds(rule, language)]
         self.functions: dict[int, Callable[[Page], float]] = {}
         self._scans: dict[By, dict[int, str]] = {}
         stop_words: tuple[str, ...] | None = None
@@ -325,10 +325,10 @@ class MeasurePlan:
             yield list(measures), scanned[:, [SCANNED.index(measure) for measure in measures.values()]]
 
 
-def _holds(rule: Rule, writing: LanguageAndScript) -> bool:
+def _holds(rule: Rule, written: LanguageAndScript) -> bool:
     """Whether a rule holds for documents in a language and script; a label that names a script is believed."""
-    if rule.language not in ("", writing.language):
+    if rule.language not in ("", written.language):
         return False
-    if not rule.script or writing.label_script:
-        return rule.script in ("", writing.label_script)
-    return is_written_in(rule.script, writing.text_script)
+    if not rule.script or written.label_script:
+        return rule.script in ("", written.label_script)
+    return is_written_in(rule.script, written.text_script)

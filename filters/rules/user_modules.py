@@ -1,4 +1,4 @@
-"""Modules of the user: found once, kept as source text, loaded from that text in whatever directory a process runs.
+"""Modules of the user: looked up once, kept as source text, loaded from that text in whatever directory a process runs.
 
 A module that lies beside its rule file or in the working directory is kept with every module that it imports from the
 same folder, by import statements anywhere in it. Such modules load under names that hold the hash of their sources:
@@ -168,7 +168,7 @@ class _Importer(MetaPathFinder, Loader):
 
     def __init__(self, package: str, module: UserModule) -> None:
         self._package, self._module = package, module
-        self._own = {file.partition("/")[0].removesuffix(".py") for file in module.files} - sys.stdlib_module_names
+        self._names = {file.partition("/")[0].removesuffix(".py") for file in module.files} - sys.stdlib_module_names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -198,7 +198,7 @@ class _Importer(MetaPathFinder, Loader):
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         """Import as ``__import__`` does, but the modules of the user's folder from what was kept of them."""
         top = name.partition(".")[0]
-        if level or top not in self._own:
+        if level or top not in self._names:
             return builtins.__import__(name, globals, locals, fromlist, level)
         module = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist, 0)
         return module if fromlist else sys.modules[f"{self._package}.{top}"]

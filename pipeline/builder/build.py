@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
@@ -81,7 +81,7 @@ def build(
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
 
-    ``after_stage`` is called with the name of each step that is complete: "plan", then the stages in their order, some of
+    ``after_stage`` is called with the name of each stage that is complete: "plan", then the stages in their order, some of
     them again where quotas of tokens ask for more of the input. If it raises, the build ends there, and the same call
     without it continues.
 
@@ -96,22 +96,14 @@ def build(
     1
     """
     started = time.perf_counter()
-    for name, value, kind, wanted in (
-        (
-            "recipe",
-            recipe,
-            Recipe | None,
-            "a pipeline.Recipe; give settings by their names, as in build(..., dedup=False)",
-        ),
-        ("overwrite", overwrite, bool, "True or False"),
-        ("lock", lock, bool, "True or False"),
-        ("progress", progress, Progress | None, "a Progress, as in pipeline.Progress(quiet=True)"),
-        ("limits", limits, Limits, "pipeline.Limits"),
-        ("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec"),
-        ("after_stage", after_stage, Callable, "a function of the name of a stage"),
-    ):
-        if not isinstance(value, kind):  # type: ignore[arg-type]
-            raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+    by_name = "a pipeline.Recipe; give settings by their names, as in build(..., dedup=False)"
+    _check_type("recipe", recipe, Recipe | None, by_name)
+    _check_type("overwrite", overwrite, bool, "True or False")
+    _check_type("lock", lock, bool, "True or False")
+    _check_type("progress", progress, Progress | None, "a Progress, as in pipeline.Progress(quiet=True)")
+    _check_type("limits", limits, Limits, "pipeline.Limits")
+    _check_type("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec")
+    _check_type("after_stage", after_stage, Callable, "a function of the name of a stage")
     requests = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
     check_engine(engine, workers, start_method, ray_address, ray_skip_bad_nodes)
     if isinstance(transforms := settings.get("transforms"), list | tuple):
@@ -190,6 +182,11 @@ def _materialize(value: object, folder: Path, progress: Progress) -> Path:
         return path
     progress.say(f"{kind}: cannot be read twice or compared later, so its records are written to {folder} first")
     return materialize(value, folder)
+
+
+def _check_type(name: str, value: object, kind: Any, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
 
 
 def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:

@@ -68,15 +68,16 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
     Nothing in either tells when, where, how fast or by how many workers it was made.
     """
     plan, tokenizer, splits = workspace.plan, load_build_tokenizer(workspace), read_splits(workspace)
-    for name, counted in (("documents", stats.kept), ("tokens", stats.tokens)):
-        stored = sum(getattr(split, name) for split in splits.values())
-        if stored != counted:
-            raise BuildError(f"shards hold {stored} {name}, but {counted} were counted: a fault of the builder")
-    dtype, names = (
-        np.dtype(tokenizer.dtype).str,
-        [info.name for _, split in sorted(splits.items()) for info in split.shards],
-    )
-    tables = (decode_table(extents_path(workspace, name).read_bytes(), name) for name in names)
+    documents = sum(split.documents for split in splits.values())
+    tokens = sum(split.tokens for split in splits.values())
+    if (documents, tokens) != (stats.kept, stats.tokens):
+        raise BuildError(
+            f"shards hold {documents} documents of {tokens} tokens, but {stats.kept} of {stats.tokens} were counted: "
+            "a fault of the builder"
+        )
+    dtype = np.dtype(tokenizer.dtype).str
+    shards = [info.name for _, split in sorted(splits.items()) for info in split.shards]
+    tables = (decode_table(extents_path(workspace, name).read_bytes(), name) for name in shards)
     return Manifest(
         dtype=dtype,
         tokenizer={

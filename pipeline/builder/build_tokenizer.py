@@ -12,7 +12,7 @@ from .recipe import Recipe
 from .work.workspace import Workspace
 
 TOKENIZER = "tokenizer"  # its folder, among the references
-TRAINED = "train_tokenizer"  # the folder of one that is trained, a stage's own
+TRAINED = "train_tokenizer"  # the folder of one that is trained, the stage's
 
 
 def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
@@ -26,7 +26,7 @@ def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """Load the tokenizer that a recipe names; None for one that is yet to be trained."""
     if recipe.vocab_size is None:
         tokenizer = load_spec(recipe.tokenizer, recipe.end_token)
-        document_marks(tokenizer, recipe)
+        bos_and_eos(tokenizer, recipe)
         return tokenizer
     if recipe.bos != "never":
         raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
@@ -48,13 +48,13 @@ def _load_spec(spec: str, eos: str | None, files: tuple[tuple[int, int], ...]) -
     return load_tokenizer(spec, eos=eos)
 
 
-def document_marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
-    """Return which ids stand before and after every document; ``ConfigError`` for one that the tokenizer lacks."""
-    marks = {}
+def bos_and_eos(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
+    """Return whether documents have a bos and an eos id; ``ConfigError`` for one that is wanted and that the tokenizer lacks."""
+    wanted = {}
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
-        marks[flag] = policy != "never"
-        if marks[flag] and number is None:
+        wanted[flag] = policy != "never"
+        if wanted[flag] and number is None:
             raise ConfigError(
                 f"tokenizer {recipe.tokenizer} has no {flag} id; use --{flag} never, or another tokenizer"
             )
-    return marks
+    return wanted

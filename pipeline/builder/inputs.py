@@ -24,7 +24,7 @@ class Input:
 
     ``ends`` is '' of a file that is hardly reached before a limit or a quota of tokens is: it is not opened for that.
 
-    If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's mark, and ``sha256`` is
+    If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's, and ``sha256`` is
     that of the contents, where the store tells it.
     """
 

@@ -27,7 +27,7 @@ from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 10
+PLAN_VERSION = 11
 _REQUESTS_AT_ONCE = 16
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 
@@ -151,27 +151,29 @@ def _cut_units(
     target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
     cut = _cut_files(inputs, target, credentials, recipe)
     units: list[tuple[Span, ...]] = []
-    pending: list[Span] = []
-    weight = 0
+    joined: list[Span] = []  # of the unit that is being filled
+    joined_bytes = 0
 
     def end_unit() -> None:
-        nonlocal pending, weight
-        units.extend([tuple(pending)] if pending else [])
-        pending, weight = [], 0
+        nonlocal joined, joined_bytes
+        if joined:
+            units.append(tuple(joined))
+        joined, joined_bytes = [], 0
 
     for number, (item, spans) in enumerate(zip(inputs, cut, strict=True)):
         lanes = _lanes(item, recipe.format, len(inputs), limits) if len(spans) == 1 else 1
-        alone = bool(recipe.max_tokens) and (len(spans) > 1 or item.size >= target)
-        other = pending and item.source != inputs[pending[-1].input].source
-        if alone or other or lanes > 1:
-            end_unit()
         if lanes > 1:
+            end_unit()
             units += [(Span(number, lane=lane, lanes=lanes),) for lane in range(lanes)]
             continue
+        is_alone = bool(recipe.max_tokens) and (len(spans) > 1 or item.size >= target)
+        is_of_another_source = bool(joined) and inputs[joined[-1].input].source != item.source
+        if is_alone or is_of_another_source:
+            end_unit()
         for start, stop in spans:
-            pending.append(Span(number, start, stop))
-            weight += item.size // len(spans)
-            if weight >= target or alone:
+            joined.append(Span(number, start, stop))
+            joined_bytes += item.size // len(spans)
+            if is_alone or joined_bytes >= target:
                 end_unit()
     end_unit()
     return tuple(units)
@@ -209,7 +211,8 @@ def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
         elif recipe.limit is not None:
             left = recipe.limit * _BYTES_OF_RECORD
         for number in order:
-            far |= {number} if left <= 0 else set()
+            if left <= 0:
+                far.add(number)
             left -= inputs[number].size
     return far
 

@@ -44,34 +44,34 @@ _DROP_IDS = "drop_ids.txt"
 class References:
     """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
-    parts: TransformContext
+    context: TransformContext
     drop_ids: bytes | None
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
     def write(self, workspace: Workspace) -> None:
-        """Write it to the workspace, in place of what an earlier run left."""
-        parts = self.parts
+        """Write it to the workspace; what an earlier run left is replaced."""
+        context = self.context
         discard(workspace.references)
         with result_directory(workspace.references) as directory:
             index = {
-                "rules": parts.rules.to_json(),
-                "language_model": parts.language_model.to_json(),
-                "user_functions": {spec: function.to_json() for spec, function in parts.user_functions.items()},
+                "rules": context.rules.to_json(),
+                "language_model": context.language_model.to_json(),
+                "user_functions": {spec: function.to_json() for spec, function in context.user_functions.items()},
             }
-            index |= {"extract": parts.extract.to_json()} if parts.extract else {}
+            index |= {"extract": context.extract.to_json()} if context.extract else {}
             write_json(directory / _INDEX, index)
-            saved = {_EVALUATION: parts.evaluation, _SCORES: parts.scores, TOKENIZER: self.tokenizer}
-            for name, part in saved.items():
-                if part is not None:
+            folders = {_EVALUATION: context.evaluation, _SCORES: context.scores, TOKENIZER: self.tokenizer}
+            for name, content in folders.items():
+                if content is not None:
                     (directory / name).mkdir()
-                    part.save(directory / name)
+                    content.save(directory / name)
             if self.drop_ids is not None:
                 (directory / _DROP_IDS).write_bytes(self.drop_ids)
 
 
-def load_parts(workspace: Workspace) -> TransformContext:
-    """Load what transforms are made of, as `References.write` wrote it.
+def load_context(workspace: Workspace) -> TransformContext:
+    """Load what the names in the recipe refer to, as `References.write` wrote it.
 
     Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
     """
@@ -129,9 +129,9 @@ def resolve(recipe: Recipe, requests: RequestOptions) -> References:
     if recipe.drop_ids is not None:
         drop_ids = _read_text(recipe.drop_ids, "drop_ids")
         definitions["drop_ids"] = hashlib.sha256(drop_ids).hexdigest()
-    parts = TransformContext(rules, model, user_functions, evaluation if hashes else None, scores, extract)
-    merge_fields([parts.fields(recipe), recipe.condition.fields if recipe.condition else ()])
-    return References(parts, drop_ids, tokenizer, definitions)
+    context = TransformContext(rules, model, user_functions, evaluation if hashes else None, scores, extract)
+    merge_fields([context.fields(recipe), recipe.condition.fields if recipe.condition else ()])
+    return References(context, drop_ids, tokenizer, definitions)
 
 
 def listed_ids_path(workspace: Workspace) -> Path:

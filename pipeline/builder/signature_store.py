@@ -41,7 +41,7 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
     ``stays``: bool, of the documents that passed the filters. Document k of these files has the key k in the shards.
     """
     recipe, folder = workspace.plan.recipe, workspace.output / SIGNATURES_NAME
-    discard_whole(folder)  # of a run that was killed behind this step
+    discard_whole(folder)  # of a run that was killed after this
     count = int(np.count_nonzero(stays))
     kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
         ("hashes", 16, np.uint8),

@@ -149,14 +149,12 @@ def _why_nothing_is_kept(manifest: Manifest) -> str:
     stats = BuildStats.from_json(manifest.counts)
     files = f"{len(manifest.inputs):,} input file{'s' * (len(manifest.inputs) != 1)}"
     read = f"no document was kept of {stats.read:,} that were read from {files}"
-    steps = [f"{change.what}: {change.documents:,}" for change in changes(stats) if change.documents > 0]
+    drops = [f"{change.what}: {change.documents:,}" for change in changes(stats) if change.documents > 0]
     bad = [f"unreadable ({reason}): {number:,}" for reason, number in descending(stats.bad)]
     if not stats.read:
         size = sum(item["bytes"] for item in manifest.inputs)
         return f"{read} ({'; '.join([f'{size:,} bytes', *bad])}); check what is there, --limit and --max-tokens"
-    return (
-        f"{read}: {'; '.join([*steps, *bad]) or 'see the report'}; loosen the step that drops most, and add --overwrite"
-    )
+    return f"{read}: {'; '.join([*drops, *bad]) or 'see the report'}; loosen what drops most, and add --overwrite"
 
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:

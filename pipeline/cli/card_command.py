@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def card_of(manifest: Manifest, name: str) -> str:
-    """Return the card of a dataset as Markdown behind the hub's front matter."""
+    """Return the card of a dataset as Markdown, after the hub's front matter."""
     documents = sum(split.documents for split in manifest.splits.values())
     front = {
         "license": "unknown",

@@ -52,24 +52,24 @@ def _installation() -> Iterator[tuple[str, str, str]]:
     yield "python", f"{platform.python_version()} on {platform.platform()}", ""
     for extra, names in _requirements().items():
         versions = {name: _version(name) for name in names}
-        missing = " ".join(name for name, found in versions.items() if not found)
+        missing = " ".join(name for name, installed in versions.items() if not installed)
         if extra:
-            there = ", ".join(f"{name} {found}" for name, found in versions.items())
+            there = ", ".join(f"{name} {installed}" for name, installed in versions.items())
             yield f"extra {extra}", f"no (pip install 'shardwright[{extra}]')" if missing else there, ""
             continue
-        for name, found in versions.items():
-            yield name, found or "not installed", "" if found else f"pip install {name}"
+        for name, installed in versions.items():
+            yield name, installed or "not installed", "" if installed else f"pip install {name}"
 
 
 def _requirements() -> dict[str, list[str]]:
     """Return the packages that this one needs, under '', and those of each extra, as its metadata say."""
-    found: dict[str, list[str]] = {"": []}
+    packages: dict[str, list[str]] = {"": []}
     with suppress(PackageNotFoundError):  # a checkout that is not installed
         for line in requires("shardwright") or ():
             name, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)['\"]", line)
             if name is not None and (extra is None or extra[1] != "dev"):
-                found.setdefault(extra[1] if extra else "", []).append(name[0])
-    return found
+                packages.setdefault(extra[1] if extra else "", []).append(name[0])
+    return packages
 
 
 def _machine(output: Path) -> Iterator[tuple[str, str, str]]:

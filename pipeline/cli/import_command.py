@@ -17,7 +17,7 @@ Make a dataset of token ids that are in files already: checked, with a validatio
   %(prog)s fineweb_train_000001.bin --output shards --eos-id 50256
 
 Parquet, Arrow and JSON Lines hold lists of ids in a column; NAME.bin beside NAME.idx is Megatron's; any other .bin is a flat
-array as nanoGPT's, and like .npy it is cut behind each end-of-text id. Rules, languages and near dedup need text, and have
+array as nanoGPT's, and like .npy it is cut after each end-of-text id. Rules, languages and near dedup need text, and have
 no part in it; exact copies are counted."""
 
 EPILOG = (

@@ -77,12 +77,12 @@ def check_filters() -> None:
 
     A folder in PYTHONPATH is enough. Commands would fail at an import that names neither folder.
     """
-    own = Path(pipeline.__file__).resolve().parents[1]
+    installed = Path(pipeline.__file__).resolve().parents[1]
     spec = importlib.util.find_spec("filters")
     folders = [Path(path).resolve() for path in (spec and spec.submodule_search_locations) or ()]
-    if own / "filters" not in folders[:1]:
+    if installed / "filters" not in folders[:1]:
         other = folders[0] if folders else spec and spec.origin
         raise ConfigError(
-            f"'filters' is imported from {other}, but shardwright's own is {own / 'filters'}: rename the former, or remove "
+            f"'filters' is imported from {other}, but shardwright's own is {installed / 'filters'}: rename the former, or remove "
             "its parent folder from PYTHONPATH"
         )

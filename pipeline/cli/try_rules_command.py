@@ -163,9 +163,9 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: B
     keep = parse_fields(rules.fields)
     documents = chain.from_iterable(_spread([bad.documents(file, recipe, keep) for file in files], options.limit))
     while batch := list(islice(documents, BATCH)):
-        judged = build.judge(batch, Counts())
-        yield from (Sample(result.document, None) for result in judged if result.outcome == EMPTY.rule)
-        kept = [result.document for result in judged if result.outcome == PASSED]
+        processed = build.process(batch, Counts())
+        yield from (Sample(result.document, None) for result in processed if result.outcome == EMPTY.rule)
+        kept = [result.document for result in processed if result.outcome == PASSED]
         yield from map(Sample, kept, rules.named(measure(rules, kept)))
 
 

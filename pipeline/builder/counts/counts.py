@@ -68,10 +68,10 @@ class Counts:
             self.numbers[name, key] += number
 
     def add_outcome(
-        self, step: str, source: str, language: str, outcome: str, characters: int, documents: int = 1
+        self, name: str, source: str, language: str, outcome: str, characters: int, documents: int = 1
     ) -> None:
-        self.numbers[step, source, language, outcome] += documents
-        self.numbers[f"characters of {step}", source, language, outcome] += characters
+        self.numbers[name, source, language, outcome] += documents
+        self.numbers[f"characters of {name}", source, language, outcome] += characters
 
     def update(self, other: Counts) -> None:
         self.numbers.update(other.numbers)

@@ -40,7 +40,7 @@ _PREFILTER_BITS = 6  # beyond those that number the n-grams: one in 64 n-grams o
 
 
 class Decontaminator:
-    """Holds the n-grams of evaluation sets, given as ``{name: texts}``.
+    """Holds the n-grams of evaluation sets, ``{name: texts}``.
 
     ``hashes`` are increasing, uint64 ``[n]``; ``sets`` is the number of the first set that holds each, uint32 ``[n]``;
     ``lengths`` are the numbers of words that n-grams have, int64.

@@ -65,7 +65,7 @@ def is_blank(line: str) -> bool:
 
 
 def without(text: str, cut: Collection[tuple[int, int]]) -> str:
-    """Return a text without some of its passages, given by the lines ``(first, last)`` that they take.
+    """Return a text without some of its passages, which are named by the lines ``(first, last)`` that they take.
 
     Where nothing is left of a paragraph, the blank lines after it are cut too; so are those at the end, if the last line is.
 

@@ -68,7 +68,7 @@ class Partition:
 
     @property
     def unit_and_number(self) -> tuple[int, int]:
-        """The number of its unit, and its own among the partitions of the unit's files, which lanes share."""
+        """The number of its unit, and its number among the partitions of the unit's files, which lanes share."""
         unit, number = partition_table(self.workspace)["partitions"][self.number]
         return unit, number
 
@@ -148,7 +148,7 @@ class Partition:
 
     @property
     def origins_hashes(self) -> NDArray[np.uint8]:
-        """The hash of the text that each document was made of: its own, but for the parts that a transform made."""
+        """The hash of the text that each document was made of: the document's, but for the parts that a transform made."""
         hashes, origins = self.hashes, self.values("origin")["origin"]
         if not any(origins):
             return hashes

@@ -27,7 +27,7 @@ Batches = Iterator[list[NumberedRecord]]
 
 
 class UnitRecords:
-    """Iterates once over the records of a unit, each with the place of its span, up to ``most`` that are selected.
+    """Iterates once over the records of a unit, each with the number of its span, up to ``most`` that are selected.
 
     ``selected`` counts these, ``bytes_read`` the bytes of input, and ``spans`` has the lines, the hash and the damage of each
     span that was read to its end. ``until`` says that the caller stops after so many bytes: no more is fetched ahead.
@@ -84,7 +84,7 @@ class UnitRecords:
         return DocumentReader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
 
     def _span_records(self, span: Span, reader: DocumentReader) -> Iterator[Record]:
-        """Yield the records of a span; note in ``spans`` what reading it found."""
+        """Yield the records of a span; note in ``spans`` its lines, hash and damage."""
         recipe, item, sample = self._plan.recipe, self._plan.inputs[span.input], self._plan.limits.file_records
         digest, damage = None, None
         try:

@@ -144,11 +144,11 @@ def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
     ends = [-1 if len(text) == SAMPLE_CHARACTERS else None for text in texts]  # a word may be cut in two
     words = [re.findall(r"\w+|\s+|[^\w\s]", text)[:end] for text, end in zip(texts, ends, strict=True)]
     keys = [[" " if word.isspace() else word for word in some] for some in words]
-    steps = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
-    if -1 in ends and steps[-1][0] in ("delete", "insert"):
-        steps[-1] = ("equal", *steps[-1][1:])  # only where it is cut off does one of them end earlier
-    dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in steps if j > i]
-    kept = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in steps if j > i]
+    edits = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
+    if -1 in ends and edits[-1][0] in ("delete", "insert"):
+        edits[-1] = ("equal", *edits[-1][1:])  # only where it is cut off does one of them end earlier
+    dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in edits if j > i]
+    kept = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in edits if j > i]
     same = "" if any(changed for _, changed in dropped + kept) else "; these words are equal"
     return [("dropped", dropped), (f"kept in its place{same}", kept)]
 

@@ -31,7 +31,7 @@ def write_rejected(workspace: Workspace) -> None:
     path = workspace.output / REJECTED_NAME
     path.unlink(missing_ok=True)
     with atomic_file(path) as out:
-        # All of one step before those of the next, so that the order does not tell how documents are cut into partitions.
+        # All of one stage before those of the next, so that the order does not tell how documents are cut into partitions.
         for name, partition in itertools.product((REJECTED_NAME, CUT_NAME), partitions(workspace)):
             if (part := partition.folder / name).exists():
                 with open(part, "rb") as file:
@@ -136,12 +136,12 @@ class _LaterOutcomes:
 
     def dropped(self) -> Iterator[np.ndarray]:
         """Yield the numbers of the documents that were dropped, some at a time."""
-        step = self._workspace.plan.limits.named_documents
-        for begin in range(0, len(self.outcome), step):
-            yield begin + np.flatnonzero(self.outcome[begin : begin + step])
+        batch = self._workspace.plan.limits.named_documents
+        for begin in range(0, len(self.outcome), batch):
+            yield begin + np.flatnonzero(self.outcome[begin : begin + batch])
 
     def name(self, numbers: np.ndarray) -> None:
-        """Learn the names of the documents that are kept in place of those given."""
+        """Learn the names of the documents that are kept in place of some duplicates."""
         copies = numbers[np.isin(self.outcome[numbers], (EXACT, NEAR))]
         kept = np.unique(self._keeper[copies])
         self._names = {

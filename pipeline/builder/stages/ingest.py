@@ -37,7 +37,7 @@ from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..quotas import units_read
 from ..recipe import Recipe
-from ..references import load_parts
+from ..references import load_context
 from ..transforms.chain import Chain, ProcessedDocument, TransformContext
 from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
@@ -138,15 +138,15 @@ def _count_records(run: Run, number: int, most: int) -> int:
 class _Loaded:
     """What filtering needs of the recipe of a build."""
 
-    def __init__(self, plan: Plan, parts: TransformContext) -> None:
+    def __init__(self, plan: Plan, context: TransformContext) -> None:
         recipe = plan.recipe
         self.plan = plan
-        self.bins = Bins(parts.rules.rules)
-        self.chain = Chain(recipe, parts)
+        self.bins = Bins(context.rules.rules)
+        self.chain = Chain(recipe, context)
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
-        self.fields = parts.fields(recipe)
-        self.extract = parts.extract.load() if parts.extract else recipe.extract
+        self.fields = context.fields(recipe)
+        self.extract = context.extract.load() if context.extract else recipe.extract
         self.metadata = MetadataColumn(recipe.keep_fields)
 
 
@@ -157,7 +157,7 @@ def _load(workspace: Workspace) -> _Loaded:
     """Load the plan of a build and what it needs, once in each process."""
     plan = workspace.plan
     if not _loaded or _loaded[0].plan is not plan:
-        _loaded[:] = [_Loaded(plan, load_parts(workspace))]
+        _loaded[:] = [_Loaded(plan, load_context(workspace))]
     return _loaded[0]
 
 
@@ -231,15 +231,17 @@ def _filter_partition(
                     line = _reject_bad(record, span_number, spans[span_number].start, recipe, counts, bad_before)
                     rejected.append((number, line))
             counts.add("read characters", number=sum(len(document.text) for document in documents))
-            judged = loaded.chain.judge(documents, counts)
-            for before, result in itertools.pairwise(judged):
+            processed = loaded.chain.process(documents, counts)
+            for before, result in itertools.pairwise(processed):
                 if result.record == before.record:
                     counts.add("added to", result.document.source, result.language.code)
-            for result in judged:
+            for result in processed:
                 source, size = result.document.source, len(result.document.text)
                 counts.add_outcome("filtered", source, result.language.code, result.outcome, size)
-            writer.extend(_rows([result for result in judged if result.reason is None], span_numbers, loaded.metadata))
-            dropped = [result for result in judged if result.reason is not None]
+            writer.extend(
+                _rows([result for result in processed if result.reason is None], span_numbers, loaded.metadata)
+            )
+            dropped = [result for result in processed if result.reason is not None]
             keys = sample_keys([result.document.text for result in dropped], recipe.seed)
             for result, key in zip(dropped, keys, strict=True):
                 if recipe.keep_rejected or counts.samples.wants(result.outcome, key):

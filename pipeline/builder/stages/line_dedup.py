@@ -113,7 +113,7 @@ class Repeats:
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
         self._known = known  # hashes of the partition, sorted
-        self._seen = seen  # those of earlier partitions, and of texts already given
+        self._seen = seen  # those of earlier partitions, and of texts before
 
     def among(self, passages: Passages) -> NDArray[np.bool_]:
         """Return which passages of the next texts occur earlier."""

@@ -76,7 +76,7 @@ class Run:
 
 
 class Stage(ABC):
-    """One step of a build. It has no state: its results are files in ``workspace.folder(name)``.
+    """A stage of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
     A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
     that its `wanted` looks at. Its flag on the command line is made of it. Where the stage stands decides what it can do:
@@ -86,7 +86,7 @@ class Stage(ABC):
       survivors so far. To drop some it has an entry in `outcome.OUTCOMES`, whose key is its name, and calls `Partition.drop`
       for each partition, as `drop_ids` does: it is counted, sampled and reported then. It precedes the tokenizer's training.
 
-    What else a stage counts is a field of `counts.stats.BuildStats`, set by `count` and shown by `changes`.
+    What else a stage counts is a field of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]

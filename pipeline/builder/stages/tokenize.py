@@ -14,7 +14,7 @@ import numpy as np
 
 from ...progress import Progress
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from ..build_tokenizer import TRAINED, document_marks, load_build_tokenizer
+from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
 from ..counts.counts import PASSED
 from ..draws import draws, threshold
 from ..partitions.partition import TOKENIZE, Partition, partitions
@@ -79,7 +79,7 @@ class TokenizeStage(Stage):
 def tokenize_partition(partition: Partition) -> None:
     """Encode the survivors of one partition, a record batch at a time."""
     tokenizer = load_build_tokenizer(partition.workspace)
-    marks = document_marks(tokenizer, partition.workspace.plan.recipe)
+    boundaries = bos_and_eos(tokenizer, partition.workspace.plan.recipe)
     survives, first = partition.survives, 0
     lengths = np.zeros(len(survives), np.int64)
     with result_directory(partition.tokens_folder) as directory:
@@ -87,7 +87,7 @@ def tokenize_partition(partition: Partition) -> None:
             for batch in partition.batches("text"):
                 texts, rows = batch.column(0).to_pylist(), np.flatnonzero(survives[first : first + len(batch)])
                 if len(rows):
-                    tokens, counts = tokenizer.encode_flat([texts[row] for row in rows.tolist()], **marks)
+                    tokens, counts = tokenizer.encode_flat([texts[row] for row in rows.tolist()], **boundaries)
                     tokens.tofile(file)
                     lengths[first + rows] = counts
                 first += len(batch)

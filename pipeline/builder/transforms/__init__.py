@@ -1,4 +1,4 @@
-"""Transforms: the ordered list of steps that documents pass between reading and dedup.
+"""Transforms: the ordered list of what documents pass between reading and dedup.
 
 transform.py       what a transform is (documents -> keep, edit, several or drop, for each), and the built-in ones
 score_table.py     scores that were made elsewhere, joined to documents by the hash of their texts

@@ -44,15 +44,15 @@ class TransformContext:
         What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
         two name with different types.
         """
-        own = [function.load() for function in self.user_functions.values()]
+        functions = [function.load() for function in self.user_functions.values()]
         scored = set(self.scores.names if self.scores else ())
         if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
             raise ConfigError(
                 f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
                 f'"column:{min(both)}" = {{ min = 0.5 }}'
             )
-        added = scored | {field.name for function in own for field in parse_fields(getattr(function, "adds", ()))}
-        named = [recipe.keep_fields, self.rules.fields, *(getattr(function, "fields", ()) for function in own)]
+        added = scored | {field.name for function in functions for field in parse_fields(getattr(function, "adds", ()))}
+        named = [recipe.keep_fields, self.rules.fields, *(getattr(function, "fields", ()) for function in functions)]
         read = merge_fields(map(parse_fields, named))
         return tuple(field for field in read if field.name not in added)
 
@@ -77,59 +77,63 @@ class ProcessedDocument:
 class Chain:
     """The transforms of a build, loaded once in each process."""
 
-    def __init__(self, recipe: Recipe, parts: TransformContext) -> None:
-        own = {spec: UserTransform(function.name, function.load()) for spec, function in parts.user_functions.items()}
-        made = [own[name] if name in own else BUILT_IN[name](recipe, parts) for name in transform_order(recipe)]
-        self._transforms: list[Transform] = [JoinScores(parts.scores)] if parts.scores else []
-        self._transforms += [transform for transform in made if transform is not None]
+    def __init__(self, recipe: Recipe, context: TransformContext) -> None:
+        self._transforms: list[Transform] = [JoinScores(context.scores)] if context.scores else []
+        for name in transform_order(recipe):
+            if name in context.user_functions:
+                function = context.user_functions[name]
+                self._transforms.append(UserTransform(function.name, function.load()))
+            elif (built_in := BUILT_IN[name](recipe, context)) is not None:
+                self._transforms.append(built_in)
 
     def prepare(self) -> None:
         """Load models and compiled kernels, before worker processes are forked."""
         for transform in self._transforms:
             transform.prepare()
 
-    def judge(self, documents: Sequence[Document], counts: Counts) -> list[ProcessedDocument]:
+    def process(self, documents: Sequence[Document], counts: Counts) -> list[ProcessedDocument]:
         """Apply every transform to documents, whose texts are edited; return all of them in order, those dropped too.
 
         Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
-        drops is not given to those after it.
+        drops does not reach those after it.
         """
         every = [ProcessedDocument(document, record) for record, document in enumerate(documents)]
         for transform in self._transforms:
             every = _apply(transform, every, counts)
-        for judged in every:
-            if judged.reason is None and is_empty(judged.document):
-                judged.outcome, judged.reason = EMPTY.rule, EMPTY.reason
+        for processed in every:
+            if processed.reason is None and is_empty(processed.document):
+                processed.outcome, processed.reason = EMPTY.rule, EMPTY.reason
         return every
 
 
 def _apply(transform: Transform, every: list[ProcessedDocument], counts: Counts) -> list[ProcessedDocument]:
     """Apply a transform to the documents that are left; return all, with several in the place of one that became several."""
-    left = [judged for judged in every if judged.reason is None]
+    left = [processed for processed in every if processed.reason is None]
     if not left:
         return every
     parts: dict[int, list[ProcessedDocument]] = {}
-    for judged, decision in zip(left, transform([judged.document for judged in left], counts), strict=True):
+    decisions = transform([processed.document for processed in left], counts)
+    for processed, decision in zip(left, decisions, strict=True):
         if type(decision) is Drop:
-            judged.outcome, judged.reason = decision.rule or transform.name, decision.reason
+            processed.outcome, processed.reason = decision.rule or transform.name, decision.reason
         elif type(decision) is list:
-            parts[id(judged)] = [ProcessedDocument(document, judged.record) for document in decision]
+            parts[id(processed)] = [ProcessedDocument(document, processed.record) for document in decision]
             counts.add("added", transform.name, number=len(decision) - 1)
-    return [part for judged in every for part in parts.get(id(judged), [judged])] if parts else every
+    return [part for processed in every for part in parts.get(id(processed), [processed])] if parts else every
 
 
 BUILT_IN: Mapping[str, Callable[[Recipe, TransformContext], Transform | None]] = {
-    "normalize": lambda recipe, parts: Normalize() if recipe.normalize else None,
-    "clean": lambda recipe, parts: (
-        Clean(parts.rules, normalized=_is_normalized(recipe)) if parts.rules.cleaners else None
+    "normalize": lambda recipe, context: Normalize() if recipe.normalize else None,
+    "clean": lambda recipe, context: (
+        Clean(context.rules, normalized=_is_normalized(recipe)) if context.rules.cleaners else None
     ),
-    "language": lambda recipe, parts: IdentifyLanguage(
-        LanguageIdentifier(parts.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
+    "language": lambda recipe, context: IdentifyLanguage(
+        LanguageIdentifier(context.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
     ),
-    "rules": lambda recipe, parts: ApplyRules(parts.rules),
-    "decontaminate": lambda recipe, parts: Decontaminate(parts.evaluation) if parts.evaluation else None,
+    "rules": lambda recipe, context: ApplyRules(context.rules),
+    "decontaminate": lambda recipe, context: Decontaminate(context.evaluation) if context.evaluation else None,
 }
-"""Each makes its transform from a recipe and its parts; None where the recipe does not ask for it."""
+"""Each makes its transform from a recipe and what its names refer to; None where the recipe does not ask for it."""
 
 
 def _is_normalized(recipe: Recipe) -> bool:

@@ -19,7 +19,7 @@ Decision = Document | Drop | list[Document]
 
 
 class Transform(ABC):
-    """One step of the list, made once in each process; ``name`` is its name in the list and in the report."""
+    """One entry of the list, made once in each process; ``name`` is its name in the list and in the report."""
 
     name: str
 

@@ -127,10 +127,10 @@ class UserTransform(Transform):
         self._fail(document, f"returned {value_said(value)}; {_RETURNS}")
 
     def _check_fixed(self, document: Document, was: Sequence[Any], made: Document) -> None:
-        """Refuse a document that names another place than ``was``; '', 0 and None of one that the function made name none."""
-        for name, own in zip(_FIXED, was, strict=True):
+        """Refuse a document whose fixed fields are not ``was``; in one that the function made, '', 0 and None are left alone."""
+        for name, expected in zip(_FIXED, was, strict=True):
             got = getattr(made, name)
-            if got != own and (made is document or got not in ("", 0, None)):
+            if got != expected and (made is document or got not in ("", 0, None)):
                 for field, value in zip(_FIXED, was, strict=True):
                     setattr(document, field, value)  # the error names the document as it was read
                 self._fail(

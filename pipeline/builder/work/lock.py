@@ -69,7 +69,7 @@ def _open_locked(work: Path, lock: bool) -> IO[str]:
         if lock:
             _lock_file(file)
             if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
-                raise FileNotFoundError(file.name)  # its holder removed it, and a third process may have made another
+                raise FileNotFoundError(file.name)  # it was removed, and a third process may have made another
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}\n")
         file.flush()

@@ -27,7 +27,7 @@ from .bucket import BUCKET_NAME, Bucket
 from .lock import LOCK_NAME, locked
 
 REFERENCES_NAME = "references"
-MATERIALIZED_NAME = "spool"  # of inputs in memory
+MATERIALIZED_NAME = "materialized"  # inputs in memory, as files
 
 
 @dataclass(frozen=True, slots=True)
