@@ -20,6 +20,25 @@ from .order.mixture import Mixture, Schedule, weights_to_json
 ORDER = 2  # version of the order of documents: another one is another stream
 
 
+class Map:
+    """A function of one item, as a stage."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+
+class Take:
+    """The first ``count`` items, where stages before may drop some, so that they must be counted."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+def stage_name(number: int, stage: object) -> str:
+    """Return what the state calls a stage of the user."""
+    return f"{number}.{getattr(stage, '__name__', type(stage).__name__)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig:
     """Everything that the stages said.
@@ -66,6 +85,27 @@ class StreamConfig:
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
+
+    @property
+    def stages(self) -> tuple[Any, ...]:
+        """The user's stages before and after ``batch``; they are known by their number."""
+        return (*self.steps, *self.batch_steps)
+
+    @property
+    def takes(self) -> list[int]:
+        """The numbers of the stages that count items."""
+        return [number for number, stage in enumerate(self.stages) if isinstance(stage, Take)]
+
+    @property
+    def applied(self) -> list[str]:
+        """The names of the stages of ``apply``, which may make a position one rank's own."""
+        stages = enumerate(self.stages)
+        return [stage_name(number, stage) for number, stage in stages if not isinstance(stage, Map | Take)]
+
+    @property
+    def counts_items(self) -> bool:
+        """Whether positions follow from counts of items: every stage gives one item for each that it takes."""
+        return all(isinstance(stage, Map) for stage in self.stages)
 
     @property
     def best_fit(self) -> bool:

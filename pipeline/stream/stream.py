@@ -27,12 +27,11 @@ from .arguments import (
     parse_device,
     parse_shift,
 )
-from .config import StreamConfig
+from .config import Map, StreamConfig, Take
 from .decoding import decoded
 from .frameworks import Loader, refuse_read_ahead, refuse_second_split
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.iterator import metrics_of
-from .iteration.stages import Map, Take, counts_items
 from .iteration.stream_position import StreamPosition
 from .layout import DocumentLayout, PackLayout, SampleLayout
 
@@ -333,7 +332,7 @@ class Stream(IterableDataset[Any]):
             raise ConfigError("a stream is batched once; remove the second .batch()")
         check_integer("batch_size", batch_size, least=1, most=MAX_ROWS)
         layout = self._config.layout
-        if layout is not None and layout.drawn_shift and not counts_items(self._config):
+        if layout is not None and layout.drawn_shift and not self._config.counts_items:
             raise ConfigError(
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
                 "several; put .batch() before .apply()"
@@ -396,7 +395,7 @@ class Stream(IterableDataset[Any]):
         """
         check_integer("count", count, least=0, most=MAX_STEPS)
         config = self._config
-        if not counts_items(config):
+        if not config.counts_items:
             return self._with_step(Take(count), "take", count)
         name = "take" if config.batch_size is None else "take_batches"
         before = getattr(config, name)

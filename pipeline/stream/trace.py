@@ -20,7 +20,6 @@ from .config import StreamConfig
 from .data.counted_data import CountedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
-from .iteration.stages import counts_items
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import RankStep
 from .position import Position, WorkerContext, WorkerShare
@@ -67,7 +66,7 @@ class Trace:
     """Finds the documents of the rows of any step of an indexed stream, on ``world_size`` ranks, for a run at ``position``."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position) -> None:
-        if not counts_items(config):
+        if not config.counts_items:
             raise ConfigError("a stage given to .apply() may drop items, so steps behind it cannot be traced")
         self._config, self._world_size, self._position = config, world_size, position
         self._listing = weak_lru_cache(self._list, _WINDOWS)
@@ -152,7 +151,7 @@ class ReadTrace:
     ) -> None:
         if any(config.sources.live):
             raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
-        if not counts_items(config):
+        if not config.counts_items:
             raise ConfigError("a stage given to .apply() may drop items, so steps behind it cannot be traced")
         if position.taken:
             raise ConfigError(

@@ -5,8 +5,7 @@ shared_position.py  that position in memory that loaders' workers share
 passes.py           which pass is read next (a table of set_epoch, load_state_dict and reading), and what a pass has
 state.py            a position as plain JSON; what refuses it in another stream
 topology.py         rank and worker of a process; the end of a stream, which several ranks agree on
-items.py            one iteration: reader -> collate -> the user's stages -> device
-stages.py           the user's stages: what is counted, and what a resume would lose
+items.py            one iteration: reader -> collate -> the user's stages (what a resume would lose is refused) -> device
 iterator.py         hands out items, with the position after each, and counts them
 
 The way of a batch, in the process that iterates:

@@ -21,9 +21,9 @@ from ..lanes import NUMBERS, beginning
 from ..order.mixture import Mixture
 from ..position import Position, WorkerContext
 from ..sequential.sequential_reader import lane_stats
+from .items import Positioned
 from .passes import Passes
 from .shared_position import SharedPosition
-from .stages import Positioned
 from .topology import Topology
 
 _NOTE_SECONDS = 0.05

@@ -40,7 +40,6 @@ from ..config import StreamConfig
 from ..lanes import NUMBERS
 from ..order import RankStep, Sequences
 from ..position import Position, WorkerContext
-from .stages import counts_items, numbers_of_takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class Passes:
         self._run = None if config.sequential or config.epochs is not None else self._taken
         self.exist = not config.sources.is_mix or self._taken is not None
         self.bounded = config.epochs is not None or self._taken is not None
-        self.endless = not self.bounded and not numbers_of_takes(config)
+        self.endless = not self.bounded and not config.takes
         self.of_several_epochs = config.epochs is not None and config.epochs > 1
 
     @cached_property
@@ -155,7 +154,7 @@ class Passes:
         config = self._config
         if config.layout is None:
             raise TypeError("a stream has no len() before .pack() or .documents() says what an item is")
-        if not counts_items(config):
+        if not config.counts_items:
             raise TypeError("a stream has no len() after .apply(): a stage of your own may drop or add items")
         if config.sequential and config.epochs is not None:
             raise TypeError(

@@ -27,7 +27,6 @@ from ..config import StreamConfig
 from ..lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from .stages import names_of_applied, numbers_of_takes
 
 STATE_VERSION = 2
 _CURES = {
@@ -58,7 +57,7 @@ log = logging.getLogger("pipeline")
 def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
-    part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in numbers_of_takes(config)})
+    part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
     part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
     if position.skip:
         part["skip"] = position.skip
@@ -71,7 +70,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     if config.sources.is_mix:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
     state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(config.shape(context.world_size))}
-    names = names_of_applied(config)
+    names = config.applied
     if not names:
         return state | part
     part |= {"bound_to": position.bound_to, "world_size": context.world_size}
@@ -98,7 +97,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
             f"stage {saved.bound_to} drops items, so this state belongs to rank {saved.rank} of "
             f"{saved.world_size}, but this is rank {context.rank} of {context.world_size}"
         )
-    takes = [str(number) for number in numbers_of_takes(config)]
+    takes = [str(number) for number in config.takes]
     if sorted(saved.given) != sorted(takes) and (saved.given or saved.sequence_index > 0):
         raise StateError(
             f".take() that counts items of a stage was at places {sorted(saved.given)} when the state was saved, but is at "

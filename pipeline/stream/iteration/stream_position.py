@@ -16,11 +16,10 @@ from ..config import StreamConfig
 from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from .items import make_items
+from .items import Positioned, make_items
 from .iterator import Progress, StreamIterator, stats_of_workers
 from .passes import Passes, Standing
 from .shared_position import SharedPosition, Stand
-from .stages import Positioned, counts_items
 from .state import from_state, to_state
 from .topology import Topology
 
@@ -238,7 +237,7 @@ class StreamPosition:
         position, standing = self._stand()
         began = self._progress is not None and not standing.ended
         position = self.current if began else self._begin(position, standing)
-        if self._config.sequential or not counts_items(self._config):
+        if self._config.sequential or not self._config.counts_items:
             self._move(position, standing, "skip")
             for _ in islice(self.iterate(), batches):
                 pass
@@ -271,7 +270,7 @@ class StreamPosition:
         config, (position, standing) = self._config, self._stand()
         # Workers may have read the rest of a pass ahead of who uses it, so whether it is read says the latest that began.
         position = self._begin(position, replace(standing, ended=self._shared.memory.again))
-        if not counts_items(config):
+        if not config.counts_items:
             raise StateError(
                 "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"

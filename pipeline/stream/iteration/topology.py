@@ -17,7 +17,6 @@ from torch.utils.data import get_worker_info
 from ...errors import ConfigError, StateError
 from ..config import StreamConfig
 from ..position import WorkerContext
-from .stages import counts_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class StreamEnd:
             why = "which a worker of a DataLoader cannot; use num_workers=0"
         elif config.stated_topology is not None:
             why = "by torch.distributed; call init_process_group() and leave .shard() out"
-        elif config.prefetch or not counts_items(config):
+        elif config.prefetch or not config.counts_items:
             why = "so nothing is read ahead and no stage drops items; remove .prefetch() and .apply()"
         if self._agree and why:
             raise ConfigError(

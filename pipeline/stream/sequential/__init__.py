@@ -19,7 +19,9 @@ from lanes 0 and 2 in turn, row 1 from lanes 1 and 3::
               row 1: lane 1, f f f f g g h h                     row 1: lane 3, n o o o o o p p                 row 1: lane 1
 
 A state holds where each lane stands: the start of the window that its next sequence begins in, from which it is made again,
-and the token there. Which blocks of text files each lane reads, and in which round, `text.assignment` draws.
+and the token there. After step 0, lane 0 of shards stands at ``[0, 0, 1, 1]``: epoch 0; cycle 0, as always of shards; its
+window number 1; the token 1 there, the second d. Which blocks of text files a lane reads in which cycle and round, and what
+these are, `text.assignment` draws.
 
 The definition
 ==============

@@ -1,19 +1,30 @@
 """Which blocks of text files each lane reads in an epoch, and when: computed from the sizes of files alone.
 
-An example: three files A, B and C of 6, 4 and 2 blocks of the same size, and 4 lanes for 2 rows of a batch, without a seed. Lanes
+From the largest to the smallest::
+
+    group    the lanes that give one row of every batch; each group reads a part of all files
+    cycle    the files that a group reads at a time, as many as it has lanes; when they end, its next cycle begins
+    round    one step through the files of a cycle, in which each lane of the group reads one block of each
+    block    a run of records of one file, about 32 KiB
+
+An example: four files A to D of 6, 3, 2 and 1 blocks of the same size, and 4 lanes for 2 rows of a batch, without a seed. Lanes
 0 and 2 give the first row of every batch, so they are group 0; lanes 1 and 3 are group 1::
 
-    the line    A0 A1 A2 A3 A4 A5 | B0 B1 B2 B3 C0 C1       cut into equal parts, one a group
-                group 0: [A]      | group 1: [B, C]         the files that a group reads at a time: a cycle
+    the line    A0 A1 A2 A3 A4 A5 | B0 B1 B2 C0 C1 D0       all files side by side, cut into equal parts, one a group
+    cycles      [A]               | [B, C], then [D]        at most two files, as a group has two lanes
 
-                round 0    round 1    round 2               in each round, a lane gets a block of each file of the cycle
-    lane 0      A0         A2         A4
-    lane 2      A1         A3         A5
-    lane 1      B0 C1      B2
-    lane 3      B1 C0      B3
+                cycle 0                             cycle 1
+                round 0     round 1     round 2     round 0
+    lane 0      A0          A2          A4
+    lane 2      A1          A3          A5
+    lane 1      B0 C1       B2                      D0
+    lane 3      B1 C0
 
-A window of a lane is some of its rounds, one after another: their documents are shuffled together.
+In each round, neighbouring blocks of a file go to different lanes. A window of a lane is some of its rounds, one after another:
+their documents are shuffled together.
 
+The definition
+==============
 What is read apart is a *file part*: a file, row groups of Parquet where there are fewer files than lanes, byte ranges of plain
 JSON Lines (`FormatReader.part_rows`, `cut_anywhere`). Epoch ``e`` permutes them by ``key("text pieces", seed, e)`` and lays them
 side by side on a line, as long as their weights. The line is cut into equal parts, one for each group (the lanes of one row of a
@@ -136,10 +147,10 @@ class EpochAssignment:
 
     The example of the module; lanes, cycles and rounds of the blocks of B:
 
-    >>> files = [FilePart(0, WHOLE, 60), FilePart(1, WHOLE, 40), FilePart(2, WHOLE, 20)]
+    >>> files = [FilePart(number, WHOLE, blocks) for number, blocks in enumerate([6, 3, 2, 1])]
     >>> assignment = EpochAssignment(files, groups=2, lanes=2, rotation=0)
-    >>> assignment.cycle(1, 0), [assignment.lane_of(1, block) for block in range(4)]
-    (range(1, 3), [(1, 0, 0), (3, 0, 0), (1, 0, 1), (3, 0, 1)])
+    >>> assignment.cycle(1, 0), assignment.cycle(1, 1), [assignment.lane_of(1, block) for block in range(3)]
+    (range(1, 3), range(3, 4), [(1, 0, 0), (3, 0, 0), (1, 0, 1)])
     """
 
     def __init__(self, parts: list[FilePart], groups: int, lanes: int, rotation: int) -> None:
