@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
+from pipeline.stream.batch.batch_keys import KEYS
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
 from pipeline.stream.batch.row_buffer import DocumentRows
 from tests.order_oracle import Options, Stream
@@ -53,6 +54,18 @@ def test_every_row_has_a_label(data: st.DataObject, seq_len: int, seed: int | No
     counts = [row["valid_tokens"] for row in stream]
     assert all(counts)
     assert kind != "pack" or len(stream) == len(counts)
+
+
+def test_each_key_of_a_batch_is_declared_and_has_a_type() -> None:
+    data = pipeline.ShardDataset.from_tokens(np.arange(40, dtype=np.uint16), lengths=[7, 13, 20], epochs=1)
+    streams = [
+        data.pack(8, boundaries=True).batch(2, dtype="stored"),
+        data.pack(8, shift="divisors").batch(2),
+        data.documents().batch(2),
+    ]
+    given = {key for stream in streams for batch in stream for key in batch}
+    typed = pipeline.PackedBatch.__annotations__ | pipeline.DocumentBatch.__annotations__
+    assert given == KEYS.keys() == typed.keys()
 
 
 def test_a_row_without_a_label_leaves_the_other_rows_where_they_are() -> None:
