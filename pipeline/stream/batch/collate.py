@@ -195,10 +195,15 @@ def row_of(batch: Batch) -> Batch:
 
 
 class DrawnShifts:
-    """Make the batches of one step after another, each with labels at a shift of its own.
+    """Make the batches of one step after another, each with labels at a shift that is drawn for the step.
+
+    A step is one batch on every rank, or before ``batch`` one sequence on every rank. Its shift is a divisor of ``seq_len``
+    below it, drawn by a hash of (seed, the step's first sequence index): equal on all ranks and workers, and the same after
+    resuming. With another batch size or world size, steps begin elsewhere and draw other shifts; the inputs stay the same.
 
     Gives what a `PackCollator` does, with ``input_ids``, ``labels`` and, with boundaries, ``position_ids`` as
-    ``[batch, seq_len // shift, shift]``, row-major, and ``shift`` (int); places in the flattened batch stay as they are.
+    ``[batch, seq_len // shift, shift]``, row-major, and ``shift`` (int); each token keeps its index in the
+    flattened batch.
     ``collator(shift)`` makes the collator of one shift.
     """
 

@@ -161,7 +161,10 @@ _MAX_BYTES = 4 << 20  # of an array that travels in the message; more go through
 
 
 class WorkerBatch(dict[str, Any]):
-    """A batch in a worker, which arrives as a dict of the same values, dtypes and shapes.
+    """A batch in a worker of a DataLoader, which arrives as a dict of the same values, dtypes and shapes.
+
+    Torch hands over each tensor through shared memory of its own, which the receiver asks the worker for. That costs more
+    than the copy of a batch, so the integers of a batch travel inside the message, in the narrowest width that holds them.
 
     >>> import pickle
     >>> batch = WorkerBatch(input_ids=torch.arange(60_000))

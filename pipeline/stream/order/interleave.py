@@ -149,7 +149,10 @@ GROUP = 64  # buckets: enough to tell lengths finely apart, few enough that a gr
 
 
 def arrange(lengths: NDArray[np.int64], first: int, bucket: int, key: int | None) -> NDArray[np.int64]:
-    """Return which of a group's documents each of its sequence indices gets.
+    """Return which of a group's documents each of its sequence indices gets, so that neighbours are of similar length.
+
+    A batch that divides the bucket is of one length, neighbouring batches are not, and the order stays a function of the
+    sequence index alone: epochs hold what they held, and nothing depends on batch size, ranks or workers.
 
     ``lengths`` are those of the documents in global order from ``first`` on; buckets, cut at multiples of ``bucket``,
     take the sorted documents in an order hashed by ``key``, or one after another for None.

@@ -203,7 +203,7 @@ _SECONDS = 5.0  # without a find; then twice as many
 
 
 class LongSearch:
-    """The time since something was found."""
+    """When to say that a search through the data, by a filter or a stage of the user, has found nothing for long."""
 
     def __init__(self) -> None:
         self.restart()
