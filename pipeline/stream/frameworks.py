@@ -184,9 +184,9 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _hugging_face(batch: dict[str, Any], shifted: bool = False) -> dict[str, torch.Tensor]:
-    """Keep what models of ``transformers`` take; labels lie one place later, since these models shift them back.
+    """Keep what models of ``transformers`` take; labels lie one position later, since these models shift them back.
 
-    What is masked stays masked. The label of the last place of a row is lost: those models never use it.
+    What is masked stays masked. The label of the last position of a row is lost: those models never use it.
     """
     kept = {key: batch[key] for key, declared in KEYS.items() if declared.hugging_face and key in batch}
     if shifted:

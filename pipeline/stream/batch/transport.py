@@ -63,7 +63,7 @@ def _array(key: str, value: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def widen(item: Item) -> Item:
-    """Return unsigned ids and labels as int64, with -100 at the places that ``ignored`` lists.
+    """Return unsigned ids and labels as int64, with -100 at the indices that ``ignored`` lists.
 
     Those of 16 and 32 bits go through the signed type of their width, for which every device has kernels.
     """

@@ -36,7 +36,7 @@ _CURES = {
         "; write the weights that the run began with, and change them by set_weights() after load_state_dict(): a state keeps "
         "what set_weights() made"
     ),
-    "ranks": "; a live source is dealt to a number of ranks, and goes on with as many",
+    "ranks": "; a live source is shared among a number of ranks, and goes on with as many",
     "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
 }
 

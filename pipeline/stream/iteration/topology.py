@@ -143,8 +143,8 @@ class StreamEnd:
 
     Of one rank, it ends behind the last row. Of several, ``last="pad"`` goes on until no rank has a row, and ``last="drop"``
     until one of them lacks a row: each step is one sum of three numbers over the ranks, by a group of its own, and it is
-    made in the thread of the training, so that it keeps its place among other collectives. A rank that fails says so, and the
-    others end with an error instead of waiting.
+    made in the thread of the training, so that all ranks have it in the same order among other collectives. A rank that
+    fails says so, and the others end with an error instead of waiting.
 
     Raises ``ConfigError`` where ranks must agree and cannot.
     """

@@ -170,9 +170,9 @@ is more, of the sources whose quota is above 1 the one with the smallest ``ideal
 first by name. Sources of weight 0 have a quota of 0. More than 4,096 sources of positive weight are an error, and so is a
 source of no tokens, whatever its weight.
 
-``dealt`` is a list of 4,096 sources: the first source as often as its quota says, then the second, and so on. Let
+``listed`` is a list of 4,096 sources: the first source as often as its quota says, then the second, and so on. Let
 ``p = permutation(4096, key("mixture", seed, lane, f))``, where ``f`` is the period's first row; without ``.shuffle()``, as
-with seed 0. Row ``f + j`` comes from source ``dealt[p[j]]``. If ``k`` earlier rows of this lane, counted from row 0 across
+with seed 0. Row ``f + j`` comes from source ``listed[p[j]]``. If ``k`` earlier rows of this lane, counted from row 0 across
 all changes, come from the same source, the row is sequence index ``k * C + lane`` of this source's own stream: sections 2 to
 4 with ``g = 1``, the mix's ``C`` and seed, the source's name and its own ``W`` (a stated window holds for every source),
 ``K`` and ``T`` (of whole documents ``D``). A mix of samples has ``C = 1``, and its sources have the key

@@ -214,8 +214,8 @@ class Mixture:
     def _make_period(self, segment: int, block: int, lane: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """Return the sources of a period's rows, and how many rows of the same source come before each in it."""
         first = self.starts[segment] + block * PERIOD
-        dealt = np.repeat(np.arange(len(self.names), dtype=np.int16), self.quotas[segment])
-        sources = dealt[permutation(PERIOD, derive_key("mixture", self.seed, lane, first))]
+        listed = np.repeat(np.arange(len(self.names), dtype=np.int16), self.quotas[segment])
+        sources = listed[permutation(PERIOD, derive_key("mixture", self.seed, lane, first))]
         earlier = np.empty(PERIOD, np.int16)
         for source in range(len(self.names)):
             of_source = sources == source

@@ -104,7 +104,7 @@ class Blocks:
 class Epoch:
     """One epoch's blocks in their order (int64), cut into windows.
 
-    ``cuts``: the place of each window's first block there, ``starts`` and ``document_starts``: the tokens and documents
+    ``cuts``: the index of each window's first block there, ``starts`` and ``document_starts``: the tokens and documents
     before each window; all of them int64 with one more entry, for the end.
     """
 

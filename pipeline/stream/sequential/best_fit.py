@@ -18,8 +18,8 @@ from ..windows.window import Window
 def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each where it leaves the least room.
 
-    Of bins with equal room the one that came to it last takes the item. Returns the items bin by bin, ascending in each, and
-    where each bin's begin and end there; bins come in the order of their first items.
+    Of bins with equal room, the one that got to this room last takes the item. Returns the items bin by bin, ascending in each,
+    and where each bin's begin and end there; bins come in the order of their first items.
 
     >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
     >>> items.tolist(), cuts.tolist()
@@ -62,14 +62,14 @@ def pack_documents(window: Window, seq_len: int, extra: int, key: int | None) ->
     lengths = np.diff(window.ends)
     counts = -(-lengths // seq_len)
     document_ends = np.repeat(window.ends[1:], counts)
-    number = np.arange(len(document_ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its document
+    number = np.arange(len(document_ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a part in its document
     starts = document_ends - np.repeat(lengths, counts) + number * seq_len
     sizes = np.minimum(document_ends - starts, seq_len)
     items, cuts = best_fit_decreasing(sizes, seq_len)
     order = np.arange(len(cuts) - 1) if key is None else permutation(len(cuts) - 1, key)
     counts = np.diff(cuts)[order]
-    pieces = items[_runs(cuts[order], counts)]
-    starts, sizes, document_ends = starts[pieces], sizes[pieces], document_ends[pieces]
+    parts = items[_runs(cuts[order], counts)]
+    starts, sizes, document_ends = starts[parts], sizes[parts], document_ends[parts]
     stops = np.where(sizes == seq_len, np.minimum(starts + seq_len + extra, document_ends), starts + sizes)
     copied = _runs(starts, stops - starts)
     ends = np.append(0, np.cumsum(stops - starts))

@@ -112,7 +112,7 @@ class DocumentEncoder:
         return Window(ids, np.append(0, np.cumsum(lengths)), origins=kept if self._with_origins else None)
 
     def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the ids of documents, and how many each has; an error names the document's place."""
+        """Return the ids of documents, and how many each has; an error names file and line of the document."""
         encode, marks = self._data.encoder.encode_flat, self._data.marks
         if self._data.vocabulary is not None:
             return self._joined([document.tokens for document in documents if document.tokens is not None])
@@ -144,7 +144,7 @@ def _memory_of(document: Document) -> int:
 
 
 def _where(record: Document | BadRecord) -> str:
-    """Name the place of a record for an error."""
+    """Name file and line of a record, for an error."""
     return f"{record.file}, {f'line {record.line}' if record.line else f'byte {record.byte}'}"
 
 
