@@ -4,7 +4,7 @@
 
 Rates of `speed` and `ways` are per second of CPU of a process whose arithmetic has one thread, so that other work on the
 machine counts less. Without texts given, they are pieces of the sources that this Python installation carries. All parts
-take about four minutes for 70 MB of text.
+take about three minutes for 70 MB of text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import zstandard
-from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -37,21 +36,19 @@ from scripts.bench.process import cpu_seconds, memory
 from scripts.bench.remote import LATENCY, RATE, serving
 from scripts.bench.report import median, ratio, table
 
-WORKERS = 2
 SLOW = 1_000  # documents for Hugging Face's encoder
 SORTED = 300_000  # documents
 EPOCH_SHARES = (0, 0.1, 0.5, 0.9)  # of an epoch
 
 
 class Texts(NamedTuple):
-    """What the benches read: files of ``tokens`` by the tokenizer of a folder; where they may write; and how long they run."""
+    """What the benches read: files of ``tokens`` by the tokenizer of a folder; where they may write; and how often they run."""
 
     files: list[str]
     tokenizer: Path
     tokens: int
     directory: Path
     rounds: int
-    seconds: float
 
     def dataset(self, files: Sequence[str] | None = None, **options: Any) -> Any:
         return pipeline.TextDataset(list(files or self.files), self.tokenizer, **options)
@@ -63,7 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--texts", help="glob of .jsonl.zst files (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
     parser.add_argument("--rounds", type=int, default=3, help="of loaders that take turns (default: 3)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each loader by the clock (default: 5)")
     options = parser.parse_args(argv)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
@@ -71,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = text_files(options.directory, options.texts)
     folder = tokenizer_folder(options.directory, files)
     tokens = sum(encoded(read_lines(files), load_tokenizer(folder)))
-    texts = Texts(files, folder, tokens, options.directory, options.rounds, options.seconds)
+    texts = Texts(files, folder, tokens, options.directory, options.rounds)
     for part in options.parts or PARTS:
         PARTS[part](texts)
     return 0
@@ -136,40 +132,6 @@ def encoded(texts: Iterator[str], tokenizer: Tokenizer, slow: bool = False) -> I
 
 def packed(stream: pipeline.Stream) -> Iterator[int]:
     return (int(batch["valid_tokens"]) for batch in stream.pack(SEQ_LEN).batch(BATCH))
-
-
-def workers(texts: Texts) -> None:
-    """Tokens a second of a loader's workers, and of as many processes that read, parse and encode, in turn."""
-    rates: dict[str, list[float]] = {f"{WORKERS} processes alone": [], f"{WORKERS} workers": []}
-    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        for _ in range(texts.rounds):
-            parts = [(texts.files[number::WORKERS], texts) for number in range(WORKERS)]
-            rates[f"{WORKERS} processes alone"].append(sum(pool.starmap(encode_for_a_time, parts, 1)) / 1e6)
-            stream = texts.dataset().shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
-            batches = iter(DataLoader(stream, batch_size=None, num_workers=WORKERS))
-            for _ in range(10 * WORKERS):  # what was read ahead
-                next(batches)
-            rates[f"{WORKERS} workers"].append(
-                for_a_time((int(batch["valid_tokens"]) for batch in batches), texts.seconds) / 1e6
-            )
-            del batches
-    limit = rates[f"{WORKERS} processes alone"]
-    rows = [(name, median(rate, 1), ratio(rate, limit)) for name, rate in rates.items()]
-    table("By the clock", ("loader", "Mtokens/s", "of processes"), rows)
-
-
-def encode_for_a_time(files: list[str], texts: Texts) -> float:
-    tokenizer = load_tokenizer(texts.tokenizer)
-    counts = (count for _ in range(1 << 20) for count in encoded(read_lines(files), tokenizer))
-    return for_a_time(counts, texts.seconds)
-
-
-def for_a_time(counts: Iterator[int], most: float) -> float:
-    """Return what is counted a second, in ``most`` seconds."""
-    begin, total = time.perf_counter(), 0
-    while (seconds := time.perf_counter() - begin) < most:
-        total += next(counts)
-    return total / seconds
 
 
 def remote(texts: Texts) -> None:
@@ -308,7 +270,7 @@ def sorted_files(directory: Path, files: int, kind: str) -> list[str]:
     return [str(path) for path in paths]
 
 
-PARTS = {"speed": speed, "workers": workers, "remote": remote, "ways": ways, "shuffle": shuffle}
+PARTS = {"speed": speed, "remote": remote, "ways": ways, "shuffle": shuffle}
 
 if __name__ == "__main__":
     sys.exit(main())
