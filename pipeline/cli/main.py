@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pipeline
-from pipeline.builder.engine.engine import reraise_swallowed_signals
 from pipeline.errors import ConfigError, did_you_mean
+from pipeline.signals import deferred_signals
 
 from . import COMMANDS, FIRST_COMMANDS
 from .command import Command, Parser, exit_status
@@ -57,7 +57,7 @@ def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | 
 
     def load_and_run() -> int:
         check_filters()
-        with reraise_swallowed_signals():  # libraries swallow Ctrl-C while they are imported
+        with deferred_signals():
             command = load_command(name)
             parser = command.make_parser(program)
         options = parser.parse_args(argv)

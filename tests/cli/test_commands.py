@@ -24,6 +24,7 @@ from pipeline.cli import COMMANDS
 from pipeline.cli.command import exit_status
 from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
+from tests import interpreters
 from tests.shard_samples import make_documents, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,6 +221,29 @@ def test_a_second_interrupt_while_the_interpreter_ends_shows_no_traceback(first:
     code += "sys.exit(exit_status(lambda: exit_status(action)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "interrupted\n")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_command_is_imported_waits_for_its_end_and_a_second_does_not(
+    number: signal.Signals, again: bool
+) -> None:
+    # An exception inside the start-up of a compiled module may end the process by SIGSEGV.
+    code = f"""
+import os, sys
+from pipeline.cli.main import run_command
+class Sends:
+    def find_spec(self, name, *_):
+        if name == "pipeline.cli.inspect_command":
+            os.kill(os.getpid(), {number})
+            print("goes on", flush=True)
+            {again} and os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Sends())
+sys.exit(run_command("inspect", ["none"]))
+"""
+    done = interpreters.run("-c", code)
+    ended = (-number, "") if again else (130, "interrupted\n")
+    assert (done.stdout, done.returncode, done.stderr) == ("goes on\n", *ended)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
 from ...progress import Progress
+from ...signals import deferred_signals
 from .findings import ShardCheck
 from .task import ShardTask
 
@@ -26,7 +26,8 @@ def run_checks(
         pool = None
     else:
         pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-        with _signals_deferred():  # workers inherit the mask, and are started whole
+        # The mask alone is not enough: the kernel may give a signal to another thread, and Python then to the main thread.
+        with deferred_signals(), _without_interrupts():
             results = pool.map(_check_in_worker, tasks)
     try:
         with progress.bar("verify", total, "bytes") as advance:
@@ -39,26 +40,13 @@ def run_checks(
 
 
 @contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Block SIGINT in this thread, and handle it and SIGTERM only when the block ends.
-
-    The mask alone is not enough: the kernel may give a signal to another thread, and Python then to the main thread.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
-    deferred = {number: handler for number, handler in handlers.items() if callable(handler)}
-    received: list[int] = []
-    for number in deferred:
-        signal.signal(number, lambda number, frame: received.append(number))
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread: its children inherit that."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in deferred.items():
-            signal.signal(number, handler)
-        for first in received[:1]:
-            signal.raise_signal(first)
 
 
 def _check_in_worker(task: ShardTask) -> ShardCheck:
