@@ -156,6 +156,7 @@ def test_a_run_on_text_goes_on_from_two_ranks_to_one_and_back(
     assert losses == pytest.approx(whole, abs=1e-4)
 
 
+@pytest.mark.stacks  # the ranks of the test above are told by hand what torchrun tells
 def test_torchrun_passes_sigterm_on_and_the_same_command_goes_on(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

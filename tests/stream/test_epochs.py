@@ -151,28 +151,6 @@ def test_a_loop_that_names_the_epoch_after_each_pass_or_never_resumes_too(small:
     assert ids(source) == whole[4]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_that_loads_states_when_it_begins_keeps_them_and_counts_on(small: Path, workers: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-
-    def loader(stream: pipeline.Stream) -> Any:
-        return stateful.StatefulDataLoader(stream, batch_size=None, num_workers=workers)
-
-    first = batched(small, 1)
-    first.set_epoch(2)
-    running = loader(first)
-    assert len(ids(islice(running, 3))) == 3
-    second = batched(small, 1)
-    resumed = loader(second)
-    resumed.load_state_dict(running.state_dict())
-    got = []
-    for number in range(2):
-        second.set_epoch(number)
-        got.append(ids(resumed))
-    whole = passes_of(lambda: batched(small, 1), 4)
-    assert got == [whole[2][3:], whole[3]]
-
-
 def test_a_state_in_data_epoch_3_of_an_endless_stream_stays_there_and_the_next_number_is_epoch_4(
     small: Path,
 ) -> None:
