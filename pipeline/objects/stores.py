@@ -10,13 +10,14 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
 from typing import Any, TypeVar
 
 from ..errors import ConfigError, MissingObjectError, StorageError, not_installed
 from .http import server_of
 from .ranges import too_short
 from .request_options import ObjectInfo, RequestOptions, RetryableError, UnconfirmedError, version_of
-from .urls import SCHEMES, is_http, shown
+from .urls import client_of, is_http, shown
 
 SIGNED_SECONDS = 3600
 _BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
@@ -31,21 +32,42 @@ T = TypeVar("T")
 
 def file_system(url: str, requests: RequestOptions) -> Any:
     """Return the client of a url's store."""
+    import fsspec
+
     scheme = url.split("://", 1)[0].lower()
     try:
-        import fsspec
+        client = fsspec.get_filesystem_class(scheme)
+    except (ImportError, ValueError) as error:
+        package = client_of(scheme).partition(".")[0] or "adlfs"  # which alone registers abfss://
+        raise not_installed(f"{shown(url)}: {scheme}://", package) from error
+    kinds = {base.__module__.partition(".")[0] for base in client.__mro__}
+    files = client(**{**client._get_kwargs_from_urls(url), **_settings(kinds, requests), **requests.options})
+    _leave_tries(files, kinds)
+    return files
 
-        return fsspec.filesystem(
-            scheme, **{**(_s3_defaults(requests) if scheme in ("s3", "s3a") else {}), **requests.options}
-        )
-    except ImportError as error:
-        raise not_installed(f"{url}: {scheme}://", SCHEMES[scheme] or "fsspec") from error
+
+def _settings(kinds: set[str], requests: RequestOptions) -> dict[str, Any]:
+    """Return the settings of a client, of these packages, with which `retrying` alone counts tries and time.
+
+    They make a client of our own, beside that of other code in the process, for which fsspec would give the same one.
+    """
+    if "s3fs" in kinds:
+        seconds = {"connect_timeout": requests.timeout / 4, "read_timeout": requests.timeout}
+        return {"config_kwargs": {**seconds, "retries": {"total_max_attempts": 1}, "signature_version": "s3v4"}}
+    return {"use_listings_cache": False} if kinds & {"gcsfs", "adlfs"} else {}
 
 
-def _s3_defaults(requests: RequestOptions) -> dict[str, Any]:
-    """Return the settings of s3fs with which `retrying` alone counts tries and time."""
-    seconds = {"connect_timeout": requests.timeout / 4, "read_timeout": requests.timeout}
-    return {"config_kwargs": {**seconds, "retries": {"max_attempts": 1}, "signature_version": "s3v4"}}
+def _leave_tries(files: Any, kinds: set[str]) -> None:
+    """Have a client make each request once: its tries would multiply with those of `retrying`.
+
+    Neither gcsfs nor adlfs has a setting for it. Clients of other packages are taken as they are.
+    """
+    if "s3fs" in kinds:
+        files.retries = 1
+    elif "gcsfs" in kinds and (once := getattr(type(files)._request, "__wrapped__", None)):
+        files._request = MethodType(once, files)
+    elif "adlfs" in kinds and (policy := getattr(files.service_client._config, "retry_policy", None)):
+        policy.total_retries = 0
 
 
 def store_info(url: str, requests: RequestOptions) -> ObjectInfo:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, MissingObjectError
+from ..notices import warn
 from .remote_object import describe, read_range
 from .request_options import RequestOptions, RetryableError
 from .retries import retrying
@@ -47,24 +48,34 @@ def put_file(path: Path, url: str, requests: RequestOptions) -> None:
 def put_new(data: bytes, url: str, requests: RequestOptions) -> bytes:
     """Write an object unless there is one, and return what is there then, perhaps of another writer who came first.
 
-    Stores that can (``If-None-Match`` of S3, generations of GCS) decide which of two writers was first.
+    Stores that can (``If-None-Match`` of S3 and Azure, generations of GCS) decide which of two writers was first. A warning
+    names a store that does not: it takes the same object twice, or its client knows no such request.
     """
-    files = file_system(url, requests)
+    files, decides = file_system(url, requests), True
 
-    def put() -> bytes:
+    def put() -> bool:
+        """Return whether the store wrote it."""
+        nonlocal decides
         try:
             files.pipe_file(url, data, mode="create")
+        except (NotImplementedError, TypeError, ValueError):
+            decides = False
+            if not files.exists(url):
+                files.pipe_file(url, data)
+            return False
         except OSError as error:
             if not isinstance(error, FileExistsError) and error.errno not in (errno.EINVAL, errno.EIO):
                 raise
-            with suppress(
-                FileNotFoundError
-            ):  # refused since it is there, perhaps by this writer, whose answer was lost
-                return read(url, requests)
-            raise RetryableError(str(error)) from error
-        return read(url, requests)
+            if not files.exists(url):
+                raise RetryableError(str(error)) from error
+            return False  # it is there, perhaps by this writer, whose answer was lost
+        return True
 
-    return retrying(put, url, "write it", requests)
+    if retrying(put, url, "write it", requests):
+        decides = not retrying(put, url, "write it", requests)
+    if not decides:
+        warn(f"{shown(url)}: this store lets two builds write there at once; see that no other does")
+    return read(url, requests)
 
 
 def read(url: str, requests: RequestOptions) -> bytes:

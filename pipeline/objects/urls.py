@@ -5,23 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import urllib.parse
+from importlib.util import find_spec
 
 from ..errors import ConfigError, did_you_mean
 
-# Scheme -> what has to be installed for it. Schemes outside are refused: some of fsspec's run commands or chain urls.
-SCHEMES: dict[str, str] = {
-    "http": "",
-    "https": "",
-    "s3": "s3fs",
-    "s3a": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-    "hf": "huggingface_hub",
-    "memory": "",
-}
+SCHEMES = {"http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "memory"}  # known without fsspec
+# Of the clients that fsspec brings itself, those of stores. The others read this machine, open urls that their urls hold, or
+# log in to whatever host a url names, with this user's keys.
+_STORES_OF_FSSPEC = {"hdfs", "webhdfs"}
 _PLAIN = ("http://", "https://")  # most urls: a dataset has many
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _IPV6 = re.compile(r"\A(https?://)\[[^\]/]*\]", re.IGNORECASE)  # a host by its address
@@ -44,7 +35,7 @@ def is_remote(spec: str) -> bool:
         raise ConfigError(f"{spec!r}: commands are never run; give the url itself, such as s3://bucket/name.tar")
     if "://" not in spec:
         collapsed = _COLLAPSED.match(spec) if ":/" in spec else None
-        if collapsed and collapsed[1].lower() in SCHEMES:
+        if collapsed and _is_store(collapsed[1].lower()):
             raise ConfigError(
                 f"{spec!r}: a url that lost a slash, as in pathlib.Path; give it as text, {collapsed[1]}://..."
             )
@@ -61,9 +52,44 @@ def is_remote(spec: str) -> bool:
     match = _SCHEME.match(spec)
     if match is None or match[1].lower() == "file":
         return False
-    if match[1].lower() not in SCHEMES:
-        raise ConfigError(f"{spec!r}: unknown kind of url{did_you_mean(match[1].lower(), SCHEMES)}")
+    if not _is_store(scheme := match[1].lower()):
+        raise ConfigError(_unknown(spec, scheme))
     return True
+
+
+def client_of(scheme: str) -> str:
+    """Return the class, with its module, that fsspec has for a scheme; '' for none. It is not loaded."""
+    from fsspec.registry import known_implementations, registry
+
+    if loaded := registry.get(scheme):
+        return f"{loaded.__module__}.{loaded.__qualname__}"
+    return str(known_implementations.get(scheme, {}).get("class", ""))
+
+
+def _is_store(scheme: str) -> bool:
+    """Whether urls of a scheme are opened: those above, and those whose client another package registered with fsspec."""
+    if scheme in SCHEMES:
+        return True
+    client = client_of(scheme)
+    return bool(client) and (not client.startswith("fsspec.") or scheme in _STORES_OF_FSSPEC)
+
+
+def _unknown(spec: str, scheme: str) -> str:
+    """Return what is wrong with a url whose scheme is not opened."""
+    from fsspec.registry import known_implementations, registry
+
+    if client_of(scheme):
+        return (
+            f"{spec!r}: {scheme}:// is not opened: it reads this machine, opens other urls or logs in to any host; give a path, "
+            "or the url of a store"
+        )
+    packages = {name: client_of(name).partition(".")[0] for name in known_implementations if _is_store(name)}
+    known = SCHEMES | {name for name in registry if _is_store(name)}
+    known |= {name for name, package in packages.items() if find_spec(package)}  # those that are installed
+    return (
+        f"{spec!r}: unknown kind of url{did_you_mean(scheme, known)}; a store of your own needs a client that is registered "
+        "with fsspec, best by an entry point of the group fsspec.specs, which all processes see"
+    )
 
 
 def local_name(spec: str) -> str:

@@ -68,6 +68,12 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
         ("pipe:cat x", "commands are never run"),
         ("simplecache::s3://b/x.tar", "chained urls"),
         ("s4://bucket/x.tar", "did you mean 's3'"),
+        (
+            "house://bucket/x.tar",
+            r"known: abfs, .*; a store of your own needs .* entry point of the group fsspec\.specs",
+        ),
+        ("ssh://host/x.tar", "is not opened: it reads this machine, opens other urls or logs in"),
+        ("local:///x.tar", "is not opened"),
         ("http://host/*.tar", "http servers cannot list"),
         ("file://otherhost/a.tar", "otherhost"),
         ("", "an empty path"),

@@ -1,0 +1,172 @@
+"""A store whose client another package registered with fsspec serves as any other, in every process that sees the package."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from pipeline.errors import StorageError
+from pipeline.objects.request_options import RequestOptions
+from pipeline.objects.stores import file_system
+from pipeline.objects.uploads import put_new, read
+from tests.builds import ROOT, write_jsonl
+from tests.corpus import english
+
+MODULE = """
+import os
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+class House(DirFileSystem):
+    protocol = "house"
+
+    def __init__(self, **options):
+        super().__init__(path=os.environ["HOUSE"], fs=LocalFileSystem(auto_mkdir=True), **options)
+"""
+SCRIPT = """
+import sys
+import torch
+import pipeline
+from pipeline.builder.counts.progress import Progress
+from pipeline.cli.main import main
+
+def run():
+    settings = dict(tokenizer="bytes", rules="none", val_fraction=0, tokens_per_shard=8000, keep_signatures=True,
+                    progress=Progress(quiet=True))
+    pipeline.build(["house://raw/*.jsonl"], "house://sets/one", workers=2, start_method="spawn", **settings)
+    stream = pipeline.ShardDataset("house://sets/one", epochs=1).documents()
+    loader = torch.utils.data.DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    print(sum(1 for _ in loader), sum(1 for _ in pipeline.TextDataset("house://raw", "bytes", epochs=1).documents()))
+    again = pipeline.build(["house://raw", sys.argv[1]], "second", against=["house://sets/one"], **settings)
+    print(again.counts["kept"])
+    for command in ("inspect house://sets/one", "verify house://sets/one", "export house://sets/one --to nanogpt --output out"):
+        if main(command.split()):
+            raise SystemExit(command)
+
+if __name__ == "__main__":
+    run()
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> dict[str, str]:
+    """The environment of processes that see an installed package with a store of its own, in a folder of this machine."""
+    site = tmp_path / "site"
+    (site / "house_store-1.0.dist-info").mkdir(parents=True)
+    (site / "house_store.py").write_text(MODULE)
+    (site / "house_store-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: house-store\nVersion: 1.0\n"
+    )
+    (site / "house_store-1.0.dist-info" / "entry_points.txt").write_text("[fsspec.specs]\nhouse = house_store:House\n")
+    (tmp_path / "store" / "raw").mkdir(parents=True)
+    return {**os.environ, "PYTHONPATH": f"{site}:{ROOT}", "HOUSE": str(tmp_path / "store")}
+
+
+@pytest.mark.stacks
+def test_inputs_shards_and_outputs_are_read_and_written_by_workers_and_commands(
+    house: dict[str, str], tmp_path: Path
+) -> None:
+    write_jsonl(tmp_path / "store" / "raw" / "in.jsonl", [english(k) for k in range(60)])
+    more = write_jsonl(tmp_path / "more.jsonl", [english(999)])
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "script.py", str(more)], env=house, cwd=tmp_path, text=True, capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:3] == ["60", "60", "1"]
+    manifest = json.loads((tmp_path / "store" / "sets" / "one" / "manifest.json").read_text())
+    assert (tmp_path / "out" / "train.bin").stat().st_size == manifest["splits"]["train"]["tokens"] * 2
+
+
+class Careless(MemoryFileSystem):  # type: ignore[misc]
+    """A store that writes over what is there, whatever it is asked."""
+
+    protocol = "careless"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        super().pipe_file(path, value, mode="overwrite")
+
+
+class Older(Careless):
+    """A store that knows no conditional writes."""
+
+    protocol = "older"
+    store: ClassVar[dict[str, Any]] = {}
+
+    def pipe_file(self, path: str, value: bytes) -> None:  # type: ignore[override]
+        super().pipe_file(path, value)
+
+
+@pytest.mark.parametrize("client", [Careless, Older])
+def test_a_store_that_does_not_decide_who_wrote_first_is_named(client: type[Careless]) -> None:
+    name = str(client.protocol)
+    fsspec.register_implementation(name, client, clobber=True)
+    with pytest.warns(UserWarning, match=rf"{name}://bucket/owner: this store lets two builds write there at once"):
+        assert put_new(b"mine", f"{name}://bucket/owner", RequestOptions()) == b"mine"
+    assert read(f"{name}://bucket/owner", RequestOptions()) == b"mine"
+
+
+# Clients of fsspec that try again by themselves
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """Refuses each request for now."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+    def refuse(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "s3": lambda url: {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": url}},
+    "gs": lambda url: {"token": "anon", "endpoint_url": url},
+    "az": lambda url: {
+        "connection_string": f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey=AAAA;BlobEndpoint={url}/a;"
+    },
+}
+
+
+@pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs"), ("az", "adlfs")])
+def test_tries_are_counted_once_whatever_the_client_would_do_by_itself(
+    scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # asks Google's own servers
+    pytest.importorskip(package)
+    asked: list[str] = []
+
+    class Counting(Refusing):
+        def refuse(self) -> None:
+            asked.append(self.command)
+            super().refuse()
+
+        do_GET = do_PUT = do_POST = do_HEAD = refuse
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = OPTIONS[scheme](f"http://127.0.0.1:{server.server_address[1]}")
+        requests = RequestOptions(tries=3, first_delay=0.001, options=options)
+        with pytest.raises(StorageError, match="gave up after 3 tries"):
+            put_new(b"data", f"{scheme}://bucket/key", requests)
+        assert len(asked) == 3
+        file_system(f"{scheme}://bucket/key", requests).clear_instance_cache()
+        server.shutdown()
