@@ -16,12 +16,12 @@ Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_rati
     text_view.py        a document's words, marks, lines and paragraphs: the definitions
     spacy_tokens.py     a text as spaCy's English tokenizer splits it, to decide as datatrove does (an extra)
     unicode_classes.py  which kind of character is which
-    measures/           the measures: length, words, lines, repetition, sentences, code, profanity, urls
+    measures/           the measures: length, words, lines, repetition, sentences, code, source files, profanity, urls
     cleaners/           cut parts of a document before it is measured
     language/           which language and script a document is in
     compiled/           some measures for many documents at once, in compiled passes: faster, and never needed
     rules/              rule files -> limits on measures, and which of them a document violates; modules of the user
-    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants, addresses
+    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, files of code, profanity, HTML remnants, addresses
 
 Nothing here imports the pipeline, except its errors, its compiler and its integer hashes. Compiled code and models are loaded
 when first used.

@@ -1,4 +1,4 @@
-"""Which urls name remote objects, and how urls are shown."""
+"""Which urls name remote objects, what braces in them stand for, and how urls are shown."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import hashlib
 import re
 import urllib.parse
 from importlib.util import find_spec
+from itertools import islice
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, ShardwrightError, did_you_mean
 
+MOST_NAMES = 1_000_000  # of a pattern; a range beyond it is a slip of the keyboard, and would fill the memory
+_RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 SCHEMES = {"http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "memory"}  # known without fsspec
 # Of the clients that fsspec brings itself, those of stores. The others read this machine, open urls that their urls hold, or
 # log in to whatever host a url names, with this user's keys.
@@ -100,6 +103,29 @@ def local_name(spec: str) -> str:
     if parts.netloc not in ("", "localhost"):
         raise ConfigError(f"{spec!r}: a file of host {parts.netloc!r}; write file:///path")
     return urllib.parse.unquote(parts.path)
+
+
+def expand_braces(pattern: str, wrong: type[ShardwrightError] = ConfigError) -> list[str]:
+    """Return what a path or url with braces stands for; the error ``wrong`` where that is nothing, or too much.
+
+    >>> expand_braces("{a,b}-{09..10}.tar")
+    ['a-09.tar', 'a-10.tar', 'b-09.tar', 'b-10.tar']
+    """
+    if "{" not in pattern:
+        return [pattern]
+    from braceexpand import braceexpand
+
+    too_many = wrong(f"{shown(pattern)} names more than {MOST_NAMES:,} files; is a range mistyped?")
+    for first, last, step in _RANGE.findall(pattern):  # before the first of them is unrolled
+        if abs(int(last) - int(first)) // max(1, int(step or 1)) >= MOST_NAMES:
+            raise too_many
+    try:
+        names = list(islice(braceexpand(pattern, escape=False), MOST_NAMES + 1))
+    except ValueError as error:
+        raise wrong(f"{shown(pattern)}: {error}; write a range as {{000000..000127}}") from error
+    if len(names) > MOST_NAMES:
+        raise too_many
+    return names
 
 
 def is_http(url: str) -> bool:

@@ -15,7 +15,6 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -24,15 +23,13 @@ from ..errors import ConfigError, did_you_mean
 from ..notices import warn
 from ..objects.remote_object import list_objects
 from ..objects.request_options import RequestOptions
-from ..objects.urls import is_remote, local_name
+from ..objects.urls import expand_braces, is_remote, local_name
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-MAX_SHARDS = 1_000_000  # of a pattern; a range beyond it is a slip of the keyboard, and would fill the memory
 ENDING = ".tar"
 
-_RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 _PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
 _TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # compressed, or a part of one
@@ -58,7 +55,7 @@ def expand(spec: Spec, requests: RequestOptions | None = None) -> list[str]:
     out hidden files, and links to files that it gives already; a warning counts these, and others that look like tars.
 
     Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, a range has more than
-    ``MAX_SHARDS``, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
+    a million names, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -145,11 +142,11 @@ def _names(spec: str) -> list[str]:
     if not spec:
         raise ConfigError("an empty path among the shards; give a path, pattern or url")
     if is_remote(spec):
-        return _braces(spec)
+        return expand_braces(spec)
     spec = local_name(spec)
     if os.path.isfile(spec):  # a name with braces or brackets of its own
         return [spec]
-    names = _braces(spec)
+    names = expand_braces(spec)
     missing = [name for name in names if not _GLOB.search(name) and not os.path.exists(name)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -242,24 +239,6 @@ def _root(pattern: str) -> str:
 def _parts(path: str) -> list[str]:
     # Stores may write a url in another way than it was given: s3a:// as s3://, memory://a as memory:///a.
     return [part for part in path.rpartition("://")[2].split("/") if part]
-
-
-def _braces(spec: str) -> list[str]:
-    """Expand braces, having bounded every range before the first of them is unrolled."""
-    if "{" not in spec:
-        return [spec]
-    from braceexpand import braceexpand
-
-    for first, last, step in _RANGE.findall(spec):
-        if abs(int(last) - int(first)) // max(1, int(step or 1)) >= MAX_SHARDS:
-            raise ConfigError(f"{spec!r}: {{{first}..{last}}} names more than {MAX_SHARDS:,} shards; is it mistyped?")
-    try:
-        names = list(islice(braceexpand(spec, escape=False), MAX_SHARDS + 1))
-    except ValueError as error:
-        raise ConfigError(f"{spec!r}: {error}; write a range as {{000000..000127}}") from error
-    if len(names) > MAX_SHARDS:
-        raise ConfigError(f"{spec!r} names more than {MAX_SHARDS:,} shards; is a range mistyped?")
-    return names
 
 
 def _nearby(path: str) -> str:

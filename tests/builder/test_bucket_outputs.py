@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import fsspec
 import pytest
 
 import pipeline
+from pipeline.cli.main import main
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import OWNER_NAME
 from tests.builds import ROOT, run_plain, write_jsonl
@@ -286,3 +288,43 @@ def test_a_dataset_in_a_bucket_is_streamed_and_built_against(
     more = write_jsonl(tmp_path / "more.jsonl", [*(english(k) for k in range(50, 60)), english(999)])
     second = run_plain(more, tmp_path / "second", against=["s3://used/set"], storage_options=s3)
     assert second.counts["kept"] == 1
+
+
+@pytest.mark.stacks
+def test_commands_say_of_a_dataset_in_a_bucket_what_they_say_of_it_here(
+    source: Path,
+    s3: dict[str, Any],
+    store: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    variables = {"AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"], "AWS_ACCESS_KEY_ID": "test"}
+    for name, value in {**variables, "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    store.mkdir("asked")
+    run_local(source, tmp_path / "here")
+    run_plain(source, "s3://asked/set", **SETTINGS)  # type: ignore[arg-type]
+
+    def said(command: str, dataset: object, *more: object) -> tuple[int, str]:
+        code = main([command, str(dataset), *map(str, more)])
+        return code, re.sub(r"[\d.]+ s\b", "", capsys.readouterr().out.replace(str(dataset), "SET"))
+
+    for command in (["inspect"], ["inspect", "--document", "3"], ["verify", "--quick"], ["verify"]):
+        here, there = (said(command[0], dataset, *command[1:]) for dataset in (tmp_path / "here", "s3://asked/set"))
+        assert there == here
+        assert here[0] == 0
+    for to in ("megatron", "parquet"):
+        for number, dataset in enumerate((tmp_path / "here", "s3://asked/set")):
+            assert said("export", dataset, "--to", to, "--output", tmp_path / f"{to}-{number}")[0] == 0
+        assert contents_of(tmp_path / f"{to}-1") == contents_of(tmp_path / f"{to}-0")
+
+    store.pipe_file("asked/set/train-000001.tar", b"x" * store.size("asked/set/train-000001.tar"))
+    store.rm_file("asked/set/train-000002.tar")
+    code, found = said("verify", "s3://asked/set")
+    assert code == 1
+    assert "train-000001.tar" in found
+    assert "SET/train-000002.tar: the manifest names this shard, but it is not there" in found
+    with pytest.raises(pipeline.ShardwrightError, match=r"s3://asked/set/train-00000[12]\.tar"):
+        pipeline.export_tokens("s3://asked/set", tmp_path / "none", "megatron")
+    assert not (tmp_path / "none").exists()

@@ -49,6 +49,10 @@ PRESETS: dict[str, dict[str, tuple[float, float]]] = {  # the limits of the pape
     },
     "c4": {"sentences": (3, INF), "lorem_ipsum": (NO, 0), "curly_brackets": (NO, 0)},
     "code": {"code_line_ratio": (NO, 0.4), "code_symbol_ratio": (NO, 0.15)},
+    "code_files": {
+        "lines": (NO, 100_000), "longest_line": (NO, 100_000), "letter_ratio": (0.25, INF), "generated_marks": (NO, 0),
+        "longest_code_line": (NO, 1_000), "mean_code_line": (NO, 100),
+    },
     "profanity": {"profanity_ratio": (NO, 0.0045)},
     "html_remnants": {},
     "pii": {},
@@ -61,7 +65,8 @@ def test_a_bundled_set_has_the_limits_of_its_paper_and_keeps_prose_and_values_on
     rules = load_rules(name)
     assert {rule.name: (rule.min, rule.max) for rule in rules.rules} == PRESETS[name]
     json.dumps(rules.describe(), allow_nan=False)
-    values = rules.measure(PROSE, {"language": "en", "language_score": 1.0})
+    context = {"language": "en", "language_score": 1.0, "metadata": {"language": "Text"}}
+    values = rules.measure(PROSE, context)
     assert tuple(values) == rules.measures
     assert all(type(value) is float for value in values.values())
     assert rules.judge(values) is None

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, did_you_mean
+from ...objects.urls import expand_braces
 from ...paths import is_hidden, natural_key
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
-from .listing import expand_braces
 
 _SPEC = re.compile(
     r"hf://datasets/(?P<id>[\w.-]+/[\w.-]+|[\w.-]+(?=[@:]|$))"
@@ -192,7 +192,9 @@ def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
     from fsspec.utils import glob_translate
 
     try:
-        patterns = [re.compile(glob_translate(pattern)) for glob in globs for pattern in expand_braces(glob)]
+        patterns = [
+            re.compile(glob_translate(pattern)) for glob in globs for pattern in expand_braces(glob, InputError)
+        ]
     except ValueError as error:
         raise InputError(f"{', '.join(globs)}: {error}") from None
     return [file for file in files if any(pattern.fullmatch(file.path) for pattern in patterns)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
@@ -16,11 +15,10 @@ from ...objects.request_options import version_of
 from ...objects.requests import side_by_side
 from ...objects.retries import retrying
 from ...objects.stores import file_system
-from ...objects.urls import is_http, shown
+from ...objects.urls import expand_braces, is_http, shown
 from ...paths import natural_key
 from .input_file import Credentials, InputFile, StoredObject
 
-MOST_URLS = 1_000_000
 WILDCARD = re.compile(r"[*?[]")
 
 
@@ -30,7 +28,7 @@ def list_urls(pattern: str, source: str, credentials: Credentials) -> list[Input
     Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
     nothing is there, and ``StorageError`` where the store cannot be asked.
     """
-    urls = expand_braces(pattern)
+    urls = expand_braces(pattern, InputError)
     if is_http(pattern):
         return _of_web_servers(urls, source, credentials)
     return [file for url in urls for file in _of_store(url, source, credentials)]
@@ -107,21 +105,6 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         for stored in objects
     ]
     return sorted(named, key=lambda file: natural_key(file.name))
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """Return what a path or url with braces stands for."""
-    if "{" not in pattern:
-        return [pattern]
-    from braceexpand import braceexpand
-
-    try:
-        names = list(islice(braceexpand(pattern), MOST_URLS + 1))
-    except ValueError as error:
-        raise InputError(f"{shown(pattern)}: {error}; write a range as {{000..127}}") from None
-    if len(names) > MOST_URLS:
-        raise InputError(f"{shown(pattern)} names more than {MOST_URLS:,} files; is a range mistyped?")
-    return names
 
 
 def _last_part(url: str) -> str:

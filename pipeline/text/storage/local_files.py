@@ -12,20 +12,21 @@ from pathlib import Path
 
 from ...errors import InputError, did_you_mean
 from ...notices import warn
+from ...objects.urls import expand_braces
 from ...paths import is_hidden, natural_key, read_once, special_kind
 from ...shards.manifest import is_dataset
 from ...weak_methods import weak_lru_cache
 from ..formats import find_format, format_of
 from .folders import readable_files
 from .input_file import InputFile
-from .listing import WILDCARD, expand_braces
+from .listing import WILDCARD
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
 
 
 def paths_meant(pattern: str) -> list[str]:
     """Return what braces stand for, unless there is a path of that name."""
-    return [pattern] if os.path.lexists(pattern) else expand_braces(pattern)
+    return [pattern] if os.path.lexists(pattern) else expand_braces(pattern, InputError)
 
 
 def matches(pattern: str) -> list[str]:
