@@ -90,7 +90,7 @@ class _Handler(FaultyHandler):
         elif match := re.fullmatch(rf"/datasets/{server.repository}/resolve/([^/]+)/(.*)", path):
             if not allowed:
                 self._refuse(
-                    403, "GatedRepo", "RequestOptions to dataset org/name is restricted. Visit its page to ask for it."
+                    403, "GatedRepo", "Access to dataset org/name is restricted. Visit its page to ask for it."
                 )
             elif match[1] != server.commit or match[2] not in server.files:
                 self._refuse(404, "EntryNotFound", "Entry not found")

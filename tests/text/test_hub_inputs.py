@@ -114,7 +114,7 @@ def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_get
     fill(hub, tmp_path)
     hub.gated, hub.token = True, "hf_SECRET"
     with pytest.raises(
-        StorageError, match=r"RequestOptions to dataset org/name is restricted.*ask for access at .*set HF_TOKEN"
+        StorageError, match=r"Access to dataset org/name is restricted.*ask for access at .*set HF_TOKEN"
     ):
         find_inputs("hf://datasets/org/name", requests=QUICK)
     monkeypatch.setenv("HF_TOKEN", " hf_SECRET\n")  # as `export HF_TOKEN=$(cat FILE)` may leave it
