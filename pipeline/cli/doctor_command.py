@@ -55,7 +55,7 @@ def _installation() -> Iterator[tuple[str, str, str]]:
         missing = " ".join(name for name, installed in versions.items() if not installed)
         if extra:
             there = ", ".join(f"{name} {installed}" for name, installed in versions.items())
-            yield f"extra {extra}", f"no (pip install 'shardwright[{extra}]')" if missing else there, ""
+            yield f"extra {extra}", f"no (pip install {missing})" if missing else there, ""
             continue
         for name, installed in versions.items():
             yield name, installed or "not installed", "" if installed else f"pip install {name}"
