@@ -1,8 +1,8 @@
 """Identifies the language of a document with a fastText model. lid.176 is bundled; nothing is ever downloaded.
 
-Only parts of a document are read (measured on 10,000 documents of 90 languages). Three windows of 300 characters in all,
+Only parts of a document are read. Three windows of 300 characters in all,
 from its beginning, middle and end, give better answers than its first 1,000 characters, which may be a menu or a heading
-in English. Where the score is low (one document in forty), five windows of 2,000 characters in all are read. Lines are
+in English. Where the score is low, five windows of 2,000 characters in all are read. Lines are
 joined, and text in capitals only is changed to lower case: the model was trained on little of either.
 """
 

@@ -22,7 +22,7 @@ _MIB = 1 << 20
 class Input:
     """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
 
-    ``ends`` is '' of a file that is hardly reached before a limit or a quota of tokens is: it is not opened for that.
+    ``ends`` is '' for a file that will hardly be read before a limit or a token quota is reached: such files are not opened.
 
     If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's, and ``sha256`` is
     that of the contents, where the store tells it.
@@ -92,7 +92,7 @@ def _describe(file: InputFile) -> Input:
 
 
 def hash_ends(inputs: Sequence[Input], unread: Collection[int]) -> tuple[Input, ...]:
-    """Return inputs with the hashes of their ends, but for those numbered in ``unread``: there may be very many."""
+    """Return inputs with the hashes of their ends, except those numbered in ``unread``, which may be very many."""
     return tuple(
         item if number in unread or item.is_remote else replace(item, ends=_hash_ends(item))
         for number, item in enumerate(inputs)
@@ -115,7 +115,7 @@ def _hash_ends(item: Input) -> str:
 def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS, *, was_read: bool = False) -> None:
     """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for.
 
-    One that ``was_read`` here may be known to have had it.
+    ``was_read``: this process has just read it, so the version may be known without another request.
     """
     if item.is_remote:
         from ..text.storage.open_input import describe_again

@@ -106,7 +106,7 @@ def finished(workspace: Workspace, plan: Plan) -> Manifest | None:
 
 
 def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, str]:
-    """Return the commits to which the build that was started here pins revisions of the hub: it continues with them."""
+    """Return the commits of the hub that the build which was started here reads: it continues with them."""
     if not workspace.is_planned or not _anything_done(workspace):
         return {}
     commits = dict(Plan.read(workspace.root).commits)

@@ -29,7 +29,7 @@ from .recipe import Recipe
 
 PLAN_VERSION = 11
 _REQUESTS_AT_ONCE = 16
-_BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
+_BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # bytes of input: few records and tokens take more
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be done. ``units[i]`` are the spans that the i-th ingest unit reads, in order."""
+    """What a build does. ``units[i]`` are the spans that the i-th ingest unit reads, in order."""
 
     inputs: tuple[Input, ...]
     units: tuple[tuple[Span, ...], ...]
@@ -218,7 +218,7 @@ def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
 
 
 def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
-    """Return how many lanes a file that cannot be cut is worth: more where there are few files to keep cores busy."""
+    """Return in how many lanes a file that cannot be cut is read: more where few files would leave cores idle."""
     from ..text.formats import format_of
     from ..text.readers.byte_stream import is_compressed
     from ..text.readers.format_reader import load_reader, never_cut

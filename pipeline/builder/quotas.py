@@ -113,7 +113,7 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
             if number in read and plan.units[number][0].lane == 0:
                 ends_early = read[number] is not None
                 done += read_json(unit_folder(workspace, number) / DONE)["bytes"] if ends_early else sizes[number]
-        done = max(done, wanted[source])  # parts of a file that a condition leaves out are not counted by every format
+        done = max(done, wanted[source])  # not every format counts what a condition leaves out
         more[source] = max(done + 1, min(MOST_GROWTH * done, done * quota * 9 // (8 * filled) if filled else 2 * done))
         progress.say(
             f"max_tokens: the first {done:,} bytes of {source or 'the input'} hold {filled:,} of {quota:,} tokens; "

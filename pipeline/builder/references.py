@@ -2,8 +2,8 @@
 
 Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
 its working directory nor a later edit of a file matters. Rule files, users' modules, tokenizers, n-grams of
-evaluation sets and text files that settings name are kept by content; language models and files that rules name, which may
-be large, by absolute path, size, time and sha256, and one that changed is refused.
+evaluation sets and text files that settings name are kept by content; language models and files that rules name may be
+large: of these it keeps absolute path, size, time and sha256, and refuses one that changed.
 """
 
 from __future__ import annotations

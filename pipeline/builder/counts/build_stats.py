@@ -80,9 +80,9 @@ class BuildStats:
 
     @classmethod
     def of(cls, counts: Counts) -> BuildStats:
-        """Return what the numbers and histograms of the partitions and of the split stage say, joined.
+        """Return the statistics that follow from the counts of the partitions and of the split stage.
 
-        What else is counted, stages and the report add.
+        Stages and the report add what else is counted.
         """
         dropped, sizes = counts.by("filtered", 2), counts.by("characters of filtered", 2)
         final, final_sizes = counts.by("final", 2), counts.by("characters of final", 2)
@@ -174,7 +174,7 @@ def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
     left, every = stats.read, max(1, stats.read + sum(stats.added.values()))
     characters = stats.characters
     listed = [*changes]
-    # What normalising, cleaners and the user's transforms made of texts has no count of its own: it is what is left over.
+    # What normalising, cleaners and the user's transforms cut or added is not counted by itself: it is the rest.
     if edited := characters - sum(change.characters for change in listed) - stats.kept_characters:
         listed.append(Change("text cut from documents" if edited > 0 else "text added to documents", 0, edited))
 

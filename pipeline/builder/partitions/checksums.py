@@ -1,8 +1,7 @@
 """Whole-file hashes of inputs that several units read in pieces.
 
 A hash of a whole file cannot be put together from hashes of its pieces. So each input that is cut is read once more,
-from end to end, by a unit of its own after the ingest units: the manifest has what ``sha256sum`` prints. It costs about a
-second for each GB.
+from end to end, by a unit of its own after the ingest units: the manifest has what ``sha256sum`` prints.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def make_hasher(recipe: Recipe) -> MinHasher:
 
 
 def _column(values: Sequence[Any], kind: Any) -> Any:
-    """Return strings or numbers as an arrow array. ``pa.array`` would import pandas where it is installed, for 0.3 s a worker."""
+    """Return strings or numbers as an arrow array. ``pa.array`` would import pandas where it is installed."""
     import pyarrow as pa
 
     if kind != pa.large_string():

@@ -48,7 +48,7 @@ def write_rejected(workspace: Workspace) -> None:
 
 
 def take_samples(workspace: Workspace) -> Samples:
-    """Choose the samples of every outcome. Each partition chose those that the filters dropped; the rest is done here."""
+    """Choose the samples of every outcome: among those that partitions chose of what filters dropped, and among the rest."""
     samples = Samples()
     for partition in partitions(workspace):
         for outcome, pairs in partition.counts.samples.to_json().items():

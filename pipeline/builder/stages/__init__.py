@@ -9,6 +9,5 @@ dedup.py             find exact and near duplicates over the whole input
 drop_ids.py          drop documents whose ids are listed, as after opt-outs
 tokenize.py          train the tokenizer, if asked; encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources
-write.py             token counts -> layout of shards -> one shard a unit
-kept_texts.py        the texts of a shard beside it, if asked
+write.py             token counts -> layout of shards -> one shard a unit, its texts beside it if asked
 """

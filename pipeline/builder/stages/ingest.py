@@ -105,8 +105,8 @@ def _unit_bytes(plan: Plan, unit: UnitToRead) -> int:
 def _record_limits(run: Run) -> list[int | None]:
     """Return the most records that each unit reads: what those before it leave of ``limit``.
 
-    Records are counted first, file by file, which takes a fraction of the time of filtering them. So any number of workers
-    filters the same ones. What the last unit holds decides nothing.
+    Records are counted first, file by file, which is fast beside filtering them. So any number of workers filters the
+    same records. The last unit is not counted, since no unit follows it.
     """
     left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
     if left is None:
@@ -163,7 +163,7 @@ def _load(workspace: Workspace) -> _Loaded:
 
 def prepare_filter(workspace: Workspace) -> None:
     """Load models, libraries and compiled kernels, before workers are forked."""
-    import pyarrow  # noqa: F401  a quarter of a second in each worker, unless their parent has it
+    import pyarrow  # noqa: F401  slow to import: once, before workers are forked
 
     loaded = _load(workspace)
     loaded.chain.prepare()

@@ -1,30 +1,36 @@
-"""The write stage: token counts -> a layout of shards -> shards, each whole or not there at all."""
+"""The write stage: token counts -> a layout of shards -> shards, each whole or not there at all.
+
+Beside a shard lie its texts, where the recipe keeps them: the same documents in the same order.
+
+    texts/train-000000.parquet      id, text as it was tokenized, source, language, split, and the fields that are kept
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import orjson
+import zstandard
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
 from ...shards.extents.table_file import encode_table
 from ...shards.format import COLUMN
-from ...shards.manifest import FileInfo, ShardInfo, Split
+from ...shards.manifest import TEXTS_NAME, FileInfo, ShardInfo, Split
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
-from ...text.fields import parse_fields
+from ...text.fields import Field, parse_fields
 from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
-from .kept_texts import texts_name, write_texts
 from .split import NEITHER, SPLITS, TRAIN
 from .stage import Run, Stage
 
@@ -32,6 +38,8 @@ TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object store
 SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
 DOCUMENTS_PER_SHARD = 1_000
 _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
+_TEXT_ROWS = 1_000  # written at once
+_ARROW_TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool"}  # what has no type is JSON
 _SPLITS = "splits.json"
 PROVENANCE = (*Origin._fields, "language", "score", "hash", "cluster_size")
 
@@ -165,6 +173,56 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
         file.write(encode_table(extents))
     write_json(_entry_path(workspace, shard), info.to_json())
     return info
+
+
+def texts_name(shard: str, kind: str) -> str:
+    """Return the file of the texts of a shard, in the directory of the dataset."""
+    return f"{TEXTS_NAME}/{shard.removesuffix('.tar')}.{kind}"
+
+
+def write_texts(
+    path: Path,
+    texts: Iterator[str],
+    table: Mapping[str, Sequence[Any]],
+    fields: Sequence[Field],
+    *,
+    source: str,
+    split: str,
+) -> None:
+    """Write the texts of a shard, whose ``table`` says what else is kept of each."""
+    path.parent.mkdir(exist_ok=True)
+    names = ["id", "language", *(f"{COLUMN}{field.name}" for field in fields)]
+    columns = zip(texts, *(table[name] for name in names), strict=True)
+    rows = (
+        {"id": id, "text": text, "source": source, "language": language, "split": split}
+        | {field.name: value for field, value in zip(fields, values, strict=True)}
+        for text, id, language, *values in columns
+    )
+    with atomic_file(path) as file:
+        write = _write_parquet if path.suffix == ".parquet" else _write_lines
+        write(file, iter(lambda: list(itertools.islice(rows, _TEXT_ROWS)), []), fields)
+
+
+def _write_lines(file: IO[bytes], parts: Iterable[list[dict[str, Any]]], fields: Sequence[Field]) -> None:
+    with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as stream:
+        for rows in parts:
+            stream.write(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+
+
+def _write_parquet(file: IO[bytes], parts: Iterable[list[dict[str, Any]]], fields: Sequence[Field]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    untyped = [field.name for field in fields if not field.kind]
+    columns = dict.fromkeys(("id", "text", "source", "language", "split"), "string")
+    columns |= {field.name: _ARROW_TYPES.get(field.kind, "string") for field in fields}
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in parts:
+            for row, name in itertools.product(rows, untyped):
+                if not isinstance(row[name], str | None):
+                    row[name] = orjson.dumps(row[name]).decode()
+            writer.write_table(pa.Table.from_pylist(rows, schema))
 
 
 def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArray[np.unsignedinteger[Any]]]:

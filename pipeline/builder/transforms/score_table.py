@@ -1,7 +1,7 @@
 """Scores that were made elsewhere, on a GPU for example: a table of keys of texts and numbers, joined to documents as fields.
 
 The key of a text is the 128-bit BLAKE2b of its UTF-8; the text is taken as it is read, before anything edits it. The table
-is sorted once, when a build is planned, lies in the work directory and is mapped by all workers.
+is sorted once, when a build is planned. It lies in the work directory, and all workers map it.
 """
 
 from __future__ import annotations
