@@ -23,8 +23,9 @@ from ..text.storage.in_memory import can_be_read_again, is_in_memory, materializ
 from ..text.storage.input_file import InputFile
 from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .counts.build_stats import funnel
-from .engine.engine import default_start_method, reraise_swallowed_signals
+from .engine.engine import UNIT_TRIES, default_start_method, reraise_swallowed_signals
 from .engine.engines import check_engine, open_engine
+from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
 from .output_directory import clear, commits_of_started, finished, leave, place, start
 from .partitions.partition import SPLIT
@@ -45,11 +46,12 @@ def build(
     output: str | Path,
     recipe: Recipe | None = None,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     engine: str = "local",
     start_method: str | None = None,
     ray_address: str | None = None,
     ray_skip_bad_nodes: bool = False,
+    unit_tries: int = UNIT_TRIES,
     work: str | Path | None = None,
     overwrite: bool = False,
     lock: bool = True,
@@ -75,8 +77,9 @@ def build(
     fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same
     call again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over;
     ``lock=False`` is for file systems without locks, where you make sure yourself that no other build works in ``output``. The
-    bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the workers,
-    ``ray_address``, ``ray_skip_bad_nodes`` or, without ``max_tokens``, ``limits``.
+    bytes of the result do not depend on ``workers`` (None: 1, at a ``ray_address`` as many as the cluster has CPUs), ``engine``
+    (``"local"`` or ``"ray"``), ``start_method`` of the workers, ``ray_address``, ``ray_skip_bad_nodes``, ``unit_tries`` (of a
+    unit of work whose worker dies) or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
@@ -105,21 +108,12 @@ def build(
     _check_type("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec")
     _check_type("after_stage", after_stage, Callable, "a function of the name of a stage")
     requests = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
-    check_engine(engine, workers, start_method, ray_address, ray_skip_bad_nodes)
+    check_engine(engine, workers, start_method, ray_address, ray_skip_bad_nodes, unit_tries)
     if isinstance(transforms := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(function) for function in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = place(output, work, requests)
-    open_workers = functools.partial(
-        open_engine,
-        engine,
-        start_method=start_method,
-        workers=workers,
-        ray_address=ray_address,
-        ray_skip_bad_nodes=ray_skip_bad_nodes,
-        shared=workspace.root,
-    )
     _check_against(recipe, workspace)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
@@ -127,6 +121,17 @@ def build(
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, requests, commits)
+        open_workers = functools.partial(
+            open_engine,
+            engine,
+            start_method=start_method,
+            workers=workers,
+            ray_address=ray_address,
+            ray_skip_bad_nodes=ray_skip_bad_nodes,
+            unit_tries=unit_tries,
+            shared=workspace.root,
+            read_input=functools.partial(read_a_byte, plan.inputs[0], plan.credentials),
+        )
         if overwrite:
             with open_workers():  # refuses what cannot work before anything is removed
                 clear(workspace, plan)
@@ -141,9 +146,10 @@ def build(
             after_stage("plan")
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})
-            with open_workers():  # engines of Ray share its connection
+            with open_workers() as opened:  # engines of Ray share its connection
                 run.seconds["start"] = time.perf_counter() - planned
-                manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
+                facts = {"workers": opened.workers, "engine": engine, "resumed": resumed}
+                manifest = _run_stages(run, after_stage, facts)
         workspace.sweep()
         leave(workspace)
         workspace.clear()  # but for the lock, which another build would else find free
@@ -189,10 +195,10 @@ def _check_type(name: str, value: object, kind: Any, wanted: str) -> None:
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
 
 
-def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:
+def _check_transforms(recipe: Recipe, engine: str, workers: int | None, start_method: str | None) -> None:
     """Raise ``ConfigError`` for functions of this process alone where other processes would have to find them."""
     local = local_functions(recipe.transforms)
-    forked = workers == 1 or (start_method or default_start_method()) == "fork"
+    forked = workers in (None, 1) or (start_method or default_start_method()) == "fork"
     if local and (engine != "local" or not forked):
         where = f"engine {engine!r}" if engine != "local" else "worker processes that are not forked"
         raise ConfigError(
@@ -223,7 +229,9 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
         rows = funnel(stats, changes(stats))
         manifest = write_beside_shards(workspace, manifest, rows)
     seconds["total"] = sum(seconds.values())
-    write_run(workspace, manifest, seconds, facts)
+    write_run(
+        workspace, manifest, seconds, {**facts, "retries": run.retries, **({"nodes": run.nodes} if run.nodes else {})}
+    )
     publish(workspace, manifest)
     if not run.progress.quiet:
         print_table(manifest, rows, seconds)

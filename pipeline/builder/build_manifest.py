@@ -18,7 +18,7 @@ from ..errors import BuildError
 from ..shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, FileInfo, Manifest
 from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
-from ..version import __version__
+from ..version import PACKAGES, __version__
 from .build_tokenizer import load_build_tokenizer
 from .counts.build_stats import BuildStats, Row
 from .counts.counts import Counts
@@ -47,7 +47,6 @@ RESULTS = (  # patterns of what a build leaves beside each other: files, and the
     "val-[0-9]*.tar",
     f"{TEXTS_NAME}/*-[0-9]*",
 )
-_PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")
 
 
 def gather_stats(workspace: Workspace) -> BuildStats:
@@ -135,7 +134,7 @@ def write_run(
         "documents_per_second": round(rate, 1),
         "encoder": load_build_tokenizer(workspace).encoder,
         "python": sys.version.split()[0],
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
         **facts,
     }
     write_json(workspace.output / RUN_NAME, value)

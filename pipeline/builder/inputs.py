@@ -136,6 +136,18 @@ def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS, *, was_re
         )
 
 
+def read_a_byte(item: Input, credentials: Credentials) -> None:
+    """Raise ``InputError`` where an input cannot be read here, or is another one."""
+    from ..text.storage.open_input import open_input
+
+    check_same(item, credentials)
+    try:
+        with open_input(item.file(credentials), 0, 1) as file:
+            file.read(1)
+    except OSError as error:
+        raise InputError(f"{item.path}: cannot be read: {error.strerror or error}") from error
+
+
 def moment(ns: int) -> str:
     """Return a time as people read it, to the nanosecond.
 

@@ -28,7 +28,18 @@ KEEP_TEXTS = ("parquet", "jsonl.zst")
 KEEP, BOS = (get_args(known) for known in (Keep, Bos))
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 # Settings of a build beside its recipe.
-RUNNING = ("inputs", "output", "work", "workers", "engine", "ray_address", "ray_skip_bad_nodes", "tries", "timeout")
+RUNNING = (
+    "inputs",
+    "output",
+    "work",
+    "workers",
+    "engine",
+    "ray_address",
+    "ray_skip_bad_nodes",
+    "unit_tries",
+    "tries",
+    "timeout",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

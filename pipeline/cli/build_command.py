@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pipeline.builder.engine.engine import UNIT_TRIES
 from pipeline.builder.engine.engines import ENGINES, check_engine
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
@@ -58,7 +59,7 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     running = parser.add_argument_group("running")
     add = running.add_argument
-    add("--workers", type=int, help="worker processes (default: all cores)")
+    add("--workers", type=int, help="worker processes (default: all cores; with --ray-address all CPUs of the cluster)")
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
     add(
@@ -67,6 +68,7 @@ def make_parser(prog: str | None = None) -> Parser:
         default=None,
         help="leave out nodes that cannot work on the build; without it they are named, and the build ends",
     )
+    add("--unit-tries", type=int, help=f"most tries of a unit of work whose worker dies (default: {UNIT_TRIES})")
     add(
         "--dry-run",
         action="store_true",
@@ -109,7 +111,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         from pipeline.builder.dry_run import preview
 
         requests = RequestOptions(tries=running["tries"], timeout=running["timeout"])
-        preview(inputs, recipe, output or None, workers=running["workers"], requests=requests)
+        preview(inputs, recipe, output or None, workers=running["workers"] or os.cpu_count() or 1, requests=requests)
         return 0
     from pipeline.builder.build import build
     from pipeline.progress import Progress
@@ -125,7 +127,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[str, Any]]:
     """Return the inputs, the output or '', the recipe and how it runs. Raises ``ConfigError`` for a value that cannot be."""
-    running = {"workers": os.cpu_count() or 1, **{name: settings[name] for name in RUNNING if name in settings}}
+    running = {name: settings[name] for name in RUNNING if name in settings}
+    if "workers" not in running:
+        running["workers"] = None if running.get("ray_address") else os.cpu_count() or 1
     recipe = Recipe.from_json({name: value for name, value in settings.items() if name not in RUNNING})
     inputs, output = running.pop("inputs", []), running.pop("output", "")
     work = running.pop("work", None)

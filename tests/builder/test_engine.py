@@ -62,8 +62,11 @@ def test_the_first_exception_of_a_unit_ends_the_map_as_itself(workers: int) -> N
 def test_a_worker_killed_in_mid_unit_is_replaced_and_a_unit_that_kills_all_ends_the_build(tmp_path: Path) -> None:
     units = [str(tmp_path / str(k)) for k in range(4)]
     with open_engine(workers=2, start_method="fork") as engine:
+        retries: list[tuple[int, str]] = []
+        engine.on_retry = lambda index, reason: retries.append((index, reason))
         assert sorted(engine.map(die_once, units)) == list(enumerate(units))
-        with pytest.raises(BuildError, match="SIGKILL"):
+        assert sorted(retries) == [(k, "killed by SIGKILL") for k in range(4)]
+        with pytest.raises(BuildError, match=r"killed by SIGKILL\) 3 times on unit"):
             list(engine.map(die_always, ["unit"]))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,14 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from pipeline.builder.engine.engines import open_engine
 from pipeline.errors import BuildError
 from tests import interpreters
-from tests.builds import digests, run
+from tests.builder.test_engine import die_always, die_once
+from tests.builds import ROOT, digests, run_plain
 from tests.corpus import write_inputs
 
 pytestmark = pytest.mark.stacks
@@ -36,19 +40,36 @@ ray.get(held)
 """
 
 
-@contextmanager
-def running_cluster(cpus: int) -> Iterator[Any]:
+class Nodes(NamedTuple):
+    """Three raylets on this machine; what lies below ``hidden`` is not there for the last one."""
+
+    address: str
+    hidden: Path
+    raylets: dict[str, int]  # their pids
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     pytest.importorskip("ray")
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("a mount namespace needs rights that this process has not")
     import ray
     from ray.cluster_utils import Cluster
 
-    running = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    hidden = tmp_path_factory.mktemp("hidden")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        yield running
-    finally:
-        if ray.is_initialized():
+        second = cluster.add_node(num_cpus=1)
+        with blind_node(cluster.address, hidden):
+            ray.init(address=cluster.address, log_to_driver=False)
+            while len([node for node in ray.nodes() if node["Alive"]]) < 3:
+                time.sleep(0.2)
             ray.shutdown()
-        running.shutdown()
+            started = {"head": cluster.head_node, "raylet": second}
+            pids = {name: node.all_processes["raylet"][0].process.pid for name, node in started.items()}
+            yield Nodes(cluster.address, hidden, pids)
+    finally:
+        cluster.shutdown()
 
 
 @contextmanager
@@ -56,8 +77,6 @@ def blind_node(address: str, hidden: Path) -> Iterator[None]:
     """Run a node whose file system has nothing below ``hidden``."""
     code = "from ray.scripts.scripts import main; main()"
     start = f"mount -t tmpfs none {hidden} && exec {sys.executable} -c '{code}' start --address={address} --num-cpus=1 --block"
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
-        pytest.skip("a mount namespace needs rights that this process has not")
     with subprocess.Popen(
         ["unshare", "-m", "sh", "-c", start],
         stdout=subprocess.DEVNULL,
@@ -70,68 +89,129 @@ def blind_node(address: str, hidden: Path) -> Iterator[None]:
             os.killpg(node.pid, signal.SIGKILL)
 
 
-def test_a_node_that_does_not_see_the_output_is_named_or_left_out(tmp_path: Path) -> None:
-    inputs = write_inputs(tmp_path / "in", 60)
-    run(inputs, tmp_path / "local")
-    with running_cluster(1) as cluster, blind_node(cluster.address, tmp_path):
-        import ray
-
-        ray.init(address=cluster.address, log_to_driver=False)
-        while len([node for node in ray.nodes() if node["Alive"]]) < 2:
-            time.sleep(0.2)
-        ray.shutdown()
-        options: dict[str, Any] = {"engine": "ray", "workers": 2, "ray_address": cluster.address}
-        with pytest.raises(
-            BuildError, match=r"1 of 2 nodes .*\n  node .*: .*\.build: No such file .* give an --output"
-        ):
-            run(inputs, tmp_path / "ray", **options)
-        assert not list((tmp_path / "ray" / ".build").glob("*probe*"))
-        with pytest.warns(UserWarning, match="1 of 2 nodes are left out"):
-            run(inputs, tmp_path / "ray", ray_skip_bad_nodes=True, **options)
-    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
+def test_a_node_that_does_not_see_output_or_input_is_named_or_left_out(nodes: Nodes, tmp_path: Path) -> None:
+    inputs, hidden_inputs = write_inputs(tmp_path / "in", 60), write_inputs(nodes.hidden / "in", 60)
+    run_plain(inputs, tmp_path / "local")
+    options: dict[str, Any] = {"engine": "ray", "ray_address": nodes.address}
+    output = nodes.hidden / "ray"
+    with pytest.raises(BuildError, match=r"1 of 3 nodes .*\n  node .*: .*\.build: No such file .* give an --output"):
+        run_plain(inputs, output, **options)
+    assert not list((output / ".build").glob("*probe*"))
+    with pytest.raises(
+        BuildError, match=r"1 of 3 nodes .*\n  node .*/hidden0/in/.*: cannot be read any more: No such file"
+    ):
+        run_plain(hidden_inputs, tmp_path / "ray", **options)
+    with pytest.warns(UserWarning, match="1 of 3 nodes are left out"):
+        run_plain(inputs, output, ray_skip_bad_nodes=True, **options)
+    assert digests(output) == digests(tmp_path / "local")
+    assert json.loads((output / "run.json").read_text())["workers"] == 2  # the CPUs of the nodes that are left
 
 
-def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word() -> None:
-    with running_cluster(1) as cluster:
-        command = [sys.executable, "-c", HOLD, cluster.address, "25"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-            assert other.stdout is not None
-            assert other.stdout.readline() == b"held\n"
-            with (
-                pytest.warns(UserWarning, match=r"no CPU is free for 1[0-9] s: the cluster has 1 CPUs, 0 of them free"),
-                open_engine("ray", workers=1, ray_address=cluster.address) as engine,
-            ):
-                assert list(engine.map(abs, [-3])) == [(0, 3)]
+def test_a_node_with_other_code_of_this_package_is_named(nodes: Nodes, tmp_path: Path) -> None:
+    """The node that does not see this copy of the package finds the one that is installed."""
+    for folder in ("pipeline", "filters"):
+        shutil.copytree(ROOT / folder, nodes.hidden / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (nodes.hidden / "pipeline" / "added.py").write_text("")
+    code = (
+        "import sys; from pathlib import Path; from pipeline.builder.engine.engines import open_engine\n"
+        "try: open_engine('ray', ray_address=sys.argv[1], shared=Path(sys.argv[2]))\n"
+        "except Exception as error: print(error)"
+    )
+    command = [sys.executable, "-c", code, nodes.address, str(tmp_path)]
+    done = subprocess.run(command, cwd=nodes.hidden, capture_output=True, text=True, timeout=120)
+    assert "1 of 3 nodes" in done.stdout, done.stderr
+    assert re.search(
+        r"node .*: shardwright \S+ \(code (\w+)\), but this build runs \S+ \(code (?!\1)\w+\); install", done.stdout
+    )
 
 
-LOSES_ITS_RAYLET = """
-import threading, time
-import psutil
-from pipeline.builder.engine.ray import RayEngine
-from pipeline.errors import BuildError
+def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word(nodes: Nodes) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, nodes.address, "20"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        with pytest.warns(UserWarning, match="the cluster has 3 CPUs, fewer than --workers 4"):
+            engine = open_engine("ray", workers=4, ray_address=nodes.address)
+        assert other.stdout.readline() == b"held\n"
+        said = r"no unit has begun for \d\d s: .* 3 CPUs, 0 of them free; -[34] waits for one, and 1 units behind it"
+        with engine, pytest.warns(UserWarning, match=said):
+            assert sorted(engine.map(abs, [-3, -4])) == [(0, 3), (1, 4)]
 
-def unit(number):
-    time.sleep(2)
-    return number
 
-def kill():
-    time.sleep(1)
-    for process in psutil.Process().children(recursive=True):
-        if process.name() == "raylet":
-            process.kill()
+def test_a_unit_whose_worker_dies_is_run_again_with_a_reason_and_one_that_always_kills_it_is_named(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    retries: list[tuple[int, str]] = []
+    ran: list[str] = []
+    with open_engine("ray", workers=2, ray_address=nodes.address, unit_tries=2) as engine:
+        engine.on_retry = lambda index, reason: retries.append((index, reason))
+        engine.on_node = lambda index, node, seconds: ran.append(node)
+        assert list(engine.map(die_once, [str(tmp_path / "mark")])) == [(0, str(tmp_path / "mark"))]
+        assert [index for index, _ in retries] == [0]
+        assert re.match(r"WorkerCrashedError.*: The worker died", retries[0][1])
+        assert re.fullmatch(r"[\d.]+ \(\w{8}\)", ran[0])
+        with pytest.raises(BuildError, match=r"a Ray worker died 2 times on the unit \(WorkerCrashedError"):
+            list(engine.map(die_always, ["the unit"]))
 
-engine = RayEngine(1, None)
-threading.Thread(target=kill, daemon=True).start()
+
+KILLS = """
+import os, signal, time
+from pathlib import Path
+
+
+def kills(document):
+    for order in Path(__file__).parent.glob("kill-*"):
+        _, whom, pid = order.name.split("-")
+        if whom != "parent" or os.getppid() == int(pid):
+            order.unlink(missing_ok=True)
+            os.kill(os.getpid() if whom == "self" else int(pid), signal.SIGKILL)
+            time.sleep(60 * (whom == "parent"))  # until this worker ends after its raylet
+    return document
+"""
+BUILD = """
+import os, sys
+from pathlib import Path
+from pipeline.builder.limits import Limits
+from pipeline.errors import ShardwrightError
+from tests.builds import run_plain
+
+source, output, transform, kill, address = sys.argv[1:]
+if kill:
+    (Path(transform).parent / kill.replace("driver", str(os.getpid()))).touch()
+cluster = {"engine": "ray", "ray_address": address} if address else {}
+limits = Limits(smallest_unit_bytes=4_000, unit_bytes=4_000)
 try:
-    print(list(engine.map(unit, [1, 2, 3])))
-except BuildError as error:
-    print(error)
+    run_plain(source, output, transforms=[transform], limits=limits, **cluster)
+except ShardwrightError as error:
+    sys.exit(f"error: {error}")
 """
 
 
-def test_a_driver_that_loses_its_own_raylet_says_so_in_one_line() -> None:
-    done = interpreters.run("-c", LOSES_ITS_RAYLET, timeout=120)
-    assert done.returncode == 0
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("Ray ended the build: LocalRayletDiedError: ")
-    assert last.endswith("run the same command again, with this cluster, another one or --engine local")
+@pytest.mark.parametrize("victim", ["worker", "driver", "raylet", "driver's raylet"])
+def test_a_build_has_the_same_bytes_whatever_is_killed(nodes: Nodes, tmp_path: Path, victim: str) -> None:
+    orders = {
+        "worker": "kill-self-0",
+        "driver": "kill-other-driver",
+        "raylet": f"kill-parent-{nodes.raylets['raylet']}",
+        "driver's raylet": f"kill-other-{nodes.raylets['head']}",
+    }
+    write_inputs(tmp_path / "in", 60)
+    (tmp_path / "own_kills.py").write_text(KILLS)
+    transform = f"{tmp_path}/own_kills:kills"
+
+    def build(output: str, kill: str = "", address: str = "") -> subprocess.CompletedProcess[str]:
+        return interpreters.run("-c", BUILD, tmp_path / "in", tmp_path / output, transform, kill, address, timeout=150)
+
+    assert build("local").returncode == 0
+    done = build("ray", orders[victim], nodes.address)
+    assert not list(tmp_path.glob("kill-*"))
+    if victim == "driver":
+        assert done.returncode == -signal.SIGKILL
+        done = build("ray", "", nodes.address)
+    elif victim == "driver's raylet":
+        assert done.returncode == 1
+        assert re.search(r"error: Ray ended the build: \w+Error: .*run the same command again", done.stderr)
+        done = build("ray")
+    else:
+        retries = json.loads((tmp_path / "ray" / "run.json").read_text())["retries"]
+        assert {(retry["stage"], retry["unit"][:4]) for retry in retries} == {("ingest", "unit")}
+    assert done.returncode == 0, done.stderr
+    assert digests(tmp_path / "ray") == digests(tmp_path / "local")

@@ -27,12 +27,12 @@ from typing import Any, Self, TypeVar
 from ...errors import BuildError
 
 REPORT_SECONDS = 0.25  # between reports of progress inside a unit
-ATTEMPTS = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 Prepare = Callable[[], object]
 """Loads what unit functions share, such as models and compiled kernels."""
+UNIT_TRIES = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
 
 _sinks: list[Callable[[int], object]] = []
 
@@ -57,10 +57,15 @@ class Engine(ABC):
     """Runs units. Use it as a context manager: leaving ends its workers.
 
     ``on_progress(index of the unit, amount)`` is called while units run, where the engine learns of it. A unit that is
-    run again after its worker died reports again.
+    run again after its worker died reports again. ``on_retry(index, reason)`` is called before that, and ``on_node(index,
+    node, seconds)`` after a unit, where units run on several machines. ``name_of`` says in errors what a unit is.
     """
 
+    workers: int = 1
     on_progress: Callable[[int, int], object] = staticmethod(lambda index, amount: None)
+    on_retry: Callable[[int, str], object] = staticmethod(lambda index, reason: None)
+    on_node: Callable[[int, str, float], object] = staticmethod(lambda index, node, seconds: None)
+    name_of: Callable[[Any], str] = staticmethod(str)
 
     @abstractmethod
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
@@ -109,18 +114,19 @@ class _Worker:
 class ProcessEngine(Engine):
     """Runs units in worker processes that live as long as the engine; no more are started than there are units.
 
-    A worker that dies under a unit (killed for memory, say) is replaced and the unit run again, up to three times.
+    A worker that dies under a unit (killed for memory, say) is replaced and the unit run again, ``tries`` times in all.
     Workers end at once when the engine closes, and when this process is killed.
     """
 
-    def __init__(self, workers: int, prepare: Prepare | None, start_method: str) -> None:
+    def __init__(self, workers: int, prepare: Prepare | None, start_method: str, tries: int = UNIT_TRIES) -> None:
         self._context: Any = get_context(start_method)
         self._prepare = prepare
         if start_method == "fork" and prepare is not None:
             with reraise_swallowed_signals():
                 prepare()
             self._prepare = None  # workers find it done in their copy of this process
-        self._limit = workers
+        self.workers = workers
+        self._tries = tries
         self._workers: list[_Worker] = []
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
@@ -129,7 +135,7 @@ class ProcessEngine(Engine):
         left = len(units)
         try:
             while left:
-                while len(self._workers) < min(self._limit, len(units)):
+                while len(self._workers) < min(self.workers, len(units)):
                     self._workers.append(self._start())
                 for worker in self._workers:
                     if worker.index is None and waiting:
@@ -145,8 +151,9 @@ class ProcessEngine(Engine):
                     try:
                         answer = worker.pipe.recv()
                     except (EOFError, OSError):
+                        cause = self._remove(worker, self.name_of(units[index]), attempts[index])
+                        self.on_retry(index, cause)
                         waiting.appendleft(index)
-                        self._remove(worker, units[index], attempts[index])
                         continue
                     if isinstance(answer, int):
                         self.on_progress(index, answer)
@@ -168,13 +175,11 @@ class ProcessEngine(Engine):
         child_end.close()  # so that its death closes the pipe
         return _Worker(child, parent_end)
 
-    def _remove(self, worker: _Worker, unit: object, attempts: int) -> None:
-        """Forget a worker that died; ``BuildError`` if it was the last attempt of its unit."""
+    def _remove(self, worker: _Worker, unit: str, attempts: int) -> str:
+        """Forget a worker that died, and return of what; ``BuildError`` if it was the last attempt of its unit."""
         self._workers.remove(worker)
         worker.pipe.close()
         worker.process.join()
-        if attempts < ATTEMPTS:
-            return
         code = worker.process.exitcode or 0
         cause, why = (
             f"exit status {code}",
@@ -188,6 +193,8 @@ class ProcessEngine(Engine):
                 "Workers that are not forked import the script that builds: call pipeline.build there below "
                 "if __name__ == '__main__'. Or c" + why[1:]
             )
+        if attempts < self._tries:
+            return cause
         raise BuildError(
             f"a worker process died ({cause}) {attempts} times on {unit}. {why}. Run the same command again to continue"
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from multiprocessing import get_all_start_methods
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean, not_installed
-from .engine import Engine, Prepare, ProcessEngine, SerialEngine, default_start_method
+from ..setting import check_whole
+from .engine import UNIT_TRIES, Engine, Prepare, ProcessEngine, SerialEngine, default_start_method
 from .ray import RayEngine
 
 ENGINES = ("local", "ray")
@@ -16,29 +18,32 @@ ENGINES = ("local", "ray")
 def open_engine(
     name: str = "local",
     *,
-    workers: int = 1,
+    workers: int | None = 1,
     prepare: Prepare | None = None,
     start_method: str | None = None,
     ray_address: str | None = None,
     ray_skip_bad_nodes: bool = False,
+    unit_tries: int = UNIT_TRIES,
     shared: Path | None = None,
+    read_input: Callable[[], object] | None = None,
 ) -> Engine:
     """Return the engine of that name: ``local`` (this process for one worker, else worker processes) or ``ray``.
 
-    ``prepare`` runs once before workers are forked, or once in each worker that is spawned; on Ray each task loads
-    what it needs, and each node must see the directory ``shared``.
+    ``workers`` are 1 where they are None, at a ``ray_address`` as many as the cluster has CPUs. ``prepare`` runs once before
+    workers are forked, or once in each worker that is spawned; on Ray each task loads what it needs, and each node must see
+    the directory ``shared`` and run ``read_input`` without an error. A unit whose worker dies has ``unit_tries`` in all.
     Raises ``ConfigError`` for a name or a number of workers that cannot be.
 
     >>> with open_engine(workers=1) as engine:
     ...     sorted(engine.map(abs, [-3, 4]))
     [(0, 3), (1, 4)]
     """
-    check_engine(name, workers, start_method, ray_address)
+    check_engine(name, workers, start_method, ray_address, ray_skip_bad_nodes, unit_tries)
     if name == "ray":
-        return RayEngine(workers, ray_address, shared, ray_skip_bad_nodes)
-    if workers == 1:
+        return RayEngine(workers, ray_address, shared, ray_skip_bad_nodes, read_input, unit_tries)
+    if workers in (None, 1):
         return SerialEngine(prepare)
-    return ProcessEngine(workers, prepare, start_method or default_start_method())
+    return ProcessEngine(workers, prepare, start_method or default_start_method(), unit_tries)
 
 
 def check_engine(
@@ -47,14 +52,15 @@ def check_engine(
     start_method: object = None,
     ray_address: object = None,
     ray_skip_bad_nodes: object = False,
+    unit_tries: object = UNIT_TRIES,
 ) -> None:
     """Raise ``ConfigError`` for arguments of `open_engine` that cannot be, and for an engine that is not installed."""
     if engine not in ENGINES:
         raise ConfigError(f"no engine {engine!r}{did_you_mean(str(engine), ENGINES)}")
     if engine == "ray" and find_spec("ray") is None:
         raise not_installed("--engine ray", "ray")
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
-        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}")
+    for what, number in (("workers", 1 if workers is None else workers), ("unit_tries", unit_tries)):
+        check_whole(what, number, 1)
     methods = get_all_start_methods()
     if start_method is not None and start_method not in methods:
         raise ConfigError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")

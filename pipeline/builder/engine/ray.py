@@ -5,110 +5,188 @@ Workers on other machines need the inputs and the output under the same paths, a
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import platform
 import secrets
 import shutil
 import socket
+import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...atomic import temporary_path
 from ...errors import BuildError, ConfigError
 from ...notices import warn
-from .engine import Engine, Result, Unit
+from ...version import PACKAGES, __version__
+from .engine import UNIT_TRIES, Engine, Result, Unit
 
-RETRIES = 3
 CONNECT_SECONDS = 7.0
 _PROBE_SECONDS = 60.0  # in which each node must answer
-_NOTICE_SECONDS = 10.0  # between two lines that say that no CPU is free
+_NOTICE_SECONDS = 10.0  # between two lines that say that no unit runs
+_ANSWER_SECONDS = 5.0  # in which the actor answers that knows which units have begun
 _CLIENT_SECONDS = "4"  # of each of the three tries of Ray's client for ray:// addresses
 _LEAST_FREE = 256 << 20  # bytes of disk
+_EXTRAS = ("s3fs", "gcsfs", "adlfs", "fastwarc", "resiliparse", "trafilatura", "spacy")  # packages and modules
 _ROOT = Path(__file__).resolve().parents[3]
 
 
 class RayEngine(Engine):
-    """Runs units as Ray tasks: at most ``workers`` at a time, each retried where its worker dies.
+    """Runs units as Ray tasks: at most ``workers`` at a time (None: as many as the cluster has CPUs).
+
+    A unit whose worker dies is run again, after the others. Ray would do that too, but not tell why.
 
     It uses the connection to Ray that there is, or connects until it is closed. So the engines of a build share the
-    connection of one that stays open around them, and with it the ids of the ``bad_nodes`` that get no unit.
+    connection of one that stays open around them, and with it the ids of the ``bad_nodes`` that get no unit, and the
+    actor that knows which units have ``begun``.
     """
 
     bad_nodes: ClassVar[list[str]] = []
+    begun: ClassVar[Any] = None
 
     def __init__(
-        self, workers: int, address: str | None, shared: Path | None = None, skip_bad_nodes: bool = False
+        self,
+        workers: int | None,
+        address: str | None,
+        shared: Path | None = None,
+        skip_bad_nodes: bool = False,
+        read_input: Callable[[], object] | None = None,
+        tries: int = UNIT_TRIES,
     ) -> None:
         """Connect; ``shared`` is a directory that each node of a cluster that runs already must see as this process does.
 
-        Raises ``BuildError`` naming each node that does not, or has another Python or no such package, unless
+        Raises ``BuildError`` naming each node that does not, has other versions, or cannot ``read_input``, unless
         ``skip_bad_nodes`` leaves those out.
         """
         for name in ("INITIAL", "MAX"):  # read when Ray is imported
             os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", _CLIENT_SECONDS)
         import ray
 
-        self._ray = ray
-        self._workers = workers
+        self._ray: Any = ray
+        self._tries = tries
         self._connected_here = not ray.is_initialized()
-        if not self._connected_here:
-            return
         try:
             with _one_line(ray):
-                _connect(ray, workers, address)
-                if address and shared is not None:
-                    RayEngine.bad_nodes = _check_nodes(ray, shared, skip_bad_nodes)
-                _wait_for_cpu(ray)
+                if self._connected_here:
+                    _connect(ray, workers, address)
+                    if address and shared is not None:
+                        RayEngine.bad_nodes = _check_nodes(ray, shared, skip_bad_nodes, read_input)
+                    RayEngine.begun = ray.remote(_Begun).options(num_cpus=0, max_restarts=-1, **self._where).remote()
+                cpus = self._cpus()
         except BaseException:
             self.close()
             raise
+        self.workers = workers or max(1, int(cpus))
+        if self._connected_here and cpus < self.workers:
+            warn(
+                f"Ray: the cluster has {cpus:g} CPUs, fewer than --workers {self.workers}: units wait for each other until "
+                "it has more"
+            )
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         with _one_line(self._ray):
             yield from self._map(function, units)
 
     def _map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
-        ray = self._ray
-        options: dict[str, Any] = {"max_retries": RETRIES, "num_cpus": 1}
-        if self.bad_nodes:
-            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.bad_nodes)})"}
-        task = ray.remote(_call).options(**options)
-        waiting = iter(range(len(units)))
-        running: dict[object, int] = {}
-        while True:
-            for index in waiting:
-                running[task.remote(function, units[index])] = index
-                if len(running) >= self._workers:
-                    break
-            if not running:
-                return
-            ready, _ = ray.wait(list(running))
+        ray, errors = self._ray, self._ray.exceptions
+        deaths = (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.ObjectLostError)
+        task = ray.remote(_call).options(max_retries=0, num_cpus=1, **self._where)
+        name, tries, waiting = secrets.token_hex(4), Counter[int](), deque(range(len(units)))
+        running: dict[object, tuple[int, str]] = {}
+        last = time.monotonic()
+        while waiting or running:
+            while waiting and len(running) < self.workers:
+                index = waiting.popleft()
+                tries[index] += 1
+                attempt = f"{name}/{index}/{tries[index]}"
+                running[task.remote(function, units[index], attempt, self.begun)] = index, attempt
+            ready, _ = ray.wait(list(running), timeout=_NOTICE_SECONDS)
+            last = time.monotonic() if ready else last
+            if not ready and not self._nodes_of([attempt for _, attempt in running.values()]):
+                first = self.name_of(units[next(iter(running.values()))[0]])
+                warn(
+                    f"Ray: no unit has begun for {time.monotonic() - last:.0f} s: the cluster has {self._cpus():g} CPUs, "
+                    f"{ray.available_resources().get('CPU', 0):g} of them free; {first} waits for one, and "
+                    f"{len(running) + len(waiting) - 1} units behind it; Ctrl-C ends the build"
+                )
             for reference in ready:
-                index = running.pop(reference)
+                index, attempt = running.pop(reference)
                 try:
-                    result = ray.get(reference)
-                except ray.exceptions.RayTaskError as error:
+                    node, seconds, result = ray.get(reference)
+                except errors.RayTaskError as error:
                     raise error.cause if isinstance(error.cause, Exception) else error from error
-                except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-                    raise BuildError(
-                        f"a Ray worker died {RETRIES + 1} times on unit {units[index]} ({_first_line(error)}); where it was "
-                        "memory, give fewer --workers or nodes with more"
-                    ) from error
+                except deaths as error:
+                    where = "".join(f" on node {node}" for node in self._nodes_of([attempt]))
+                    reason = f"{type(error).__name__}{where}: {_first_line(error)}"
+                    if tries[index] == self._tries:
+                        raise BuildError(
+                            f"a Ray worker died {self._tries} times on {self.name_of(units[index])} ({reason}); where it was "
+                            "memory, give fewer --workers or nodes with more; where nodes come and go, more --unit-tries. Run "
+                            "the same command again to continue"
+                        ) from error
+                    self.on_retry(index, reason)
+                    waiting.append(index)
+                    continue
+                self.on_node(index, node, seconds)
                 yield index, result
+
+    def _nodes_of(self, attempts: Sequence[str]) -> list[str]:
+        """Return the nodes of those of the attempts at units that have begun."""
+        try:
+            begun = self._ray.get(self.begun.nodes.remote(), timeout=_ANSWER_SECONDS)
+        except self._ray.exceptions.RayError:
+            return []
+        return [begun[attempt] for attempt in attempts if attempt in begun]
+
+    def _cpus(self) -> float:
+        """Return the CPUs of the nodes that get units."""
+        alive = (node for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self.bad_nodes)
+        return float(sum(node["Resources"].get("CPU", 0) for node in alive))
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        """The options of tasks that keep them off bad nodes."""
+        return {"label_selector": {"ray.io/node-id": f"!in({','.join(self.bad_nodes)})"}} if self.bad_nodes else {}
 
     def close(self) -> None:
         if self._connected_here:
-            RayEngine.bad_nodes = []
+            RayEngine.bad_nodes, RayEngine.begun = [], None
             self._ray.shutdown()
 
 
-def _call(function: Callable[[Unit], Result], unit: Unit) -> Result:
-    """Run a unit; a plain function, as Ray wants it, where unit functions carry bound arguments."""
-    return function(unit)
+class _Begun:
+    """An actor that knows which attempts at units have begun, and on which nodes: Ray does not tell what waits from what runs."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, str] = {}
+
+    def note(self, attempt: str, node: str) -> None:
+        self._nodes[attempt] = node
+
+    def nodes(self) -> dict[str, str]:
+        return self._nodes
+
+
+def _call(function: Callable[[Unit], Result], unit: Unit, attempt: str, begun: Any) -> tuple[str, float, Result]:
+    """Run a unit; return the node on which it ran, the seconds that it took, and its result."""
+    import ray
+
+    started = time.monotonic()
+    address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    node = _node_name(address, ray.get_runtime_context().get_node_id())
+    begun.note.remote(attempt, node)
+    result = function(unit)
+    return node, time.monotonic() - started, result
+
+
+def _node_name(address: str, node: str) -> str:
+    return f"{address} ({node[:8]})"
 
 
 @contextmanager
@@ -127,20 +205,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _wait_for_cpu(ray: Any) -> None:
-    """Wait until a task has run; say what is waited for where no CPU is free."""
-    running = [ray.remote(_call).options(num_cpus=1).remote(abs, 0)]
-    began = time.monotonic()
-    while not ray.wait(running, timeout=_NOTICE_SECONDS)[0]:
-        total, free = (resources().get("CPU", 0) for resources in (ray.cluster_resources, ray.available_resources))
-        warn(
-            f"Ray: no CPU is free for {time.monotonic() - began:.0f} s: the cluster has {total:g} CPUs, {free:g} of them free; "
-            "the build waits for one, and Ctrl-C ends it"
-        )
-    ray.get(running)
-
-
-def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool) -> list[str]:
+def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool, read_input: Callable[[], object] | None) -> list[str]:
     """Run a task on each node that has CPUs; return the ids of those that cannot work, if they may be left out."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -151,7 +216,7 @@ def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool) -> list[str]:
         probes = {
             node: ray.remote(_probe)
             .options(num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
-            .remote(str(written), token, platform.python_version())
+            .remote(str(written), token, _versions(), read_input)
             for node in nodes
         }
         problems = {node: said for node, probe in probes.items() if (said := _problem(ray, probe))}
@@ -159,7 +224,7 @@ def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool) -> list[str]:
         for left in written.parent.glob(f"{written.name}*"):
             left.unlink(missing_ok=True)
     said = "\n  ".join(
-        f"node {nodes[node]['NodeManagerAddress']} ({node[:8]}): {what}" for node, what in problems.items()
+        f"node {_node_name(nodes[node]['NodeManagerAddress'], node)}: {what}" for node, what in problems.items()
     )
     if problems and (not skip_bad_nodes or len(problems) == len(nodes)):
         raise BuildError(
@@ -176,17 +241,41 @@ def _problem(ray: Any, probe: Any) -> str:
         answer: str = ray.get(probe, timeout=_PROBE_SECONDS)
     except ray.exceptions.GetTimeoutError:
         return f"no answer within {_PROBE_SECONDS:.0f} s"
-    except ray.exceptions.RayTaskError as error:  # such as a module that is not there
-        return f"{_first_line(error.cause)}; install the same packages there"
+    except ray.exceptions.RayTaskError as error:
+        cure = "; install the same packages there" if isinstance(error.cause, ImportError) else ""
+        return f"{_first_line(error.cause)}{cure}"
     except ray.exceptions.RayError as error:
         return f"{type(error).__name__}: {_first_line(error)}"
     return answer
 
 
-def _probe(path: str, token: str, python: str) -> str:
+def _version(name: str) -> str:
+    """Return the version of Python, of this package with its code, or of another package."""
+    if name == "Python":
+        return platform.python_version()
+    if name == "shardwright":
+        code = hashlib.sha256()
+        for folder in ("filters", "pipeline"):
+            for path in sorted((_ROOT / folder).rglob("*.py")):
+                code.update(path.relative_to(_ROOT).as_posix().encode() + path.read_bytes())
+        return f"{__version__} (code {code.hexdigest()[:8]})"
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what decides the bytes of a result: Python, this package, and those that it uses here."""
+    names = ("Python", "shardwright", *PACKAGES, *(name for name in _EXTRAS if name in sys.modules))
+    return {name: _version(name) for name in names}
+
+
+def _probe(path: str, token: str, versions: dict[str, str], read_input: Callable[[], object] | None) -> str:
     """Say why a build cannot use this node; '' where it can: it reads what the driver wrote, and writes beside it."""
-    if platform.python_version() != python:
-        return f"Python {platform.python_version()}, but this build runs {python}"
+    for name, wanted in versions.items():
+        if (found := _version(name)) != wanted:
+            return f"{name} {found}, but this build runs {wanted}; install the same there"
     directory = Path(path).parent
     try:
         if Path(path).read_text() != token:
@@ -196,12 +285,16 @@ def _probe(path: str, token: str, python: str) -> str:
         return f"{directory}: {error.strerror}; give an --output on a file system that all nodes share and may write to"
     if shutil.disk_usage(directory).free < _LEAST_FREE:
         return f"{directory}: less than {_LEAST_FREE >> 20} MiB free"
+    if read_input is not None:
+        read_input()
     return ""
 
 
-def _connect(ray: Any, workers: int, address: str | None) -> None:
+def _connect(ray: Any, workers: int | None, address: str | None) -> None:
     """Connect to the cluster at an address, or start one here."""
-    # Workers import this package from where this process did, installed or not.
+    # Workers import this package from where this process did, installed or not; where there is nothing under that path, the
+    # package that is installed. Ray could send it (py_modules), but then each worker of a new cluster compiles its loops, for
+    # 40 seconds; and what it imports must be installed there in any case.
     # What else the user's PYTHONPATH names is found there too, such as modules of measures.
     paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     settings: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}}

@@ -77,7 +77,8 @@ class IngestStage(Stage):
                 todo.append(unit)
         function = functools.partial(filter_unit, workspace, plan.credentials)
         prepare, size = functools.partial(prepare_filter, workspace), functools.partial(_unit_bytes, plan)
-        for index, (records, bad_records) in run.map(self.name, function, todo, prepare, size):
+        label = functools.partial(_unit_label, plan)
+        for index, (records, bad_records) in run.map(self.name, function, todo, prepare, size, label):
             bad.add(todo[index].number, records, bad_records)
         bad.check_not_all()
         run.do("hash", functools.partial(hash_input, workspace), inputs_to_hash(workspace, most_bytes))
@@ -100,6 +101,13 @@ def _unit_bytes(plan: Plan, unit: UnitToRead) -> int:
         total += min(size, (span.stop or size) - span.start) // span.lanes
     lanes = plan.units[unit.number][0].lanes
     return max(1, total if unit.most_bytes is None else min(total, unit.most_bytes // lanes))
+
+
+def _unit_label(plan: Plan, unit: UnitToRead) -> str:
+    """Return the number of a unit, and what it reads."""
+    first, *more = plan.units[unit.number]
+    from_byte = f" from {first.start:,}" * (first.start > 0)
+    return f"unit {unit.number} ({plan.inputs[first.input].name}{from_byte}{f' and {len(more)} more' * bool(more)})"
 
 
 def _record_limits(run: Run) -> list[int | None]:

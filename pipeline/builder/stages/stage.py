@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ...progress import Progress
 from ..counts.build_stats import BuildStats, Change
@@ -28,6 +28,8 @@ class Run:
     progress: Progress
     open_workers: Callable[..., Engine]
     seconds: dict[str, float] = field(default_factory=dict)  # by stage; "start" is the time to start workers
+    retries: list[dict[str, str]] = field(default_factory=list)  # of units whose workers died, with reasons
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # units and seconds by node of a cluster
 
     def map(
         self,
@@ -36,11 +38,12 @@ class Run:
         units: Sequence[Unit],
         prepare: Callable[[], object] | None = None,
         size: Callable[[Unit], int] | None = None,
+        label: Callable[[Unit], str] = str,
     ) -> Iterator[tuple[int, Result]]:
         """Run a unit function over units on the engine, with a progress bar; yield ``(index, result)`` as they finish.
 
         ``prepare`` loads what the units share, before workers are forked. ``size`` tells the bytes of a unit, where units
-        differ much; a unit function then tells by `report_progress` how many it has read.
+        differ much; a unit function then tells by `report_progress` how many it has read. ``label`` names a unit in errors.
         """
         if not units:
             return
@@ -57,7 +60,18 @@ class Run:
                     reported[index] += amount
                     bar(amount)
 
-                engine.on_progress = advance
+                def note_retry(index: int, reason: str) -> None:
+                    self.retries.append({"stage": name, "unit": label(units[index]), "reason": reason})
+
+                def note_node(index: int, node: str, seconds: float) -> None:
+                    done = self.nodes.setdefault(node, {"units": 0, "seconds": 0.0, "slowest": {"seconds": 0.0}})
+                    done["units"] += 1
+                    done["seconds"] = round(done["seconds"] + seconds, 3)
+                    if seconds > done["slowest"]["seconds"]:
+                        done["slowest"] = {"stage": name, "unit": label(units[index]), "seconds": round(seconds, 3)}
+
+                engine.on_progress, engine.on_retry, engine.on_node = advance, note_retry, note_node
+                engine.name_of = lambda unit: f"{name}: {label(unit)}"
                 for index, result in engine.map(function, units):
                     yield index, result
                     advance(index, weights[index])
