@@ -158,7 +158,10 @@ def test_every_public_docstring_begins_with_a_sentence_and_has_an_example() -> N
 
 def test_the_pages_name_only_flags_that_exist() -> None:
     known = set("--nproc-per-node --nnodes --rdzv-backend --rdzv-endpoint".split())  # of torchrun
-    known |= set("--nodes --ntasks-per-node --gpus-per-node --requeue --signal".split())  # of Slurm
+    known |= set(
+        "--nodes --ntasks-per-node --gpus-per-node --cpus-per-task --requeue --signal --open-mode".split()
+    )  # of Slurm
+    known |= set("--head --address --port --num-cpus --block".split())  # of Ray
     known |= {"--all", "--prefix"}  # of git checkout-index
     for name in COMMANDS:
         known |= {flag for action in load_command(name).make_parser(name)._actions for flag in action.option_strings}
