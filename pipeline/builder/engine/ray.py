@@ -178,7 +178,7 @@ def _call(function: Callable[[Unit], Result], unit: Unit, attempt: str, begun: A
     import ray
 
     started = time.monotonic()
-    address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    address = ray.util.get_node_ip_address()
     node = _node_name(address, ray.get_runtime_context().get_node_id())
     begun.note.remote(attempt, node)
     result = function(unit)
