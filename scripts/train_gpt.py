@@ -29,12 +29,14 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -86,7 +88,8 @@ class GPT(nn.Module):
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written, allow_abbrev=False)
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="of TOML, with these flags by their names")
     add("data", nargs="*", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
@@ -97,6 +100,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--cache-dir", help="of shards from a server (default: the user's cache directory)")
     add("--tries", type=int, default=8, help="attempts at one request to a server, at most (default: 8)")
     add("--timeout", type=float, default=20.0, help="seconds after which a silent server is asked again (default: 20)")
+    add("--limit", type=int, metavar="N", help="train on the first N documents of each source alone, kept in memory")
+    add("--num-workers", type=int, default=0, help="processes of a rank that read (default: 0, mostly the fastest)")
     add("--val-share", type=float, help="documents to validate on without a split val (default: 0.005; 0 of text)")
     add("--val-batches", type=int, default=20, help="global batches of a validation (default: 20)")
     add("--eval-every", type=int, default=100, help="steps between validations, 0 for none (default: 100)")
@@ -118,10 +123,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--log-file", type=Path, metavar="FILE", help="of JSON, a line a step (default: stdout, if no terminal)")
     add("--dry-run", action="store_true", help="take one step, and say what a run would be")
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
     if options.config:
-        parser.set_defaults(**read_config(options.config, parser))
-        options = parser.parse_args(arguments)
+        try:
+            values = tomllib.loads(options.config.read_text())
+        except (OSError, ValueError) as error:
+            parser.error(f"--config {options.config}: {error}")
+        parser.set_defaults(data=values.pop("data", []))
+        on = {name: value for name, value in values.items() if value is not False}
+        stated = [f"--{name}" if value is True else f"--{name}={value}" for name, value in on.items()]
+        options = parser.parse_args([*stated, *arguments])  # of a flag that is stated twice, the last one counts
     if not options.data:
         parser.error("name what to train on: a dataset, shards, text, a url or an array.bin")
     changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
@@ -131,34 +143,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Return the flags that a file of TOML states, checked as on the command line."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        parser.error(f"--config {path}: {error}")
-    flags = {(action.option_strings or [action.dest])[0].lstrip("-"): action for action in parser._actions}
-    defaults = {}
-    for name, value in values.items():
-        if (action := flags.get(name)) is None or name in ("config", "help"):
-            parser.error(f"--config {path}: no flag --{name}; --help shows all")
-        if action.nargs == 0:
-            fits, defaults[action.dest] = isinstance(value, bool), value
-        elif action.nargs == "*":
-            fits, defaults[action.dest] = isinstance(value, list), value
-        else:
-            fits, defaults[action.dest] = not isinstance(value, bool | list | dict), str(value)  # argparse parses it
-        if not fits or (action.choices and value not in action.choices):
-            parser.error(f"--config {path}: {name} = {value!r} is no value of --{name}; --help shows them")
-    return defaults
-
-
-class Data(NamedTuple):
-    """Bare datasets to train and to validate on, or None, and the ids that there can be."""
-
-    train: pipeline.Stream
-    val: pipeline.Stream | None
-    vocab_size: int
+Data = tuple[pipeline.Stream, pipeline.Stream | None, int]  # to train and to validate on, and how many ids there can be
 
 
 def open_data(options: argparse.Namespace) -> Data:
@@ -170,17 +155,16 @@ def open_data(options: argparse.Namespace) -> Data:
         raise SystemExit(f"error: a mix is NAME=WHAT:WEIGHT NAME=WHAT:WEIGHT, got {' '.join(options.data)}")
     weights = {match[1]: float(match[3]) for match in named if match}
     parts = {match[1]: open_one(match[2], options) for match in named if match}
-    val = {name: data.val for name, data in parts.items() if data.val is not None}
-    return Data(
-        pipeline.mix({name: data.train for name, data in parts.items()}, weights),
-        pipeline.mix(val, weights) if len(val) == len(parts) else None,
-        max(data.vocab_size for data in parts.values()),
-    )
+    train = pipeline.mix({name: data for name, (data, _, _) in parts.items()}, weights)
+    val = {name: data for name, (_, data, _) in parts.items() if data is not None}
+    held_out = pipeline.mix(val, weights) if len(val) == len(parts) else None
+    return train, held_out, max(ids for _, _, ids in parts.values())
 
 
 def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     """Open one dataset; its split ``val`` or a share of its documents is for validation."""
-    settings = {key: getattr(options, key) for key in ("tokenizer", "text_key", "dtype", "epochs", "tries", "timeout")}
+    settings = {key: getattr(options, key) for key in ("tokenizer", "text_key", "dtype", "tries", "timeout")}
+    settings["epochs"] = 1 if options.limit else options.epochs
     if options.cache_dir:
         settings["cache_dir"] = options.cache_dir
     train: Any = pipeline.open_dataset(what, **settings)
@@ -190,20 +174,21 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     vocab_size = options.vocab_size or train.vocab_size
     if vocab_size is None:
         raise SystemExit(f"error: {what} does not say how many ids there are; give --vocab-size")
-    if not options.eval_every:
-        return Data(train, None, vocab_size)
+    val: pipeline.Stream | None = None
     try:
-        return Data(train, pipeline.open_dataset(what, split="val", **settings), vocab_size)
+        val = pipeline.open_dataset(what, split="val", **settings) if options.eval_every else None
     except (pipeline.ManifestError, pipeline.ConfigError):  # a share of text is known once all of it is read
-        share = options.val_share if options.val_share is not None else 0.0 if is_text else 0.005
-    if not share:
-        return Data(train, None, vocab_size)
-    try:
-        train, val = train.split(val=share)
-        next(iter(val.shuffle().pack(options.sizes.seq_len)))  # an error where nothing is held out
-    except pipeline.ConfigError as error:
-        raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
-    return Data(train, val, vocab_size)
+        if share := options.val_share if options.val_share is not None else 0.0 if is_text else 0.005:
+            try:
+                train, val = train.split(val=share)
+                next(iter(val.shuffle().pack(options.sizes.seq_len)))  # an error where nothing is held out
+            except pipeline.ConfigError as error:
+                raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
+    if options.limit:
+        first = [row["input_ids"].numpy() for row in train.documents().shard(0, 1).take(options.limit)]
+        lengths, epochs = [len(ids) for ids in first], options.epochs
+        train = pipeline.ShardDataset.from_tokens(np.concatenate(first), lengths=lengths, epochs=epochs)
+    return train, val, vocab_size
 
 
 class Run:
@@ -216,20 +201,23 @@ class Run:
         if size % parts:
             wanted = f"a multiple of {parts} (ranks x --accumulate), such as {size + -size % parts}"
             raise SystemExit(f"error: --global-batch {size} must be {wanted}")
-        data, rows = open_data(options), size // self.ranks
+        (train, val, self.vocab_size), rows = open_data(options), size // self.ranks
 
         def batches(dataset: pipeline.Stream) -> pipeline.Stream:
-            packed = dataset.shuffle(seed=options.seed).pack(
-                self.sizes.seq_len, stride=options.stride, shift=options.shift
-            )
-            return packed.batch(rows).to(self.device)
+            shuffled = dataset.shuffle(seed=options.seed)
+            return shuffled.pack(self.sizes.seq_len, stride=options.stride, shift=options.shift).batch(rows)
 
-        self.stream = batches(data.train)
-        self.val = batches(data.val).take(options.val_batches) if data.val is not None else None
-        self.vocab_size, self.step, self.stopped = data.vocab_size, 0, False
+        self.stream, self.begun = batches(train), 0
+        self.batches: Any = DataLoader(self.stream, batch_size=None, num_workers=options.num_workers)
+        if not options.num_workers:
+            self.batches = self.stream = self.stream.to(self.device)
+        elif options.checkpoint:
+            self.stream.state_dict(batches=0)  # an error where workers hide how far they read
+        self.val = None if val is None else batches(val).take(options.val_batches).to(self.device)
+        self.step, self.stopped = 0, False
         self.steps = options.steps or (self.count_steps() if options.epochs else 200)
         torch.manual_seed(options.seed)
-        self.plain = GPT(-(-data.vocab_size // 64) * 64, self.sizes).to(self.device)
+        self.plain = GPT(-(-self.vocab_size // 64) * 64, self.sizes).to(self.device)
         matrices, others = ([p for p in self.plain.parameters() if (p.dim() > 1) is many] for many in (True, False))
         groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=self.sizes.lr, betas=(0.9, 0.95))
@@ -252,16 +240,13 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """Return what a run would be."""
         tokens = self.sizes.global_batch * self.sizes.seq_len
-        found = {
-            "parameters": sum(p.numel() for p in self.plain.parameters()),
-            "tokens_per_step": tokens,
-            "steps": self.steps,
-        }
-        return found | {"ranks": self.ranks, "device": self.device, "data": repr(self.stream)}
+        parameters = sum(p.numel() for p in self.plain.parameters())
+        found = {"parameters": parameters, "tokens_per_step": tokens, "steps": self.steps, "ranks": self.ranks}
+        return found | {"device": self.device, "data": repr(self.stream)}
 
     def train(self) -> Iterator[dict[str, Any]]:
         """Take steps until the last one, or a signal; yield what each was."""
-        for batch in self.stream if self.step < self.steps else ():
+        for batch in self.batches if self.step < self.steps else ():
             if self.step == 0 and (largest := int(batch["input_ids"].max())) >= self.vocab_size:
                 raise SystemExit(f"error: id {largest} is beyond a vocabulary of {self.vocab_size}; give --vocab-size")
             record = self.take_step(batch)
@@ -269,11 +254,8 @@ class Run:
             last = record.pop("stop") or self.step == self.steps or self.options.dry_run
             if self.val is not None and (last or self.step % self.options.eval_every == 0):
                 record |= self.validate()
-            if (
-                self.options.checkpoint
-                and not self.options.dry_run
-                and (last or self.step % self.options.save_every == 0)
-            ):
+            due = last or self.step % self.options.save_every == 0
+            if self.options.checkpoint and due and not self.options.dry_run:
                 self.save(self.options.checkpoint)
             yield {"step": self.step, **record, **self.progress()}
             if last:
@@ -284,7 +266,8 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.steps, self.sizes.lr)
         labels, stop = self.total(float(batch["valid_tokens"]), float(self.stopped))
-        parts = zip(*(batch[key].chunk(self.options.accumulate) for key in ("input_ids", "labels")), strict=True)
+        both = (batch[key].to(self.device, non_blocking=True) for key in ("input_ids", "labels"))
+        parts = zip(*(tensor.chunk(self.options.accumulate) for tensor in both), strict=True)
         loss = torch.zeros((), device=self.device)
         for number, (ids, targets) in enumerate(parts, start=1):
             with self.model.no_sync() if self.ranks > 1 and number < self.options.accumulate else nullcontext():
@@ -321,16 +304,17 @@ class Run:
         return list(sums.tolist())
 
     def progress(self) -> dict[str, Any]:
-        """Return the speed of all ranks, the share of time that this one waited for data, and where the data stands."""
-        stats = self.stream.stats()
-        record = {"tokens_per_second": round(stats["tokens_per_second"] * self.ranks), "epoch": stats["epoch"]}
-        record["waited_share"] = round(stats["waited_share"], 4)
-        sources = {name: round(source["served"], 4) for name, source in stats.get("sources", {}).items()}
-        return record | ({"sources": sources} if sources else {})
+        """Return the speed of all ranks, the share of time that this one waited for data, and what each source gave."""
+        data = self.stream.metrics()
+        record = {"tokens_per_second": round(data["data/tokens_per_second"] * self.ranks), "epoch": data["data/epoch"]}
+        if "data/waited_share" in data:  # which workers do not know
+            record["waited_share"] = round(data["data/waited_share"], 4)
+        return record | {name: round(value, 4) for name, value in data.items() if name.startswith("data/source/")}
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint, whole or not at all, and keep the last two."""
-        data: list[Any] = [self.stream.state_dict()] * self.ranks
+        taken = self.step - self.begun if self.options.num_workers else None
+        data: list[Any] = [self.stream.state_dict(batches=taken)] * self.ranks
         if self.ranks > 1:  # of raw text, each rank has the state of its own lanes
             dist.all_gather_object(data, data[self.rank])
         if self.rank == 0:
@@ -355,7 +339,7 @@ class Run:
         self.plain.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
-        self.step = state["step"]
+        self.step = self.begun = state["step"]
 
 
 def start_ranks(device: str | None) -> tuple[int, int, str]:

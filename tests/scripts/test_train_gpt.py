@@ -247,14 +247,57 @@ def test_a_file_holds_flags_which_those_of_the_command_override_and_a_wrong_one_
     assert train_gpt.main(["--config", str(config), "--steps", "3"]) == 0
     assert list(records_of(capsys.readouterr().out)) == [1, 2, 3]
     for line, message in (
-        ("sep-len = 3", "no flag --sep-len"),
-        ("compile = 3", "compile = 3 is no value"),
+        ("sep-len = 3", "unrecognized arguments: --sep-len=3"),
+        ("compile = 3", "argument --compile: ignored explicit argument '3'"),
+        ("layers = 'two'", "argument --layers: invalid int value: 'two'"),
         ("x", "run.toml"),
     ):
         config.write_text(line)
         with pytest.raises(SystemExit):
             train_gpt.main(["--config", str(config)])
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["data", "up.jsonl"])
+def test_a_limit_trains_on_the_first_documents_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    sizes = [*SIZES[:-4], "--limit", "3", "--epochs", "2", "--eval-every", "0"]
+    assert train_gpt.main([str(folder / what), *sizes]) == 0
+    if what == "data":
+        tokens = 3 * 21
+    else:
+        tokens = sum(len(json.loads(line)["text"]) + 1 for line in (folder / what).read_text().splitlines()[:3])
+    assert len(records_of(capsys.readouterr().out)) == -(-2 * tokens // (16 * 8))
+
+
+def test_workers_read_the_same_batches_and_a_run_goes_on_with_another_number_of_them(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, saved = [str(folder / "data"), "--eval-every", "0"], ["--checkpoint", str(tmp_path / "run")]
+    expected = train(capsys, *data)
+    assert train(capsys, *data, *saved, "--num-workers", "2") == expected
+    max((tmp_path / "run").glob("step-*.pt")).unlink()
+    rest = train(capsys, *data, *saved, "--num-workers", "1")
+    assert rest == {step: loss for step, loss in expected.items() if step > STEPS - SAVED}
+    with pytest.raises(StateError, match="batches of text"):  # at once, not when the first checkpoint is due
+        train_gpt.main([str(folder / "up.jsonl"), *SIZES, "--checkpoint", str(tmp_path / "x"), "--num-workers", "1"])
+
+
+def test_the_log_of_a_mix_has_what_each_source_gave_at_each_step_of_a_run_that_was_stopped(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mix, log = [f"up={folder / 'up.jsonl'}:0.7", f"down={folder / 'down.jsonl'}:0.3"], tmp_path / "log.jsonl"
+    for _ in range(2):
+        train(capsys, *mix, "--eval-every", "0", "--log-file", str(log), "--checkpoint", str(tmp_path / "run"))
+        max((tmp_path / "run").glob("step-*.pt")).unlink()  # so that the run goes on from the one before
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    sequences = [[line[f"data/source/{name}/sequences"] for name in ("up", "down")] for line in lines]
+    assert [sum(of_step) for of_step in sequences] == [8 * line["step"] for line in lines]
+    assert [up / (up + down) for up, down in sequences] == pytest.approx(
+        [line["data/source/up/served"] for line in lines], abs=1e-4
+    )
 
 
 def test_a_dry_run_takes_one_step_says_what_a_run_would_be_and_leaves_nothing(
