@@ -4,6 +4,7 @@
     python scripts/bench_stream.py memory    of one stream, of a mix of 20, of train and val
     python scripts/bench_stream.py cold      from a disk, with 5.5 GB that no cache holds
     python scripts/bench_stream.py remote    from a server 30 ms away, 10 MB to 20 GB (3 GB of disk)
+    python scripts/bench_stream.py trace     a step of 10,000 shards, traced by arithmetic; a mix of four by documents
     python scripts/bench_stream.py ranks     which blocks up to 4,096 ranks read; needs no data
 
 Ratios are what holds on a shared machine: loaders take turns, round by round, with one thread, and the median round counts.
@@ -138,6 +139,28 @@ def start(directory: Path) -> None:
     table("First batch of a new process, medians", heads, rows)
 
 
+def trace(directory: Path) -> None:
+    """A step in the middle of 10,000 shards, each traced by a new stream; whole documents of one source and of four."""
+    many = dataset(directory, shards=1, copies=10_000, documents=1_000, median=60)
+    seconds, cpu = list[float](), list[float]()
+    for step in range(5_000, 5_008):
+        stream = pipeline.ShardDataset(many).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        stream.trace(step)
+        seconds.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() - begin_cpu)
+    rows = [("trace", median(seconds, 2), median(cpu, 2))]
+    table("A step of 10,000 shards, medians", ("", "seconds", "of the CPU"), rows)
+    whole = dataset(directory, shards=16, documents=6_250, median=600)
+    quarters = [dataset(directory, shards=16, documents=1_563 + number, median=600) for number in range(4)]
+    sources = {str(number): pipeline.ShardDataset(quarter) for number, quarter in enumerate(quarters)}
+    streams = {"one": pipeline.ShardDataset(whole), "four": pipeline.mix(sources, dict.fromkeys(sources, 1.0))}
+    rates = take_turns(
+        {name: iter(one.shuffle(seed=0).documents().batch(BATCH)) for name, one in streams.items()}, 8, 150
+    )
+    table("Whole documents of a mix of four", ("", "of one source"), [("four", ratio(rates["four"], rates["one"]))])
+
+
 def shuffle(directory: Path) -> None:
     """Pairs of documents from 512 neighbours of the global stream that lie within 1% of the corpus: 2% is perfect."""
     rows = []
@@ -185,6 +208,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "workers": workers,
     "start": start,
     "shuffle": shuffle,
+    "trace": trace,
     "memory": memory,
     "cold": cold,
     "remote": remote,
