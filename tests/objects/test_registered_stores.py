@@ -38,7 +38,7 @@ SCRIPT = """
 import sys
 import torch
 import pipeline
-from pipeline.builder.counts.progress import Progress
+from pipeline.progress import Progress
 from pipeline.cli.main import main
 
 def run():
