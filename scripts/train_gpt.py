@@ -122,7 +122,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--checkpoint", type=Path, metavar="DIRECTORY", help="where to go on from, and to save to")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--log-file", type=Path, metavar="FILE", help="of JSON, a line a step (default: stdout, if no terminal)")
-    add("--dry-run", action="store_true", help="take one step, and say what a run would be")
+    add("--dry-run", action="store_true", help="take one step, and say what a run would be, and how long it takes")
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
     if options.config:
@@ -249,7 +249,10 @@ class Run:
         for batch in self.batches if self.step < self.steps else ():
             if self.step == 0 and (largest := int(batch["input_ids"].max())) >= self.vocab_size:
                 raise SystemExit(f"error: id {largest} is beyond a vocabulary of {self.vocab_size}; give --vocab-size")
+            began = time.monotonic()
             record = self.take_step(batch)
+            if self.options.dry_run:  # of all steps, each as slow as the first
+                record["hours"] = round((time.monotonic() - began) * self.steps / 3600, 2)
             self.step += 1
             last = record.pop("stop") or self.step == self.steps or self.options.dry_run
             if self.val is not None and (last or self.step % self.options.eval_every == 0):

@@ -317,6 +317,7 @@ def test_a_dry_run_takes_one_step_says_what_a_run_would_be_and_leaves_nothing(
     assert train_gpt.main(what) == 0
     output = capsys.readouterr().out
     assert list(records_of(output)) == [1]
+    assert 0 <= json.loads(output.splitlines()[-1])["hours"] < 1
     assert "tokens_per_step 128" in output
     assert "stride=8" in output
     assert not (tmp_path / "run").exists()
