@@ -25,7 +25,7 @@ def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -
     modules = [inspect.getmodule(type(stage)) for stage in STAGES]
     files = [Path(str(module.__file__)).name for module in modules if module]
     stated = re.findall(r"^(\w+\.py) ", str(pipeline.builder.stages.__doc__), re.MULTILINE)
-    assert [name for name in stated if name in files] == files
+    assert [name for name in stated if name in files] == list(dict.fromkeys(files))
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     names = [stage.name.replace("_", " ") for stage in STAGES]
     assert f"\n    {' -> '.join(['plan', *names, 'manifest'])}\n" in readme

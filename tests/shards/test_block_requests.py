@@ -58,7 +58,7 @@ def test_blocks_of_a_window_come_side_by_side_and_neighbours_by_one_request(
 ) -> None:
     wanted = rows(stream(kind, dataset))
     with running_server() as server:
-        server.latency = 0.02
+        server.latency = 0.1
         url = server.serve(dataset)
         for _ in range(2):
             batches = rows(stream(kind, url, cache_dir=tmp_path / "cache" if cached else None))
