@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ _BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams t
 # What ``storage_options`` of s3fs may say, and what botocore calls it.
 _CREDENTIALS = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _UNDERSTOOD = {*_CREDENTIALS, "anon", "profile", "endpoint_url", "client_kwargs", "config_kwargs"}
+
+_VARIABLES = ("ENDPOINT_URL", "ENDPOINT_URL_S3", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE")
 
 _lock = threading.Lock()
 
@@ -139,22 +142,30 @@ def _sign_s3(url: str, options: Mapping[str, Any], seconds: int) -> str | None:
     bucket, _, key = url.split("://", 1)[1].partition("/")
     if not key or not _UNDERSTOOD.issuperset(options):
         return None
-    target: str = _presigned(json.dumps(options, sort_keys=True), bucket, key, seconds, int(time.time() / seconds * 4))
+    quarter = int(time.time() / seconds * 4)
+    target: str = _presigned(json.dumps(options, sort_keys=True), _environment(), bucket, key, seconds, quarter)
     return target
 
 
+def _environment() -> tuple[str | None, ...]:
+    """Return the variables that say which server and which account; a program may set them anew."""
+    return tuple(os.environ.get(f"AWS_{name}") for name in _VARIABLES)
+
+
 @functools.lru_cache(4096)
-def _presigned(options: str, bucket: str, key: str, seconds: int, quarter: int) -> str:
+def _presigned(
+    options: str, environment: tuple[str | None, ...], bucket: str, key: str, seconds: int, quarter: int
+) -> str:
     """Return a signed url, made anew in each quarter of the time for which it is good."""
     with _lock:
-        client = _s3_client(options)
+        client = _s3_client(options, environment)
     url: str = client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=seconds)
     return url
 
 
 @functools.lru_cache(16)
-def _s3_client(options_json: str) -> Any:
-    """Return a client of botocore, which threads share, for options as JSON."""
+def _s3_client(options_json: str, environment: tuple[str | None, ...]) -> Any:
+    """Return a client of botocore, which threads share, for options as JSON and the variables that it reads."""
     from botocore import UNSIGNED
     from botocore.config import Config
     from botocore.session import Session

@@ -178,7 +178,7 @@ from tests.builds import run_plain
 source, output, transform, kill, address = sys.argv[1:]
 if kill:
     (Path(transform).parent / kill.replace("driver", str(os.getpid()))).touch()
-cluster = {"engine": "ray", "ray_address": address} if address else {}
+cluster = {"engine": "ray", "ray_address": address, "ray_skip_bad_nodes": True} if address else {}
 limits = Limits(smallest_unit_bytes=4_000, unit_bytes=4_000)
 try:
     run_plain(source, output, transforms=[transform], limits=limits, **cluster)
