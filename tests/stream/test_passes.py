@@ -182,6 +182,7 @@ def test_a_loop_that_calls_set_epoch_loses_and_repeats_no_pass_wherever_it_was_s
     last = len(passes[1])
     for batches, restarts, expected in (
         (3, (0, 1), [passes[1][3:], passes[2], passes[3]]),
+        (last - 1, (0,), [passes[1][-1:], passes[2], passes[3]]),  # of two workers, one has nothing left
         (last, (0, 2), passes[2:5]),
         (-1, (0, 2), passes[2:5]),
     ):
