@@ -186,7 +186,8 @@ def test_a_manifest_afar_that_is_refused_or_missing_is_an_error_and_no_leak(data
         else:
             server.forbidden.add(f"data/{MANIFEST_NAME}")
         for source in (url, [f"{url}/{name}" for name in NAMES]):
-            with pytest.raises(pipeline.ShardwrightError, match=rf"manifest\.json.*{'403' if status == '403' else ''}"):
+            error = pipeline.StorageError if status == "403" else pipeline.ManifestError
+            with pytest.raises(error, match=rf"manifest\.json.*{'403' if status == '403' else ''}"):
                 pipeline.ShardDataset(source, cache_dir=None, tries=2)
 
 
