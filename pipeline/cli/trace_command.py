@@ -71,10 +71,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     text = {"tokenizer": options.tokenizer or "bytes", "text_key": options.text_key or "text"}
     stream = make_stream(named, shape, global_batch, requests, text)
     stream.load_state_dict(state)
-    to_read = max(1, options.step + 1 - state["sequence_index"] // global_batch)
-    quiet = not ("global_batch" in shape and sys.stderr.isatty())
-    with Progress(quiet=quiet).bar("trace", to_read, "steps") as advance:
-        rows = stream.trace(options.step, with_ids=options.text, progress=lambda _done, _all: advance(1))
+    progress = Progress(quiet=not sys.stderr.isatty())
+    rows = stream.trace(options.step, with_ids=options.text, progress=progress)
     if options.row is not None:
         if not 0 <= options.row < len(rows):
             raise ConfigError(f"--row {options.row}: step {options.step} has the rows 0 to {len(rows) - 1}")

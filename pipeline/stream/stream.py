@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from ..errors import ConfigError
+from ..progress import Progress
 from .arguments import (
     MAX_ROWS,
     MAX_STEPS,
@@ -640,7 +641,7 @@ class Stream(IterableDataset[Any]):
         rank: int | None = None,
         *,
         with_ids: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress | None = None,
     ) -> list[dict[str, Any]]:
         """Say what a global step is made of, past or future: the documents in each row, without a log of the run.
 
@@ -654,9 +655,9 @@ class Stream(IterableDataset[Any]):
         tokens, as they are stored, as ``ids``. Labels end up to ``shift`` tokens behind the row.
 
         Reads indexes of shards and no tokens. A sequential stream (texts, filters, best fit) is read from where it stands to the
-        step, which takes as long as to iterate it: ``progress`` is called with the steps that were read, and how many there are
-        to read. There, steps count from the beginning of the pass, and those before the position cannot be traced; the origin of
-        a text is its ``file``, ``line`` (or ``byte``), ``id`` and fields, and spans are those of what `map_documents` made of it.
+        step, which takes as long as to iterate it; ``progress`` shows how far it is, by default nothing does. There, steps count
+        from the beginning of the pass, and those before the position cannot be traced; the origin of a text is its ``file``,
+        ``line`` (or ``byte``), ``id`` and fields, and spans are those of what `map_documents` made of it.
 
         Raises ``ConfigError`` for live sources, behind ``.apply``, and for a step behind the end of a stream.
 

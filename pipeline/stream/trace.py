@@ -6,13 +6,14 @@ place of each token (`sequential.catalogue`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..progress import Progress
 from ..weak_methods import weak_lru_cache
 from .assemble import make_reader
 from .batch.row_buffer import DocumentRows, Rows
@@ -29,8 +30,6 @@ from .windows.window import WindowListing
 
 if TYPE_CHECKING:
     from ..text.document import Document
-
-Progress = Callable[[int, int], object]  # of steps that were read, and of those to read
 
 _WINDOWS = 64  # whose documents stay listed: rows of one lane lie in one window
 
@@ -56,38 +55,44 @@ def trace(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of a step, of all ranks or of one, as `Stream.trace` gives them."""
+    if not config.counts_items:
+        raise ConfigError("a stage given to .apply() may drop items, so steps behind it cannot be traced")
     ranks = range(world_size) if rank is None else [rank]
     if config.sequential:
+        progress = progress or Progress(quiet=True)
         return ReadTrace(config, world_size, position, progress).step(step, ranks, with_ids=with_ids)
     return Trace(config, world_size, position).step(step, ranks, with_ids=with_ids)
+
+
+def _span(at: int, first: int, last: int, length: int) -> dict[str, Any]:
+    """Return tokens ``first`` to before ``last`` of a document of ``length``, which begin at token ``at`` of a row."""
+    span = {"row_begin": at, "row_end": at + last - first, "document_begin": first, "document_end": last}
+    return span | {"document_tokens": length}
 
 
 class Trace:
     """Finds the documents of the rows of any step of an indexed stream, on ``world_size`` ranks, for a run at ``position``."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position) -> None:
-        if not config.counts_items:
-            raise ConfigError("a stage given to .apply() may drop items, so steps behind it cannot be traced")
         self._config, self._world_size, self._position = config, world_size, position
         self._listing = weak_lru_cache(self._list, _WINDOWS)
 
-    def step(self, number: int, own_ranks: Iterable[int], *, with_ids: bool) -> list[dict[str, Any]]:
+    def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the rows of some ranks in a step."""
-        config, ranks = self._config, self._world_size
-        begin, size, start = Passes(config, ranks).step(number, self._position)
-        reader: Any = make_reader(config, start, WorkerContext(0, ranks), WorkerShare(0, 1))
+        config, world_size = self._config, self._world_size
+        begin, size, start = Passes(config, world_size).step(number, self._position)
+        reader: Any = make_reader(config, start, WorkerContext(0, world_size), WorkerShare(0, 1))
         try:
             traced, origins = list[dict[str, Any]](), list[_Origin]()
-            for each in own_ranks:
-                indices = RankStep(begin, size, each, ranks, config.rank_period(ranks)).indices()
+            for rank in ranks:
+                indices = RankStep(begin, size, rank, world_size, config.rank_period(world_size)).indices()
                 for row, (index, location) in enumerate(zip(indices.tolist(), reader.locate(indices), strict=True)):
                     name, data = self._source(reader, location)
-                    traced.append({"rank": each, "row": row, "sequence_index": index} | name | {"documents": []})
+                    traced.append({"rank": rank, "row": row, "sequence_index": index} | name | {"documents": []})
                     at = 0
                     for shard, document, first, last, length in self._spans(location):
-                        span: dict[str, Any] = {"row_begin": at, "row_end": at + last - first}
-                        span |= {"document_begin": first, "document_end": last, "document_tokens": length}
-                        at += last - first
+                        span = _span(at, first, last, length)
+                        at = span["row_end"]
                         traced[-1]["documents"].append(span)
                         origins.append(_Origin(name.get("source", ""), shard, document, data, span))
             for origin in sorted(origins, key=lambda origin: origin[:3]):  # so that each table is read once
@@ -124,14 +129,14 @@ class Trace:
                 first, last = int(ends[number]), int(ends[number + 1])
                 count = min(last - at, left)
                 if count:
-                    shard, own = int(listing.shards[number]), int(listing.numbers[number])
-                    yield shard, own, at - first, at - first + count, last - first
+                    shard, document = int(listing.shards[number]), int(listing.numbers[number])
+                    yield shard, document, at - first, at - first + count, last - first
                 at, position, left = at + count, position + count, left - count
                 if not left:
                     return
 
     def _listing_at(self, lanes: IndexedLanes, position: int) -> tuple[WindowListing, int]:
-        """Return the documents of the window that holds a position, and the position's place there."""
+        """Return the documents of the window that holds a position, and the position's offset in it."""
         epoch, number, begin, _ = lanes.window_of(position)
         return self._listing(lanes, epoch, number), position - begin
 
@@ -142,68 +147,64 @@ class Trace:
 class ReadTrace:
     """Finds the documents of the rows of a step of a sequential stream, which it reads from ``position`` on.
 
-    ``progress`` is told how many steps were read, of how many. Raises ``ConfigError`` for live sources, which cannot be read
-    again.
+    ``progress`` shows how many steps were read. Raises ``ConfigError`` for live sources, which cannot be read again.
     """
 
-    def __init__(
-        self, config: StreamConfig, world_size: int, position: Position, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, config: StreamConfig, world_size: int, position: Position, progress: Progress) -> None:
         if any(config.sources.live):
             raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
-        if not config.counts_items:
-            raise ConfigError("a stage given to .apply() may drop items, so steps behind it cannot be traced")
         if position.taken:
             raise ConfigError(
                 f"the state stands inside a step, of which {position.taken} rows were taken; load one from between two steps"
             )
         self._config, self._world_size, self._position = config, world_size, position
         self._progress = progress
+        self._size = (config.batch_size or 1) * world_size  # rows of a step
+        self._first = position.sequence_index // self._size  # the step at which the stream stands
+        self._end = Passes(config, world_size).bounds(position)[1]
 
-    def step(self, number: int, own_ranks: Iterable[int], *, with_ids: bool) -> list[dict[str, Any]]:
+    def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the rows of some ranks in a step. Steps count from the beginning of the pass that the position is in."""
-        size = (self._config.batch_size or 1) * self._world_size
-        first, end = (
-            self._position.sequence_index // size,
-            Passes(self._config, self._world_size).bounds(self._position)[1],
-        )
-        if number < first:
+        end, drop_last = self._end, self._config.drop_last
+        if number < self._first:
             raise ConfigError(
-                f"step {number} was read before the stream came to where it stands, step {first}: load a state of an earlier step"
+                f"step {number} was read before the stream came to where it stands, step {self._first}: load a state of an "
+                "earlier step"
             )
-        if end is not None and number >= (end // size if self._config.drop_last else -(-end // size)):
-            raise ConfigError(f"step {number} lies behind the end: the stream has {-(-end // size):,} steps")
-        ranks, traced, is_whole = list(own_ranks), list[dict[str, Any]](), True
-        for of_rank, rank in enumerate(ranks):
-            told = (of_rank * (number + 1 - first), len(ranks) * (number + 1 - first))
-            rows, missing = self._rows(first, number, rank, end, told, with_ids=with_ids)
-            traced, is_whole = traced + rows, is_whole and not missing
-        if not traced or (self._config.drop_last and not is_whole):
+        if end is not None and number >= (end // self._size if drop_last else -(-end // self._size)):
+            raise ConfigError(f"step {number} lies behind the end: the stream has {-(-end // self._size):,} steps")
+        traced, missing = list[dict[str, Any]](), 0
+        with self._progress.bar("trace", len(ranks) * (number + 1 - self._first), "steps") as advance:
+            for rank in ranks:
+                catalogue = Catalogue()
+                rows = self._read(number, rank, catalogue, advance)
+                missing += rows.missing
+                begin = number * self._size + rank * (self._config.batch_size or 1)
+                for row, numbers in enumerate(self._numbers(rows)):
+                    spans = list(catalogue.spans(numbers))
+                    name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
+                    documents = self._documents(spans, with_ids=with_ids)
+                    traced.append(
+                        {"rank": rank, "row": row, "sequence_index": begin + row, **name, "documents": documents}
+                    )
+        if not traced or (drop_last and missing):
             raise ConfigError(f"step {number} lies behind the end of the stream")
         return traced
 
-    def _rows(
-        self, first: int, number: int, rank: int, end: int | None, told: tuple[int, int], *, with_ids: bool
-    ) -> tuple[list[dict[str, Any]], int]:
-        """Read the steps from ``first`` on; return the rows of a rank in the last one, ``number``, and how many it lacks."""
-        config, ranks, catalogue = self._config, self._world_size, Catalogue()
-        size = (config.batch_size or 1) * ranks
-        reader = make_reader(config, self._position, WorkerContext(rank, ranks), WorkerShare(0, 1), catalogue)
+    def _read(
+        self, number: int, rank: int, catalogue: Catalogue, advance: Callable[[int], None]
+    ) -> Rows | DocumentRows:
+        """Return a rank's rows of a step, with numbers in place of ids, after all steps before it were read."""
+        config, world_size = self._config, self._world_size
+        reader = make_reader(config, self._position, WorkerContext(rank, world_size), WorkerShare(0, 1), catalogue)
         try:
-            for step in range(first, number + 1):
+            for step in range(self._first, number + 1):
                 catalogue.begin_step()
-                length = size if end is None else min(size, end - step * size)
-                rows = reader.read(RankStep(step * size, length, rank, ranks, config.rank_period(ranks)))
-                if self._progress is not None:
-                    self._progress(told[0] + step + 1 - first, told[1])
-            begin = number * size + rank * (config.batch_size or 1)
-            traced = []
-            for row, numbers in enumerate(self._numbers(rows)):
-                spans = list(catalogue.spans(numbers))
-                name = {"source": spans[0].source} if config.sources.is_mix and spans else {}
-                documents = self._told(spans, with_ids=with_ids)
-                traced.append({"rank": rank, "row": row, "sequence_index": begin + row, **name, "documents": documents})
-            return traced, rows.missing
+                begin = step * self._size
+                length = self._size if self._end is None else min(self._size, self._end - begin)
+                rows = reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size)))
+                advance(1)
+            return cast("Rows | DocumentRows", rows)
         finally:
             reader.close()
 
@@ -218,18 +219,16 @@ class ReadTrace:
         for row, tokens in enumerate(rows.tokens):
             yield tokens[: layout.seq_len if rows.valid is None else min(layout.seq_len, int(rows.valid[row]))]
 
-    def _told(self, spans: list[Span], *, with_ids: bool) -> list[dict[str, Any]]:
+    def _documents(self, spans: list[Span], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return what a trace says of the documents of a row."""
-        told, at = list[dict[str, Any]](), 0
+        documents, at = list[dict[str, Any]](), 0
         for span in spans:
-            end = at + span.last - span.first
-            one: dict[str, Any] = {"row_begin": at, "row_end": end, "document_begin": span.first}
-            one |= {"document_end": span.last, "document_tokens": span.length}
+            document = _span(at, span.first, span.last, span.length)
+            at = document["row_end"]
             if with_ids:
-                one["ids"] = span.ids.tolist()
-            told.append(one | {"origin": self._origin(span)})
-            at = end
-        return told
+                document["ids"] = span.ids.tolist()
+            documents.append(document | {"origin": self._origin(span)})
+        return documents
 
     def _origin(self, span: Span) -> dict[str, Any]:
         """Say where a document comes from: by shard and number, or by file and line (or byte)."""

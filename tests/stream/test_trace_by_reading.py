@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
+from pipeline.progress import Progress
+from pipeline.stream.sequential.catalogue import Catalogue
+from pipeline.stream.sequential.lane import SequentialWindow
+from pipeline.stream.windows.window import Window
 from tests.stream.order_samples import numbered, written
 from tests.text_samples import make_texts
 
 SIZES = [[5, 1, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 3, 4, 41, 3]]
+DOCUMENTS = list(chain.from_iterable(numbered(SIZES)))  # by their keys
 TEXTS = [make_texts(count, seed) for seed, count in enumerate((30, 1, 20))]
 
 
@@ -67,6 +75,9 @@ def assert_origins(rows: list[dict[str, Any]], dataset: pipeline.Stream) -> None
     """Hold each span to the document that its origin names."""
     for span in chain.from_iterable(row["documents"] for row in rows):
         origin, own = span["origin"], slice(span["document_begin"], span["document_end"])
+        if "shard" in origin:
+            document = DOCUMENTS[int(origin["key"])]
+            assert (document[own], len(document)) == (span["ids"], span["document_tokens"])
         if "file" in origin and "shard" not in origin:
             number, at = map(int, origin["id"].split("-"))
             assert Path(origin["file"]).stem == str(number)
@@ -131,18 +142,35 @@ def test_a_row_of_shards_names_shard_key_and_number_and_one_of_a_mix_its_source(
     stream = pipeline.mix(sources, weights={"a": 1, "b": 1}).shuffle(seed=1).pack(8, best_fit=True).batch(4)
     rows = stream.trace(3, with_ids=True)
     assert {row["source"] for row in rows} == {"a", "b"}
-    flat = list(chain.from_iterable(numbered(SIZES)))
-    for span in chain.from_iterable(row["documents"] for row in rows):
-        document = flat[int(span["origin"]["key"])]
-        assert span["ids"] == document[span["document_begin"] : span["document_end"]]
-        assert span["origin"]["shard"].startswith("train-")
-        assert span["document_tokens"] == len(document)
+    assert_origins(rows, stream)
+    assert all(span["origin"]["shard"].startswith("train-") for row in rows for span in row["documents"])
+
+
+def test_a_window_is_forgotten_a_step_after_the_last_lane_dropped_it() -> None:
+    catalogue, ids = Catalogue(), np.arange(3, dtype="<u2")
+    kept = weakref.ref(ids)
+    window = catalogue.numbered("", Window(ids, np.array([0, 3]), origins=["a"]))
+    made = catalogue.watch(window, SequentialWindow((0, 0, 0), (0, 0, 1), window))
+    del ids
+    catalogue.begin_step()
+    assert [span.origin for span in catalogue.spans(window.tokens)] == ["a"]
+    numbers = window.tokens.copy()
+    del window, made
+    assert [span.origin for span in catalogue.spans(numbers)] == ["a"]  # of rows that were read in this step
+    catalogue.begin_step()
+    assert kept() is None
 
 
 def test_progress_is_told_in_steps_that_are_read_of_all_ranks(texts: list[Path]) -> None:
     told: list[tuple[int, int]] = []
-    stream = of_texts(texts).shuffle(seed=0).pack(16).shard(0, 2).batch(2)
-    stream.trace(2, progress=lambda done, all: told.append((done, all)))
+
+    class Told(Progress):
+        @contextmanager
+        def bar(self, name: str, total: int, unit: str = "units") -> Iterator[Callable[[int], None]]:
+            assert unit == "steps"
+            yield lambda amount: told.append((len(told) + amount, total))
+
+    of_texts(texts).shuffle(seed=0).pack(16).shard(0, 2).batch(2).trace(2, progress=Told())
     assert told == [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]
 
 

@@ -33,29 +33,30 @@ class Span(NamedTuple):
 
 
 class Catalogue:
-    """The windows whose tokens were numbered, as long as a lane holds them, and those that were let go in the last step."""
+    """The windows whose tokens were numbered, as long as a lane holds them, and those that lanes dropped in the last step."""
 
     def __init__(self) -> None:
         self._windows: dict[int, tuple[str, Window]] = {}  # by their first numbers, ascending
         self._next = 0
-        self._let_go: list[int] = []
+        self._dropped: list[int] = []
 
     def begin_step(self) -> None:
-        """Forget the windows that lanes let go before this step."""
-        while self._let_go:
-            del self._windows[self._let_go.pop()]
+        """Forget the windows that lanes dropped before this step."""
+        while self._dropped:
+            del self._windows[self._dropped.pop()]
 
     def numbered(self, source: str, window: Window) -> Window:
         """Return a window with a number in place of each token."""
-        first, count = self._next, len(window.tokens)
-        self._windows[first] = source, window
-        self._next += max(1, count)
-        return window._replace(tokens=np.arange(first, first + count))
+        first = self._next
+        self._next += len(window.tokens)
+        if self._next > first:
+            self._windows[first] = source, window
+        return window._replace(tokens=np.arange(first, self._next))
 
     def watch(self, numbered: Window, made: SequentialWindow) -> SequentialWindow:
         """Keep what was numbered as long as the window that was made of it; return that."""
         if len(numbered.tokens):
-            finalize(made.window.tokens, self._let_go.append, int(numbered.tokens[0]))
+            finalize(made.window.tokens, self._dropped.append, int(numbered.tokens[0]))
         return made
 
     def spans(self, numbers: NDArray[np.int64]) -> Iterator[Span]:
