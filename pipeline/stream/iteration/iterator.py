@@ -30,7 +30,7 @@ _NOTE_SECONDS = 0.05
 _NOTE = "(the iterator ended with this error and raises it again; iter() starts anew where the stream stands)"
 
 
-class Progress:
+class IterationProgress:
     """The position of an iterator, its counts and its times, which are known after the iterator is gone."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
@@ -71,7 +71,7 @@ class StreamIterator:
     def __init__(
         self,
         items: Iterator[Positioned],
-        progress: Progress,
+        progress: IterationProgress,
         context: WorkerContext,
         topology: Topology,
         shared: SharedPosition,

@@ -17,7 +17,7 @@ from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
 from .items import Positioned, make_items
-from .iterator import Progress, StreamIterator, stats_of_workers
+from .iterator import IterationProgress, StreamIterator, stats_of_workers
 from .passes import Passes, Standing
 from .shared_position import SharedPosition, Stand
 from .state import from_state, to_state
@@ -33,7 +33,7 @@ class StreamPosition:
         self._shared = SharedPosition(Position(0))
         # What a loader that saves its workers' states loaded into this worker, until it begins there.
         self._of_worker: Stand | None = None
-        self._progress: Progress | None = None  # of the latest iterator
+        self._progress: IterationProgress | None = None  # of the latest iterator
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
     @property
@@ -76,7 +76,7 @@ class StreamPosition:
                 position = replace(position, skip=context.worker)
         config = self._config_at(position)
         reader, items = make_items(config, position, context)
-        progress = self._progress = Progress(config, self.world_size, position, reader)
+        progress = self._progress = IterationProgress(config, self.world_size, position, reader)
         if of_worker is not None:
             begin = position.sequence_index * (config.batch_size or 1) + position.taken
             begin = begin * context.workers + position.skip
@@ -93,7 +93,7 @@ class StreamPosition:
         return self._config_at(position), position
 
     def _or_next_pass(
-        self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, of_worker: bool
+        self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, of_worker: bool
     ) -> Iterator[Positioned]:
         """Return the rest of a pass that ``set_epoch`` named, or where nothing is left of it for anybody, the next pass.
 
@@ -147,7 +147,7 @@ class StreamPosition:
         if self._progress is not None:
             return self._progress.stats()
         position = self.current
-        return Progress(self._config_at(position), self.world_size, position, None).stats()
+        return IterationProgress(self._config_at(position), self.world_size, position, None).stats()
 
     def save(self, batches: int | None) -> dict[str, Any]:
         """Return the state of the current position, or of that after so many batches from where ``iter()`` begins."""
