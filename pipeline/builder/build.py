@@ -19,11 +19,12 @@ from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..progress import Progress
 from ..shards.manifest import Manifest
+from ..signals import reraise_swallowed_signals
 from ..text.storage.in_memory import can_be_read_again, is_in_memory, materialize, materialized, split_inputs
 from ..text.storage.input_file import InputFile
 from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .counts.build_stats import funnel
-from .engine.engine import UNIT_TRIES, default_start_method, reraise_swallowed_signals
+from .engine.engine import UNIT_TRIES, default_start_method
 from .engine.engines import check_engine, open_engine
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builder.engine.engine import report_progress, reraise_swallowed_signals
+from pipeline.builder.engine.engine import report_progress
 from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.engine.ray import check_address
 from pipeline.errors import BuildError, ConfigError
+from pipeline.signals import reraise_swallowed_signals
 from tests import interpreters
 
 

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process, process
-from types import FrameType
 from typing import Any, Self, TypeVar
 
 from ...errors import BuildError
+from ...signals import reraise_swallowed_signals
 
 REPORT_SECONDS = 0.25  # between reports of progress inside a unit
 
@@ -264,39 +264,3 @@ def _die_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
-
-
-@contextmanager
-def reraise_swallowed_signals() -> Iterator[None]:
-    """Raise at the end of the block the exception of a signal's handler that a library swallowed or replaced inside it.
-
-    Compiled modules ignore every exception in parts of their start-up (``numpy.random`` does), and then a build
-    would continue although it was asked to stop. Others make an ``ImportError`` of it (``numpy`` does).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no other may set handlers, and none is interrupted
-        return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    raised: list[BaseException] = []
-
-    def heed(number: int, frame: FrameType | None) -> None:
-        try:
-            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator, misc]  # callable, by `handled`
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    handled = [number for number, handler in handlers.items() if callable(handler)]
-    for number in handled:
-        signal.signal(number, heed)
-    try:
-        yield
-    except BaseException as error:
-        if raised and error not in raised:
-            raise raised[0] from error
-        raise
-    finally:
-        for number in handled:
-            signal.signal(number, handlers[number])
-    if raised:
-        raise raised[0]
