@@ -14,7 +14,7 @@ The rooms, and what each may import:
     notices.py        warnings that name the user's line
     compiling.py      compiled loops, kept in a cache where one is writable
     daemon_threads.py  threads for jobs that block, for which no process waits when it ends
-    signals.py        signals in blocks that import compiled modules
+    signals.py        signals while libraries are imported and called
     integer_hash.py   hashes of integers, for NumPy and compiled loops
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive
     objects/          what urls name: http, object stores, a cache. No other room

@@ -1,4 +1,4 @@
-"""Signals in blocks that import compiled modules, where what a handler raises may be lost or end the process."""
+"""Signals in blocks that call libraries, where what a handler raises may be lost or end the process, or handlers are replaced."""
 
 from __future__ import annotations
 
@@ -64,6 +64,17 @@ def reraise_swallowed_signals() -> Iterator[None]:
             signal.signal(number, handler)
     if raised:
         raise raised[0]
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Give SIGINT and SIGTERM their handlers back at the end of a block in which a library sets its own."""
+    handlers = _handlers()
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _handlers() -> dict[int, Callable[[int, FrameType | None], object]]:

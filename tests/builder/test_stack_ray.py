@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ def test_a_build_on_a_ray_of_its_own_starts_it_once_and_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # of a cluster that was; only --ray-address names one
     started: list[dict[str, Any]] = []
     init = ray.init
 
@@ -60,6 +62,18 @@ def test_a_build_on_a_cluster_that_runs_gives_the_same_bytes(cluster: str, tmp_p
     run(inputs, tmp_path / "local")
     run(inputs, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster)
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")
+
+
+def test_sigterm_reaches_the_build_and_not_ray_alone(cluster: str) -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        with open_engine("ray", workers=2, ray_address=cluster) as engine:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert dict(engine.map(abs, [-3])) == {0: 3}
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM]
 
 
 def test_a_build_of_urls_with_a_quota_gives_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:

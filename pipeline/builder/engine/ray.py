@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from ...atomic import temporary_path
 from ...errors import BuildError, ConfigError
 from ...notices import warn
+from ...signals import kept_handlers
 from ...version import PACKAGES, __version__
 from .engine import UNIT_TRIES, Engine, Result, Unit
 
@@ -300,11 +301,13 @@ def _connect(ray: Any, workers: int | None, address: str | None) -> None:
     settings: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}}
     settings |= {"log_to_driver": False, "logging_level": logging.ERROR}
     if not address:
-        ray.init(num_cpus=workers, include_dashboard=False, **settings)
+        with kept_handlers():  # Ray ends the process at SIGTERM, and what a build says then is lost
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, **settings)
         return
     check_address(address)
     try:
-        ray.init(address=address, **settings)
+        with kept_handlers():
+            ray.init(address=address, **settings)
     except Exception as error:  # of any type: its client fails by what it lacks
         raise ConfigError(
             f"--ray-address {address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
