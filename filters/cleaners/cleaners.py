@@ -95,7 +95,7 @@ def c4_lines(
             kept.append(line)
             continue
         counts[reason] = counts.get(reason, 0) + 1
-    return "\n".join(kept), counts
+    return "\n".join(kept).strip(SPACES), counts
 
 
 def html_remnants(text: str) -> tuple[str, dict[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from filters.cleaners.cleaners import c4_lines, duplicate_lines, duplicate_paragraphs, html_remnants
@@ -100,6 +100,7 @@ PARTS = [
 
 @given(st.lists(st.sampled_from([*PARTS, ".", "!", '"', "'", "...", "?", "\n", "\n"]), max_size=40).map(" ".join))
 @settings(max_examples=500, deadline=None)
+@example("[1] one two one two one two.")  # what is left of the first line begins with a space
 def test_lines_are_cut_and_pages_dropped_as_by_the_code_of_c4(text: str) -> None:
     text = re.sub(r" (?=[.!?'\"\[])", "", text)
     left, _ = C4.cut(text)
