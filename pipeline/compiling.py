@@ -11,10 +11,11 @@ import hashlib
 import logging
 import pickle
 from contextlib import suppress
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime.nrt import rtsys
 
@@ -42,16 +43,42 @@ def compiled(signature: Any) -> Any:
 
 
 def _with_cache(function: Any) -> Any:
-    """Return a function of numba, with no version compiled yet, whose cache is valid for the contents of its file.
+    """Return a function of numba, with no version compiled yet, whose cache is valid for what its loop computes.
 
-    By itself, numba compares the size and the time of the file. Both are equal where releases of one size are installed
-    with a fixed time, as images and packages are built to be reproducible.
+    By itself, numba compares the size and the time of the function's own file. Both are equal where releases of one size are
+    installed with a fixed time, and of a loop in another file, which is compiled into this one, it notices no change.
     """
     loop = numba.njit(cache=True, **_OPTIONS)(function)
-    contents = Path(function.__code__.co_filename).read_bytes()
     with suppress(AttributeError):  # of another release of numba
-        loop._cache._cache_file._source_stamp = hashlib.sha256(contents).hexdigest()
+        loop._cache._cache_file._source_stamp = hashlib.sha256(repr(_contents(function)).encode()).hexdigest()
     return loop
+
+
+def _contents(function: Any) -> object:
+    """Return all that the machine code of a function follows from: its code, and the loops and values that it reads.
+
+    Equal contents have an equal ``repr`` in every process. Raises ``TypeError`` for a value that has none.
+    """
+    code, known = function.__code__, function.__globals__
+    read = {name: _value(name, known[name]) for name in sorted(code.co_names) if name in known}
+    constants = _value(function.__qualname__, (code.co_consts, function.__defaults__))
+    return code.co_code, code.co_names, constants, read, _OPTIONS
+
+
+def _value(name: str, value: object) -> object:
+    if isinstance(value, numba.core.dispatcher.Dispatcher):
+        return _contents(value.py_func)
+    if isinstance(value, tuple):
+        return tuple(_value(name, item) for item in value)
+    if isinstance(value, ModuleType) and value in (numba, np):
+        return value.__name__, getattr(value, "__version__", "")
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, int | float | str | np.generic | None):
+        return repr(value)
+    raise TypeError(
+        f"{name}: a compiled loop reads {value!r}, of which a change cannot be noticed: make it a number or a tuple"
+    )
 
 
 @functools.cache

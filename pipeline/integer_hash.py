@@ -1,7 +1,6 @@
 """The integer hashes that NumPy and compiled loops compute by the same lines.
 
-They are part of definitions that never change: the order of a stream, what is drawn of a build, signatures. So it does no
-harm that numba's cache of a loop does not notice a change of what the loop uses from another file.
+They are part of definitions that never change: the order of a stream, what is drawn of a build, signatures.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -18,6 +19,7 @@ from filters import Page
 from filters.compiled import SCANNED
 from filters.compiled.scan import scan
 from filters.text_view import By
+from pipeline.compiling import compiled
 from pipeline.text.readers.document_reader import Document, DocumentReader
 from pipeline.text.tokenizer.conformance import proof_texts
 
@@ -102,16 +104,30 @@ def test_compiled_code_works_where_its_cache_cannot_be_written(tmp_path: Path) -
     assert done.stdout.strip() == "64", done.stderr
 
 
-def test_a_loop_is_compiled_again_where_its_file_has_other_contents_of_one_size_and_time(tmp_path: Path) -> None:
-    path, environment = tmp_path / "loops.py", {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    source = (
-        "from pipeline.compiling import compiled\n@compiled('int64()')\ndef number():\n    return {}\nprint(number())\n"
-    )
-    for number, is_new in ((1, True), (1, False), (2, True)):
-        path.write_text(source.format(number))
+CALLEE = "@compiled('int64(int64)')\ndef plus(x):\n    return x + {}\n"
+CALLER = "@compiled('int64(int64)')\ndef twice(x):\n    return FACTOR * plus(x)\n"
+
+
+def machine_code(folder: Path, callee: str, factor: object) -> tuple[int, dict[str, int]]:
+    """Write and load a loop that calls one of another file; return what it gives of 1, and the files of its cache."""
+    loaded: dict[str, Any] = {"compiled": compiled, "FACTOR": factor, "__name__": "loops"}
+    for path, source in ((folder / "callee.py", callee), (folder / "caller.py", CALLER)):
+        path.write_text(source)
         os.utime(path, (1, 1))
-        command = [sys.executable, "-B", "-c", "import loops"]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-        assert done.stdout == f"{number}\n", done.stderr
-        assert ("compiling" in done.stderr) == is_new
-    assert len(list(tmp_path.glob("__pycache__/*.nbc"))) == 1
+        exec(compile(source, path, "exec"), loaded)
+    files = {path.name: path.stat().st_ino for path in folder.glob("__pycache__/caller.twice*.nb*")}
+    return loaded["twice"](1), files
+
+
+def test_loops_come_from_the_cache_until_their_code_values_or_callees_change(tmp_path: Path) -> None:
+    first, cached = machine_code(tmp_path, CALLEE.format(1), 2)
+    assert (first, len(cached)) == (4, 2)
+    assert machine_code(tmp_path, CALLEE.format(1), 2) == (4, cached)
+    assert machine_code(tmp_path, CALLEE.format(2), 2)[0] == 6
+    assert machine_code(tmp_path, CALLEE.format(2), 3)[0] == 9
+    assert machine_code(tmp_path, CALLEE.replace("x + {}", "x - 2").format(), 3)[0] == -3
+
+
+def test_a_loop_that_reads_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"FACTOR: .*make it a number"):
+        machine_code(tmp_path, CALLEE.format(1), {2: 2})
