@@ -23,7 +23,6 @@ import pipeline
 from pipeline.errors import InputError
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, find_inputs
 from tests.builds import run
-from tests.cost import is_linear
 
 LINES = b"".join(b'{"id": "%d", "text": "document %d, with some text to it"}\n' % (n, n) for n in range(2_000))
 GZIP = gzip.compress(LINES, mtime=0)
@@ -282,9 +281,3 @@ def test_a_stream_that_unpacks_a_thousandfold_is_read_in_small_pieces(tmp_path: 
         path.write_bytes(pack(line * 2))
         assert path.stat().st_size < 1 << 20
         assert [len(d.text) for d in read(path)[0]] == [20 << 20] * 2
-
-
-def test_time_grows_with_a_line_and_not_with_its_square(tmp_path: Path) -> None:
-    for size in (2 << 20, 64 << 20):
-        (tmp_path / f"{size}.jsonl").write_bytes(b'{"text": "' + b"x" * size + b'"}\n')
-    assert is_linear(lambda size: read(tmp_path / f"{size}.jsonl"), 64 << 20)

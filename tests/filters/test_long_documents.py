@@ -1,4 +1,7 @@
-"""The time of every built-in rule grows with the length of a document, and not with its square, whatever the document is."""
+"""Every built-in rule judges a long document of any kind within the time limit of a test.
+
+Work that grows with the square of the length takes minutes here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from filters.measures.profanity import DEFAULT_LIST
 from filters.measures.sentences import sentences
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.text.normalize import normalize
-from tests.cost import is_linear
 from tests.rule_samples import rule_file
 
 TEXTS = {
@@ -58,15 +60,11 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_normalising_cutting_identifying_and_measuring_are_linear(kind: str, rules: RuleSet) -> None:
-    identifier = LanguageIdentifier()
-
-    def run(size: int) -> None:
-        text = normalize((TEXTS[kind] * size)[:size] + "z")
-        identifier.identify(text)
-        for cleaner in filters.cleaner_functions().values():
-            cleaner(text)
-        rules.measure(text, {"metadata": {"score": 1}, "language_score": 1.0})
-        sentences(Page(text))  # the definition of a compiled measure, by an expression
-
-    assert is_linear(run, 1 << 18)
+def test_a_long_document_of_one_kind_is_judged_within_the_time_limit(kind: str, rules: RuleSet) -> None:
+    size = 1 << 18
+    text = normalize((TEXTS[kind] * size)[:size] + "z")
+    LanguageIdentifier().identify(text)
+    for cleaner in filters.cleaner_functions().values():
+        cleaner(text)
+    rules.measure(text, {"metadata": {"score": 1}, "language_score": 1.0})
+    sentences(Page(text))  # the definition of a compiled measure, by an expression
