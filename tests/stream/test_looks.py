@@ -107,6 +107,15 @@ def test_the_parent_of_workers_sees_what_they_counted(tmp_path: Path, workers: i
     assert stats["bytes_read"] > 0
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_item_that_workers_gave_is_missing_in_the_counts(workers: int) -> None:
+    stream = pipeline.ShardDataset.from_tokens(range(999)).shuffle(seed=0).pack(8).batch(4)
+    batches = iter(DataLoader(stream, batch_size=None, num_workers=workers))
+    for number, batch in enumerate(islice(batches, 40), 1):
+        stats = stream.stats()
+        assert (stats["items"] >= number, stats["tokens"]) == (True, stats["items"] * batch["valid_tokens"])
+
+
 def test_counts_of_workers_are_those_of_the_latest_pass(tmp_path: Path) -> None:
     stream = pipeline.ShardDataset.from_tokens(range(999), epochs=1).pack(8).batch(4)
     loader = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)

@@ -123,9 +123,11 @@ class StreamIterator:
             progress.tokens += item.get("valid_tokens", 0)
             item = WorkerBatch(item) if self._in_worker else item
         progress.waited += time.perf_counter() - begin
-        if self._in_worker and begin - self._noted > _NOTE_SECONDS:
-            self._noted = begin
-            self._note_stats()
+        if self._in_worker:
+            self._shared.note_totals(progress.items, progress.tokens, time.perf_counter() - progress.began)
+            if begin - self._noted > _NOTE_SECONDS:
+                self._noted = begin
+                self._note_stats()
         return item
 
     def _keep_error(self, error: BaseException) -> None:

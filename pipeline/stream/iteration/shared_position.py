@@ -34,8 +34,8 @@ class Memory(ctypes.Structure):
     was the latest who did, the latest began at the begin of the pass where others had read its rest, nothing was left of a rest,
     and a pass was read to its end; and for each worker the pass that it ended, by a number that all workers of that pass have
     in common; how many workers loaded rests, where each begins in the order, and whether it found nothing there; how many workers
-    read the latest pass, and in as many equal parts what each counted in it, as JSON. All of it is cleared for each stage of a
-    chain, so that it stays small.
+    read the latest pass, and in as many equal parts what each counted in it, as JSON; and the items, tokens and seconds of
+    each, which are noted at every item. All of it is cleared for each stage of a chain, so that it stays small.
     """
 
     _fields_ = (
@@ -53,6 +53,7 @@ class Memory(ctypes.Structure):
         ("is_empty", ctypes.c_bool * MAX_WORKERS),
         ("readers", ctypes.c_int64),
         ("stats", ctypes.c_uint8 * _STATS_BYTES),
+        ("totals", (ctypes.c_double * 3) * MAX_WORKERS),
     )
 
 
@@ -133,6 +134,11 @@ class SharedPosition:
             self.memory.readers = info.num_workers
             self._write_stats(info.id, b"")
 
+    def note_totals(self, items: int, tokens: int, seconds: float) -> None:
+        """Note what this worker made in its pass. It costs little, so that a pause after any item finds all of it."""
+        if (info := get_worker_info()) is not None:
+            self.memory.totals[info.id][:] = items, tokens, seconds
+
     def note_stats(self, stats: dict[str, Any]) -> None:
         """Note what this worker counted in its pass; what would not fit is left out."""
         if (info := get_worker_info()) is None:
@@ -156,7 +162,9 @@ class SharedPosition:
         for worker in range(self.memory.readers):
             part = bytes(self.memory.stats[worker * size : (worker + 1) * size])
             with suppress(ValueError):  # it has noted nothing yet, or is writing
-                stats.append(json.loads(part.partition(b"\0")[0]))
+                items, tokens, seconds = self.memory.totals[worker]
+                totals = {"items": int(items), "tokens": int(tokens), "seconds": seconds}
+                stats.append(json.loads(part.partition(b"\0")[0]) | totals)
         return stats
 
     def note_rest(self, context: WorkerContext, begin: int, is_empty: bool) -> None:
