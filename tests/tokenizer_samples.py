@@ -48,6 +48,17 @@ def train(kind: str, path: Path) -> Path:
     return path
 
 
+def gpt2_folder(definition: str, folder: Path) -> Path:
+    """Write the byte-level BPE of a definition as GPT-2 has it: no special token named, one token for every role."""
+    model = json.loads(definition)["model"]
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
+    return folder
+
+
 def auto_ids(directory: Path) -> Callable[[str], list[int]]:
     """Return the ids that transformers gives: the definition of what is right."""
     from transformers import AutoTokenizer

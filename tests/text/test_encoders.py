@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
 from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Encode, Load, fault_of_fast, load_definition
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer
-from tests.tokenizer_samples import CORPUS, auto_ids
+from tests.tokenizer_samples import CORPUS, auto_ids, gpt2_folder
 
 TEXTS = st.one_of(
     st.text(),
@@ -82,6 +82,44 @@ def test_an_end_of_text_that_is_not_marked_as_special_is_still_out_of_reach(trai
     ids = tokenizer.encode(f"a{END_OF_TEXT} b")
     assert tokenizer.eos_id not in ids
     assert tokenizer.decode(ids) == f"a{END_OF_TEXT} b"
+
+
+def test_gpt2_gives_the_ids_of_tokenizers_in_every_form(trained: Tokenizer, tmp_path: Path) -> None:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import AutoTokenizer
+
+    folder = gpt2_folder(trained.definition, tmp_path / "gpt2")
+    judge = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))._tokenizer
+    loaded = AutoTokenizer.from_pretrained(folder)
+    load_tokenizer(folder).save(tmp_path / "saved")
+    texts = [*CORPUS[:5], *STRINGS, END_OF_TEXT, f" {END_OF_TEXT}a{END_OF_TEXT}{END_OF_TEXT}\n"]
+    expected = [judge.encode(text).ids for text in texts]
+    assert not any(trained.eos_id in ids for ids in expected)
+    for form in (folder, loaded, loaded.backend_tokenizer, judge, tmp_path / "saved"):
+        tokenizer = load_tokenizer(form)
+        assert [tokenizer.encode(text).tolist() for text in texts] == expected
+        assert tokenizer.eos_id == load_tokenizer(form, eos=END_OF_TEXT).eos_id == trained.eos_id
+
+
+@pytest.mark.parametrize("roles", [{}, {"unk_token": END_OF_TEXT, "bos_token": END_OF_TEXT}])
+def test_a_token_that_no_character_becomes_ends_documents_though_it_is_the_unknown_one(
+    roles: dict[str, str], trained: Tokenizer, tmp_path: Path
+) -> None:
+    value = json.loads(trained.definition)
+    value["model"]["unk_token"] = END_OF_TEXT
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles))
+    tokenizer = load_tokenizer(tmp_path)
+    for text in [END_OF_TEXT, *CORPUS[:5], *STRINGS]:
+        assert tokenizer.encode(text).tolist() == trained.encode(text).tolist()
+
+
+def test_a_token_that_characters_become_cannot_end_documents(definitions: dict[str, Path], tmp_path: Path) -> None:
+    value = json.loads(definitions["llama"].read_text())
+    del value["model"]["vocab"]["<0x41>"]
+    (tmp_path / "t.json").write_text(json.dumps(value))
+    with pytest.raises(ConfigError, match=r"lacks become '<unk>'.*--eos"):
+        load_tokenizer(tmp_path / "t.json", eos="<unk>")
 
 
 @settings(deadline=None, max_examples=300)

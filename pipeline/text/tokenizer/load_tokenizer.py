@@ -92,28 +92,54 @@ def parsed(definition: str) -> Any:
 class Vocabulary:
     """The tokens of a definition: their ids, which were added to the model's own, which of those are special.
 
-    ``unknown`` is what text rightly becomes where the vocabulary lacks its characters, or None.
+    ``unknown`` is the token of characters that the vocabulary lacks; None if there is no such token, or if no character
+    is lacking. ``is_complete`` says that none is: each byte has a token.
     """
 
     ids: Mapping[str, int]
     added: tuple[str, ...]
     special: tuple[str, ...]
     unknown: str | None
+    is_complete: bool
 
 
 @functools.lru_cache(maxsize=1)
 def read_vocabulary(definition: str) -> Vocabulary:
     """Read the vocabulary of a canonical definition, or of ``BYT5``; that of the last one is kept."""
     if definition == BYT5:
-        return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), BYT5_ROLES["unk_token"])
+        return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), None, is_complete=True)
     tokenizer = parsed(definition)
+    ids, model = tokenizer.get_vocab(), tokenizer.model
+    is_complete = _has_all_bytes(model, definition, ids)
     added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     return Vocabulary(
-        ids=tokenizer.get_vocab(),
+        ids=ids,
         added=tuple(token.content for token in added),
         special=tuple(token.content for token in added if token.special),
-        unknown=_unknown_token(tokenizer.model, definition),
+        unknown=None if is_complete else _unknown_token(model, definition),
+        is_complete=is_complete,
     )
+
+
+def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
+    """Return whether each of the 256 bytes has a token, so that every text has ids."""
+    from tokenizers import pre_tokenizers
+
+    if getattr(model, "byte_fallback", False):
+        return all(f"<0x{byte:02X}>" in ids for byte in range(256))
+    parts = orjson.loads(definition)
+    is_byte_level = any(
+        step["type"] == "ByteLevel" for name in ("pre_tokenizer", "normalizer") for step in _steps(parts[name])
+    )
+    return is_byte_level and type(model).__name__ == "BPE" and ids.keys() >= set(pre_tokenizers.ByteLevel.alphabet())
+
+
+def _steps(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return the steps of a pre-tokenizer or normalizer, those inside its sequences too."""
+    if part is None:
+        return []
+    inner = part.get("pretokenizers") or part.get("normalizers") or []
+    return [part, *(step for each in inner for step in _steps(each))]
 
 
 def _unknown_token(model: Any, definition: str) -> str | None:

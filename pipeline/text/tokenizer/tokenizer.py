@@ -192,8 +192,13 @@ class Tokenizer:
 
     def _spell_special_tokens(self) -> dict[int, Array]:
         """Return, for each special id, the ids of its spelling in pieces, by which it is replaced if text gave it."""
-        reachable = {self._vocabulary.unknown, self.roles.get("unk_token")}
-        guarded = {id: token for token, id in self.special_ids.items() if token not in reachable and len(token) > 1}
+        unknown, end = self._vocabulary.unknown, self.roles["eos_token"]
+        if end == unknown:
+            raise ConfigError(
+                f"{self.name}: characters that its vocabulary lacks become {end!r}, so it cannot end documents; name another "
+                "token with --eos, or load_tokenizer(..., eos=...)"
+            )
+        guarded = {id: token for token, id in self.special_ids.items() if token != unknown and len(token) > 1}
         spelled = {}
         for id, token in guarded.items():
             for pieces in ([token[:1], token[1:]], list(token)):
@@ -202,9 +207,9 @@ class Tokenizer:
                     spelled[id] = ids
                     break
         if self.eos_id not in spelled:
-            end = self.roles["eos_token"]
             raise ConfigError(
-                f"{self.name}: text can spell {end!r} in no other way, so it cannot end documents; name another"
+                f"{self.name}: text can spell {end!r} in no other way, so it cannot end documents; name another token with "
+                "--eos, or load_tokenizer(..., eos=...)"
             )
         return spelled
 
