@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 import pipeline
+from pipeline.atomic import temporary_path
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import digests, run, run_plain, write_jsonl
 from tests.corpus import english, write_inputs
-from tests.interruptions import Units, killed_at
+from tests.interruptions import Units, interrupt_after, killed_at
 
 FLAGS = ["--tokenizer", "train:400", "--rules", "gopher_quality", "--language", "en=0.2", "--quiet"]
 FLAGS += ["--val-fraction", "0.1", "--workers", "2"]
@@ -131,7 +133,25 @@ def test_kill_9_at_random_moments_and_a_re_run_give_the_same_bytes(
     process.join()
     assert process.exitcode == 0
     assert digests(tmp_path / "killed") == digests(built)
-    assert [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")] == []
+    assert_clean(tmp_path / "killed")
+
+
+def assert_clean(output: Path) -> None:
+    assert list(output.rglob(".*")) == []
+    assert list(verify_dataset(output)) == []
+
+
+def test_what_any_killed_writer_left_half_written_is_swept(inputs: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run_plain(inputs, out, keep_texts="parquet", after_stage=interrupt_after("split"))
+    for name in ("train-00000.tar", "texts/train-00000.parquet", "report.html", ".build/plan.json", ".build/round/x"):
+        path = temporary_path(out / name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    temporary_path(out / "signatures").mkdir()
+    run_plain(inputs, out, keep_texts="parquet")
+    assert_clean(out)
 
 
 def halves(document: pipeline.Document) -> list[pipeline.Document]:
@@ -148,6 +168,7 @@ EVERYTHING: dict[str, Any] = {
     "words_left": 5,
     "dedup_keep": "longest",
     "keep_rejected": True,
+    "keep_texts": "jsonl.zst",
     "limits": Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_records=20, bucket_hashes=500),
 }
 
@@ -165,4 +186,5 @@ def test_a_build_with_every_stage_killed_after_any_unit_goes_on_to_the_same_byte
         assert killed_at(count, functools.partial(build, tmp_path / "killed")) == -signal.SIGKILL
     build(tmp_path / "killed", workers=2)
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    assert_clean(tmp_path / "killed")
     assert Manifest.read(tmp_path / "whole").counts["dropped"]["drop_ids"] > 0

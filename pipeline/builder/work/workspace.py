@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...atomic import is_temporary
-from ...shards.manifest import PLAN_NAME, WORK_NAME
+from ...shards.manifest import PLAN_NAME, TEXTS_NAME, WORK_NAME
 from ..plan import Plan, load_plan
 from .atomic_directory import discard_whole, explain_disk_full_errors, sweep
 from .bucket import BUCKET_NAME, Bucket
@@ -95,7 +95,8 @@ class Workspace:
         )
 
     def sweep(self) -> None:
-        """Remove what killed processes left unfinished, here and in the output directory."""
+        """Remove what killed processes left unfinished: here, in the output directory, and among the kept texts."""
         sweep(self.root)
-        for path in filter(is_temporary, self.output.glob(".*.tmp")):
-            discard_whole(path)
+        for folder in (self.output, self.output / TEXTS_NAME):
+            for path in filter(is_temporary, folder.glob(".*.tmp")):
+                discard_whole(path)
