@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -144,6 +145,30 @@ def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> No
     stated = {name for line in block.splitlines() for name in re.findall(r"(?:^|(?<= ))([a-z]+/)(?= |$)", line)}
     rooms = {f"{path.name}/" for path in PACKAGES}
     assert stated == rooms | {"presets/", "scripts/", "tests/"}
+
+
+def names_assigned_twice(source: str) -> set[str]:
+    """Return the names that a module gives a value by ``=`` more than once; mypy finds two only of different types."""
+    seen = Counter[str]()
+    for node in ast.parse(source).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        seen.update(
+            {
+                name.id
+                for target in targets
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            }
+        )
+    return {name for name, count in seen.items() if count > 1}
+
+
+def test_a_module_gives_no_constant_a_second_value() -> None:
+    assert names_assigned_twice("_MOST = 4\ndef f(): return _MOST\n_MOST: int = 32\nA, B = 1, 2\nA += 1") == {"_MOST"}
+    found = {relative(path): names_assigned_twice(path.read_text(encoding="utf-8")) for path in FILES}
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_no_test_reads_a_clock_of_its_own_to_judge_speed() -> None:

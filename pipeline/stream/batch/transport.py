@@ -157,7 +157,7 @@ def _end(thread: DaemonThreads, ready: deque[Future[Any]]) -> None:
 Packed = tuple[bytes, tuple[int, ...], str, str, int, bool]
 
 _PLAIN = {torch.int64, torch.int32, torch.uint8, torch.uint16, torch.uint32}
-_MAX_BYTES = 4 << 20  # of an array that travels in the message; more go through shared memory of torch
+_MOST_PACKED = 4 << 20  # of an array that travels in the message; more go through shared memory of torch
 
 
 class WorkerBatch(dict[str, Any]):
@@ -195,7 +195,7 @@ def _pack(value: Any) -> Packed | None:
     width = np.min_scalar_type(high - base)
     if width.itemsize >= array.itemsize:
         width, base = array.dtype, 0
-    if array.size * width.itemsize > _MAX_BYTES:
+    if array.size * width.itemsize > _MOST_PACKED:
         return None
     stored = (array - base if base else array).astype(width)
     return stored.tobytes(), array.shape, width.str, array.dtype.str, base, tensor
@@ -213,7 +213,7 @@ def _unpack(values: bytes, shape: tuple[int, ...], width: str, dtype: str, base:
     return torch.from_numpy(array) if tensor else array
 
 
-_MAX_BYTES = (32 << 20) - (64 << 10)  # larger mappings are always given back
+_MOST_KEPT = (32 << 20) - (64 << 10)  # larger mappings are always given back
 _kept = 0
 
 
@@ -224,7 +224,7 @@ def keep_freed_memory(size: int) -> None:
     it saw freed.
     """
     global _kept
-    size = min(size, _MAX_BYTES)
+    size = min(size, _MOST_KEPT)
     if size > _kept:
         _kept = size
         np.empty(size, np.uint8)  # freed at once
