@@ -14,6 +14,7 @@ from typing import Any
 
 import brotli
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, DamagedInputError
 from pipeline.text.extract import MOST_BYTES, MOST_DEPTH, MOST_TAGS, Extract
+from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, FileSpan, split_file
 from pipeline.text.where import Where
 from tests import interpreters
@@ -90,8 +92,9 @@ def test_pages_of_other_scripts_are_no_binary_files(tmp_path: Path, charset: str
     assert read(tmp_path / "a.warc", b"".join(records)) == [text, text]
 
 
-def chunked(body: bytes) -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:50], body[50:], b""))
+def chunked(body: bytes, extension: bytes = b"", end: bytes = b"\r\n") -> bytes:
+    parts = (body[:50], body[50:], b"")
+    return b"".join(b"%x%b%b%b%b" % (len(part), extension, end, part, end) for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +104,21 @@ def chunked(body: bytes) -> bytes:
         (gzip.compress, {"Content-Encoding": "gzip"}),
         (zlib.compress, {"Content-Encoding": "deflate"}),
         (brotli.compress, {"Content-Encoding": "br"}),
+        (lambda body: zlib.compress(body)[2:-4], {"Content-Encoding": "deflate"}),
+        (zstandard.compress, {"Content-Encoding": "zstd"}),
+        (gzip.compress, {"Content-Encoding": "x-gzip"}),
+        (lambda body: gzip.compress(body[:99]) + gzip.compress(body[99:]), {"Content-Encoding": "GZip"}),
+        (lambda body: gzip.compress(body) + b"\0\0", {"Content-Encoding": "gzip"}),
+        (lambda body: gzip.compress(body)[:-5], {"Content-Encoding": "gzip"}),
+        (lambda body: gzip.compress(gzip.compress(body)), {"Content-Encoding": "gzip, gzip"}),
         (lambda body: chunked(gzip.compress(body)), {"Content-Encoding": "gzip", "Transfer-Encoding": "chunked"}),
+        (lambda body: chunked(gzip.compress(body)), {"Transfer-Encoding": "gzip, chunked"}),
+        (lambda body: chunked(body, extension=b';name="a b"'), {"Transfer-Encoding": "chunked"}),
+        (lambda body: chunked(body, extension=b" ; x", end=b"\n"), {"Transfer-Encoding": "Chunked"}),
+        (lambda body: chunked(body)[:-5], {"Transfer-Encoding": "chunked"}),
         (bytes, {"Content-Encoding": "gzip"}),  # unpacked by the crawler, which kept the header
         (bytes, {"Content-Encoding": "utf-8"}),
+        (gzip.compress, {"Content-Encoding": "utf-8, gzip"}),
         (bytes, {"Transfer-Encoding": "chunked"}),
     ],
 )
@@ -115,7 +130,45 @@ def test_a_packed_body_is_unpacked_and_one_that_is_not_is_read(
 
 def test_a_body_that_cannot_be_unpacked_costs_only_itself(tmp_path: Path) -> None:
     broken = page(b"\x1b" + brotli.compress(html(SENTENCE * 40).encode()), Content_Encoding="br")
-    assert read(tmp_path / "a.warc", broken + page(html(SENTENCE).encode())) == ["page that raised OSError", SENTENCE]
+    unpacked = page(b"%PDF-1.7 ...", kind="application/pdf", Content_Encoding="br")
+    found = read(tmp_path / "a.warc", broken + unpacked + page(html(SENTENCE).encode()))
+    assert found == ["page that raised OSError", "page of application/pdf", SENTENCE]
+
+
+PARAGRAPHS = html(f"{SENTENCE}</p>\r\n\r\n<p>{SENTENCE}").encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"\r\n", b"\n"),  # all lines of the head, as ClueWeb has them
+        (b"\r\n\r\n", b"\r\n\n"),
+        (b"\r\n\r\n", b"\n\r\n"),
+        (b"HTTP/1.1 200 OK", b"HTTP/2 200"),
+        (b"HTTP/1.1 200 OK", b"ICY 200 OK"),
+        (b"Content-Type: text/html;", b"content-TYPE:text/html\r\n\t;"),
+        (b"Content-Type: text/html; charset=utf-8", b"X: " + b"x" * 99_999),
+    ],
+)
+def test_a_page_is_whole_however_its_head_is_written(tmp_path: Path, before: bytes, after: bytes) -> None:
+    head = http_page(b"")
+    block = head.replace(before, after) + PARAGRAPHS
+    assert block != head + PARAGRAPHS
+    assert read(tmp_path / "a.warc", warc_record("response", block)) == [f"{SENTENCE}\n\n{SENTENCE}"]
+
+
+def test_a_page_without_a_head_is_read_from_responses_and_resources(tmp_path: Path) -> None:
+    latin = html("Größe und Maß").encode("latin-1")
+    records = [
+        warc_record("response", PARAGRAPHS),
+        warc_record("resource", PARAGRAPHS, Content_Type="text/html"),
+        warc_record("resource", latin, Content_Type='text/html; charset="ISO-8859-1"'),
+        warc_record("resource", b"some notes", Content_Type="text/plain"),
+        warc_record("resource", b"\x89PNG\r\n\x1a\n...", Content_Type="text/html"),
+    ]
+    both = f"{SENTENCE}\n\n{SENTENCE}"
+    found = [both, both, "Größe und Maß", "page of text/plain", "page of image/png"]
+    assert read(tmp_path / "a.warc", b"".join(records)) == found
 
 
 # What gives no text.
@@ -137,7 +190,7 @@ def test_records_that_hold_no_page_are_counted_by_type_and_those_beside_pages_ar
         page(good, status="404 Not Found"),
         page(b"<html><body> </body></html>"),
         page(b""),
-        warc_record("resource", good),
+        warc_record("continuation", good),
         page(good, kind=""),  # no type, but it begins as HTML does
         page(good.replace(b"<!DOCTYPE html>", b"<?xml version='1.0'?>"), kind="application/xhtml+xml"),
         warc_record("response", http_page(good, kind="text/html"), WARC_Identified_Payload_Type="application/zip"),
@@ -211,7 +264,60 @@ def test_url_date_id_and_headers_are_fields_and_where_reads_them_before_a_page_i
     assert {*columns["column:WARC-Type"]} == {"response"}
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"Content-Length: ", b"content-length: "),
+        (b"Content-Length: ", b"Content-Length: 000"),
+        (b"Content-Length:", b"Content-Length :  "),
+        (b"WARC-Type: response", b"Warc-type:Response"),
+        (b"WARC-Target-URI", b"warc-target-uri"),
+        (b"\r\n", b"\n"),
+    ],
+)
+def test_the_headers_of_a_record_are_read_in_any_case_and_spacing(tmp_path: Path, before: bytes, after: bytes) -> None:
+    head, _, block = page(html(SENTENCE).encode()).partition(b"HTTP/")
+    (tmp_path / "a.warc").write_bytes(2 * (head.replace(before, after) + b"HTTP/" + block))
+    found = list(DocumentReader(tmp_path / "a.warc", keep=parse_fields(["WARC-Target-URI", "content-TYPE", "other"])))
+    fields = {"WARC-Target-URI": "https://example.org/", "content-TYPE": "application/http; msgtype=response"}
+    assert [each.metadata for each in found if isinstance(each, Document)] == [fields | {"other": None}] * 2
+
+
+SIX = [warc_record("conversion", f"Text {n}.\r\n\r\nIts end is here.".encode(), f"id{n}") for n in range(6)]
+
+
+@pytest.mark.parametrize("stated", [b"26", b"11", b"9", b"7", b"0", b"-1", b"nonsense", None])
+def test_a_record_is_whole_where_its_stated_length_is_too_small(tmp_path: Path, stated: bytes | None) -> None:
+    length = b"Content-Length: 27\r\n"
+    wrong = SIX[2].replace(length, b"" if stated is None else b"Content-Length: %b\r\n" % stated)
+    records = [*SIX[:2], wrong, *SIX[3:5], wrong.replace(b"Text 2", b"Text 5")]
+    for name, data in (
+        ("a.warc", b"".join(records)),
+        ("a.warc.gz", as_members(records)),
+        ("b.warc.gz", as_gzip(b"".join(records))),
+    ):
+        assert read(tmp_path / name, data) == [f"Text {n}.\r\n\r\nIts end is here." for n in range(6)]
+
+
+def test_a_record_that_states_too_large_a_length_costs_itself_if_members_show_its_end(tmp_path: Path) -> None:
+    records = [*SIX[:2], SIX[2].replace(b"Content-Length: 27", b"Content-Length: 333"), *SIX[3:]]
+    found = read(tmp_path / "a.warc.gz", as_members(records))
+    assert [len(each) for each in found] == [27, 27, len("record that is cut"), 27, 27, 27]
+    spans = split_file(tmp_path / "a.warc.gz", 100)
+    cut = [
+        each for span in spans for each in DocumentReader(tmp_path / "a.warc.gz", span) if isinstance(each, BadRecord)
+    ]
+    assert [each.detail for each in cut] == [
+        "https://example.org/: it states 333 bytes, and 31 come before the next record"
+    ]
+    for name, data in (("a.warc", b"".join(records)), ("b.warc.gz", as_gzip(b"".join(records)))):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DamagedInputError, match=r"a record of 333 bytes is followed by b'.*2 documents of it"):
+            list(DocumentReader(tmp_path / name))
+
+
 RECORDS = [warc_record("conversion", SENTENCE[:n].encode(), f"id{n}") for n in range(1, 40, 3)]
+RECORDS[4] = RECORDS[4].replace(b"Content-Length: 13", b"Content-Length: 12")
 
 
 @settings(deadline=None, max_examples=60)
@@ -252,8 +358,8 @@ def test_a_record_that_is_cut_is_damage(tmp_path: Path, cut: int) -> None:
     (tmp_path / "a.warc").write_bytes(data[: len(data) - 4 - cut])
     with pytest.raises(DamagedInputError, match=r"a\.warc: a record of 9000 bytes is cut after \d+; 1 document"):
         list(DocumentReader(tmp_path / "a.warc"))
-    (tmp_path / "b.warc").write_bytes(data.replace(b"Content-Length: 9000", b"Content-Length: 8000"))
-    with pytest.raises(DamagedInputError, match=r"b\.warc: not a whole WARC file \(Invalid WARC header\)"):
+    (tmp_path / "b.warc").write_bytes(data[: data.rfind(b"Content-Length")])
+    with pytest.raises(DamagedInputError, match=r"headers of a record do not end within 1\d\d bytes; 1 document"):
         list(DocumentReader(tmp_path / "b.warc"))
     packed = as_members([as_wet([("a", "x")]), data])
     (tmp_path / "c.warc.gz").write_bytes(packed[: -min(cut, 90)])

@@ -4,5 +4,6 @@ document_reader.py  a file or a span of it -> records, whatever its format
 format_reader.py   what the module of a format defines: `FormatReader`
 byte_stream.py     bytes in blocks and lines: decompressed by content, hashed, checked to the end
 jsonl.py json_array.py csv.py parquet.py arrow.py tar.py warc.py plain.py    the formats, each one line in formats.py
+http_response.py    the answer of a web server in a record of a WARC file
 delimited.py        text files of many documents: lines, paragraphs, what stands between separators
 """

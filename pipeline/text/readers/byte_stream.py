@@ -92,10 +92,11 @@ class ByteStream:
     def members(self, beginning: bytes) -> Iterator[bytes]:
         """Yield the data of the gzip members that begin in the range, each up to the next one that begins with ``beginning``.
 
-        Of a whole file, yields its data however it is compressed.
+        Of a whole file, yields its data however it is compressed. An empty block comes before each compressed stream.
         """
         if self.start == 0 and self.stop is None:
-            return self.blocks()
+            kind = compression(self.file)
+            return self._unpack(kind, self.raw(_PIECE), beginning) if kind else self.raw()
         pieces = self._pieces_on()
         return self._unpack("gzip", self._from_member(pieces, beginning) if self.start else pieces, beginning)
 
@@ -241,6 +242,8 @@ class ByteStream:
                             return
                         piece += more  # it is no record's beginning, so no other span begins with it
                     self._on_stream()
+                    if beginning:
+                        yield b""
                     stream, members = _decompressor(kind), members + 1
                 try:
                     data = stream.decompress(piece, *bound)

@@ -1,13 +1,15 @@
 """WARC and WET files: pages as a crawler stored them, and texts that somebody extracted.
 
-A file of gzip members, as WARC files are, is cut at any byte: a span holds the members that begin in it.
+A file of gzip members, as WARC files are, is cut at any byte: a span holds the members that begin in it. A member whose data
+begin with ``WARC/`` begins a record, whatever length the record before it states.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from ...errors import ConfigError, not_installed
 from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unselected
@@ -16,41 +18,49 @@ from ..storage.input_file import InputFile
 from ..storage.open_input import open_input
 from .byte_stream import ByteStream, UnreadableFileError, compression
 from .format_reader import FormatReader, line_cuts
+from .http_response import read_headers, read_response
 
 _BEGINNING = b"WARC/"  # of each record
+_VERSION = re.compile(rb"WARC/\d")
+_ANOTHER = re.compile(rb"^WARC/\d\.", re.MULTILINE)
 _WITHOUT_TEXT = ("warcinfo", "request", "metadata", "revisit")  # records that stand beside those of pages
 _RECORDS = 32  # at a time: few, since each may be a page that takes milliseconds
 _PIECE = 1 << 18
+_LONGEST_HEAD = 1 << 20  # bytes of the headers of a record
 _HEAD = 4096  # bytes of a page that tell what it is
 _HTML = re.compile(rb"<(?:html|!doctype html)", re.IGNORECASE)
 _TEXTUAL = ("text/", "application/octet-stream", "application/xml", "application/xhtml")  # of Cyrillic: the second
 _MEDIA_TYPE = re.compile(r"\w+/[\w.+-]{1,60}", re.ASCII)
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
 
 
-class _Page(NamedTuple):
-    """The payload of a response, unpacked."""
+class _Record(NamedTuple):
+    """A record: headers by their names in lower case, the bytes that it should have, and those of text that it has."""
 
-    body: bytes
-    kind: str  # its media type
-    charset: str | None
-    status: int | None
+    headers: dict[str, str]
+    length: int
+    block: bytes | None  # None if the type of the record says that it holds no text, b"" if it is over the limit
 
 
 def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a document for each page of HTML (``response``) and each text (``conversion``); ``line`` counts all records.
+    """Yield a document for each page of HTML (``response``, ``resource``) and each text (``conversion``).
 
-    Fields are ``id``, ``url``, ``date`` and the headers of the record by their names. Other pages are ``Unselected``, with the
-    reason; records that stand beside those of pages, such as requests, are passed over.
+    ``line`` counts all records. Fields are ``id``, ``url``, ``date`` and the headers of the record, by their names in any case.
+    Other pages are ``Unselected``, with the reason; records that stand beside those of pages, such as requests, are passed over.
     """
+    try:
+        import fastwarc  # noqa: F401  # it unpacks bodies
+    except ImportError:
+        raise not_installed("WARC files", "fastwarc resiliparse") from None
     extractor = Extractor(keys.extract or RESILIPARSE)
     records: list[Record] = []
     try:
-        for headers, block in _records(stream):
+        for record in _records(stream):
             tally.lines += 1
-            if block is not None:
-                record = _judge(headers, block, keys, tally.lines, extractor)
-                tally.documents += isinstance(record, Document)
-                records.append(record)
+            if record.block is not None:
+                judged = _judge(record, record.block, keys, tally.lines, extractor)
+                tally.documents += isinstance(judged, Document)
+                records.append(judged)
             if len(records) == _RECORDS:
                 yield records
                 records = []
@@ -66,49 +76,99 @@ def member_cuts(file: InputFile, unit_bytes: int) -> list[int]:
         return line_cuts(file, unit_bytes) if compression(opened) == "gzip" else []
 
 
-def _records(stream: ByteStream) -> Iterator[tuple[dict[str, str], bytes | None]]:
-    """Yield the headers of each record, and the block of those that may hold text; b"" for one that is too long."""
-    try:
-        from fastwarc.warc import ArchiveIterator
-    except ImportError:
-        raise not_installed("WARC files", "fastwarc resiliparse") from None
-    try:
-        members = _Stream(stream.members(_BEGINNING))
-        for record in ArchiveIterator(cast(BinaryIO, members), parse_http=False, stream_detect=False):
-            headers = dict(record.headers.items())
-            length = headers.get("Content-Length", "")
-            block = None
-            if headers.get("WARC-Type") not in _WITHOUT_TEXT:
-                block = record.reader.read() if record.content_length <= MOST_BYTES else b""
-            size = record.consume() if not block else len(block)
-            if length != str(size):
-                raise UnreadableFileError(f"a record of {length or 'no stated number of'} bytes is cut after {size}")
-            yield headers, block
-    except OSError as error:
-        if error.errno is not None:
-            raise  # the disk's fault, not the file's
-        raise UnreadableFileError(f"not a whole WARC file ({error}) near byte {stream.bytes_read}") from None
+def _records(stream: ByteStream) -> Iterator[_Record]:
+    """Yield each record. Raises ``UnreadableFileError`` if what follows one cannot be told."""
+    members = _Members(stream.members(_BEGINNING))
+    file = io.BufferedReader(members, _PIECE)
+    line = b""
+    while True:
+        line = line or _next_line(file)[1]
+        if line:
+            if not _VERSION.match(line):
+                raise UnreadableFileError(f"not a WARC file: a record begins with {line[:60]!r}")
+            record, line = _read_record(line, file, members.are_packed)
+            yield record
+        elif not members.go_on():
+            return
 
 
-def _judge(headers: dict[str, str], block: bytes, keys: RecordKeys, line: int, extractor: Extractor) -> Record:
-    """Make a document of a record; where its fields leave it out, before its text is extracted."""
-    url = headers.get("WARC-Target-URI", "").strip("<>")
-    fields: dict[str, Any] = {
-        **headers,
-        "id": headers.get("WARC-Record-ID"),
-        "url": url,
-        "date": headers.get("WARC-Date"),
-    }
+def _read_record(line: bytes, file: BinaryIO, are_packed: bool) -> tuple[_Record, bytes]:
+    """Return the record that begins with a line, and the first line of the next one, b"" at the end of the data.
+
+    A record that states too small a length, or none, ends before the next record or member.
+    """
+    head = line
+    while (line := file.readline(_LONGEST_HEAD)).strip(b"\r\n") and len(head) < _LONGEST_HEAD:
+        head += line
+    if not line or line.strip(b"\r\n"):
+        raise UnreadableFileError(f"the headers of a record do not end within {len(head)} bytes")
+    headers = read_headers(head)
+    stated = headers.get("content-length", "")
+    length = int(stated) if stated.isdecimal() else 0
+    block = file.read(length) if length <= MOST_BYTES else b""
+    size = len(block) or _skip(file, length)
+    if size < length and not are_packed:
+        raise UnreadableFileError(f"a record of {length} bytes is cut after {size}")
+    gap, line = _next_line(file)
+    if line and not _VERSION.match(line):
+        if length > MOST_BYTES or _ANOTHER.search(block):
+            raise UnreadableFileError(
+                f"a record of {length} bytes is followed by {line[:60]!r}, which begins no record"
+            )
+        rest, line = _rest(file, gap + line)
+        block += rest
+    return _Record(headers, length, None if _type_of(headers) in _WITHOUT_TEXT else block), line
+
+
+def _next_line(file: BinaryIO) -> tuple[bytes, bytes]:
+    """Return the empty lines that follow, and the first line that is not empty, b"" at the end of the data."""
+    gap = b""
+    while (line := file.readline(_LONGEST_HEAD)) and not line.strip(b"\r\n"):
+        gap += line
+    return gap, line
+
+
+def _rest(file: BinaryIO, rest: bytes) -> tuple[bytes, bytes]:
+    """Return the rest of a record, of which the beginning is known, and the first line of the next record."""
+    parts, size, is_empty = [rest], len(rest), False
+    while (line := file.readline(_LONGEST_HEAD)) and not (is_empty and _VERSION.match(line)):
+        parts.append(line)
+        if (size := size + len(line)) > MOST_BYTES:
+            raise UnreadableFileError(f"no record begins in the {size} bytes after one")
+        is_empty = not line.strip(b"\r\n")
+    return b"".join(parts).removesuffix(b"\r\n\r\n"), line
+
+
+def _skip(file: BinaryIO, size: int) -> int:
+    """Pass over bytes of a file, and return how many there were."""
+    left = size
+    while left and (piece := file.read(min(left, _PIECE))):
+        left -= len(piece)
+    return size - left
+
+
+def _type_of(headers: dict[str, str]) -> str:
+    return headers.get("warc-type", "").lower()
+
+
+def _judge(record: _Record, block: bytes, keys: RecordKeys, line: int, extractor: Extractor) -> Record:
+    """Make a document of a record. One that its fields leave out is left out before its text is extracted."""
+    headers = record.headers
+    url = headers.get("warc-target-uri", "").strip("<>")
+    named = {name: headers.get(name.lower()) for name in (keys.id_key, *(kept.name for kept in keys.kept))}
+    fields = named | {"id": headers.get("warc-record-id"), "url": url, "date": headers.get("warc-date")}
     if keys.where is not None and (metadata := keys.metadata(fields)) is not None and not keys.where.holds(metadata):
         return Unselected(keys.file, line, 1, keys.source)
-    if not block and headers["Content-Length"] != "0":
-        return Unselected(keys.file, line, 1, keys.source, OVER_A_LIMIT)
+    if len(block) < record.length <= MOST_BYTES:
+        detail = f"{url}: it states {record.length} bytes, and {len(block)} come before the next record"
+        return keys.bad(line, None, "record that is cut", detail)
     try:
-        if headers.get("WARC-Type") == "conversion":
+        if not block and record.length:
+            raise SkippedPageError(OVER_A_LIMIT)
+        if _type_of(headers) == "conversion":
             text = block.decode()
-        elif headers.get("WARC-Type") == "response":
-            page = _page(block, headers)
-            text = extractor(page.body, page.charset, url or None)
+        elif _type_of(headers) in ("response", "resource"):
+            text = extractor(*_page(block, headers), url or None)
         else:
             raise SkippedPageError("record of another type")
     except SkippedPageError as reason:
@@ -122,59 +182,72 @@ def _judge(headers: dict[str, str], block: bytes, keys: RecordKeys, line: int, e
     return keys.judge(fields | {keys.text_key: text}, line, None)
 
 
-def _page(block: bytes, headers: dict[str, str]) -> _Page:
-    """Unpack a response. Raises ``SkippedPageError`` for one that is no page of HTML, ``OSError`` where it cannot be unpacked."""
+def _page(block: bytes, headers: dict[str, str]) -> tuple[bytes, str | None]:
+    """Return a page of HTML and the charset that it declares. Raises ``SkippedPageError`` if the block holds none.
+
+    Raises ``OSError`` if the page cannot be unpacked.
+    """
     from resiliparse.parse.encoding import detect_mime
 
-    try:
-        page = _unpack(block, "all")
-    except OSError:  # as crawlers leave it that unpack a body, and keep what its server said of the packing
-        page = _unpack(block, "none")
-        if not _HTML.search(page.body[:_HEAD]):
-            raise
-    if page.status is not None and not 200 <= page.status < 300:
-        raise SkippedPageError(f"page of status {page.status}")
-    kind, seen = headers.get("WARC-Identified-Payload-Type") or page.kind, detect_mime(page.body[:_HEAD])
+    body, declared, fault = block, headers.get("content-type", ""), ""
+    if (response := read_response(block)) is not None:
+        body, declared, fault = response.body, response.headers.get("content-type", ""), response.fault
+        if response.status is not None and not 200 <= response.status < 300:
+            raise SkippedPageError(f"page of status {response.status}")
+    elif declared.startswith("application/http"):  # an answer of HTTP 0.9, which has no head
+        declared = ""
+    head = body[:_HEAD]
+    kind, seen = headers.get("warc-identified-payload-type") or declared, detect_mime(head)
     if not seen.startswith(_TEXTUAL) or not kind:  # whatever a picture or PDF is called
-        kind = "text/html" if _HTML.search(page.body[:_HEAD]) else seen
+        kind = "text/html" if _HTML.search(head) else seen
+    elif fault and not _HTML.search(head):
+        raise OSError(fault)
     kind = kind.partition(";")[0].strip().lower()
     if "html" not in kind:
         raise SkippedPageError(f"page of {kind if _MEDIA_TYPE.fullmatch(kind) else 'an unknown type'}")
-    return page
+    charset = _CHARSET.search(declared)
+    return body, charset[1] if charset else None
 
 
-def _unpack(block: bytes, decode: Literal["all", "none"]) -> _Page:
-    from fastwarc.warc import WarcRecord
-
-    record = WarcRecord()
-    record.set_bytes_content(block)
-    record.is_http = True
-    record.parse_http(auto_decode=decode)
-    parts: list[bytes] = []
-    while sum(map(len, parts)) <= MOST_BYTES and (part := record.reader.read(_PIECE)):  # it allocates what is asked for
-        parts.append(part)
-    status = record.http_headers.status_code if record.http_headers is not None else None
-    return _Page(b"".join(parts), record.http_content_type or "", record.http_charset, status)
-
-
-class _Stream:
-    """Blocks of bytes as a file that is read in order."""
+class _Members(io.RawIOBase):
+    """Data as a file that ends before each member that begins a record; ``go_on`` lets it go on with that member."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__()
+        self.are_packed = False
         self._blocks = blocks
-        self._rest = b""
+        self._data = memoryview(b"")
+        self._has_ended = False
 
-    def read(self, size: int) -> bytes:
-        if not self._rest:
-            self._rest = next(self._blocks, b"")
-        data, self._rest = self._rest[:size], self._rest[size:]
-        return data
+    def readable(self) -> bool:
+        return True
 
-    def tell(self) -> int:
-        return 0  # fastwarc asks for places, which nothing here uses
+    def readinto(self, buffer: Any) -> int:
+        while not self._data and not self._has_ended:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            if block:
+                self._data = memoryview(block)
+            else:
+                self._begin_member()
+        if self._has_ended:
+            return 0
+        size = min(len(buffer), len(self._data))
+        buffer[:size], self._data = self._data[:size], self._data[size:]
+        return size
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return 0
+    def go_on(self) -> bool:
+        """Whether another member follows."""
+        followed, self._has_ended = self._has_ended, False
+        return followed
+
+    def _begin_member(self) -> None:
+        data = b""
+        while len(data) < len(_BEGINNING) and (block := next(self._blocks, None)) is not None:
+            data += block
+        self.are_packed = True
+        self._data, self._has_ended = memoryview(data), data.startswith(_BEGINNING)
 
 
 READER = FormatReader(read_warc, cuts=member_cuts, cuts_compressed=True)
