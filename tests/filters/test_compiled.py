@@ -61,7 +61,7 @@ def assert_same(text: str) -> None:
 @example("\ud800 lone \udfff")
 @example("an. .. ...end.... 汉...字 a汉 .")
 @example("\U0010ffff\U000e0100.\U0010ffff")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_scan_equals_the_plain_definitions(text: str) -> None:
     assert_same(text)
 
@@ -72,10 +72,16 @@ def test_texts_are_scanned_apart_whatever_stands_beside_them(texts: list[str]) -
     assert scan(texts, STOP_WORDS).tolist() == apart
 
 
-def test_scan_equals_the_plain_definitions_on_hostile_and_on_real_text(shared_data: Path) -> None:
-    records = DocumentReader(shared_data / "dev-formats" / "sample.jsonl.zst")
-    for text in [*proof_texts(), *(record.text[:20_000] for record in records if isinstance(record, Document))]:
+def test_scan_equals_the_plain_definitions_on_hostile_text() -> None:
+    for text in proof_texts():
         assert_same(text)
+
+
+def test_scan_equals_the_plain_definitions_on_real_text(shared_data: Path) -> None:
+    records = DocumentReader(shared_data / "dev-formats" / "sample.jsonl.zst")
+    for record in list(records)[::10]:
+        assert isinstance(record, Document)
+        assert_same(record.text[:5_000])
 
 
 @pytest.mark.parametrize("text", ["a" * 2_000_000, "汉" * 500_000, "a " * 500_000, "\n" * 1_000_000, ". " * 500_000])
