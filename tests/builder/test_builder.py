@@ -131,6 +131,8 @@ def test_a_document_stays_from_the_score_of_its_language_on_that_is_asked_for(tm
     for number, (least, kept) in enumerate(((score, 1), (math.nextafter(score, 1), 0))):
         counts = run_plain(source, tmp_path / str(number), language=f"en={least!r}").counts
         assert (counts["kept"], counts["dropped"]) == (kept, {} if kept else {"language_score": 1})
+    assert table(tmp_path / "0")["score"] == [round(score, 4)]
+    assert round(score, 3) != round(score, 4)
 
 
 def test_bad_records_stop_the_build_where_asked_or_where_they_are_too_many(inputs: list[str], tmp_path: Path) -> None:

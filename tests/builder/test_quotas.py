@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.work.atomic_directory import discard
 from pipeline.errors import ConfigError, InputError
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.builds import digests, rejected, run_plain, table
 from tests.corpus import english
@@ -229,8 +231,13 @@ def test_more_is_read_until_what_survives_dedup_fills_the_quota(repeating: Path,
     settings = {"max_tokens": "9000", "dedup": True, "dedup_lines": True, "shortest_passage": 5, "words_left": 5}
     settings |= {"tokenizer": "train:300", "seed": 1}
     seen: list[str] = []
-    first = run(repeating, tmp_path / "out", after_stage=seen.append, **settings)
+    told = Told()
+    first = run(repeating, tmp_path / "out", after_stage=seen.append, progress=told, **settings)
     assert seen.count("tokenize") > 1
+    rounds = [[int(number.replace(",", "")) for number in re.findall(r"\b[\d,]+\b", line)] for line in told.lines]
+    assert len(rounds) == seen.count("tokenize") - 1
+    for done, filled, quota, more in rounds:  # an eighth more than the tokens of the first bytes promise
+        assert (quota, done + more) == (9000, done * quota * 9 // (8 * filled))
     assert 7_000 < first.counts["tokens"] <= 9_000
     assert first.counts["read"] < FILES * RECORDS
     assert first.counts["repeats"]["lines"] > 0
@@ -241,6 +248,18 @@ def test_more_is_read_until_what_survives_dedup_fills_the_quota(repeating: Path,
         discard(tmp_path / "stopped/.build" / name)
     run(repeating, tmp_path / "stopped", workers=2, **settings)
     assert digests(tmp_path / "stopped") == digests(tmp_path / "out")
+
+
+class Told(Progress):
+    """Keeps what is said of quotas."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        if "max_tokens" in line:
+            self.lines.append(line)
 
 
 class Stop:

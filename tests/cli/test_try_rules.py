@@ -12,7 +12,7 @@ import pytest
 from filters.rules.ruleset import Rule
 from pipeline.builder.build import build
 from pipeline.cli.main import run_command
-from pipeline.cli.try_rules_command import histogram
+from pipeline.cli.try_rules_command import BARS, histogram
 from pipeline.progress import Progress
 
 main = partial(run_command, "try-rules")
@@ -90,7 +90,19 @@ def test_histogram_counts_every_value_and_marks_the_limits() -> None:
     assert "<- min 0.25" in text
     assert "<- max 0.75" in text
     assert histogram("x", []) == "x: no values"
-    assert "5" in histogram("x", [5.0, 5.0])
+
+
+def test_bars_of_a_histogram_tile_the_values_and_far_ones_are_in_the_last() -> None:
+    lines = histogram("x", [*range(8), 8.0]).splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == [f"{bar * 8 / BARS:.4g}" for bar in range(BARS)]
+    far = histogram("x", [*map(float, range(1000)), 1e9]).splitlines()
+    last, step = far[-2], 990 / BARS
+    assert last.split()[0] == f"{(BARS - 1) * step:.4g}+"
+    assert int(last.split()[1]) == sum(value >= (BARS - 1) * step for value in range(1000)) + 1
+
+
+def test_a_histogram_of_one_value_has_one_bar() -> None:
+    assert histogram("x", [5.0, 5.0]).splitlines()[1].split()[:2] == ["5", "2"]
 
 
 def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(

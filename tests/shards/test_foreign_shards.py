@@ -16,9 +16,13 @@ import webdataset
 
 import pipeline
 from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardError
+from pipeline.shards.extents.load_extents import load_tars
 from pipeline.shards.foreign import foreign_index, sample_parts
 from pipeline.shards.index import ShardIndex
+from pipeline.shards.manifest import ShardInfo
 from pipeline.shards.npy import NpyError, parse_npy
+from pipeline.shards.ranges.local_blocks import LocalBlocks
+from pipeline.shards.store import Store
 from pipeline.shards.writer import write_shard
 from tests.shard_samples import Shard
 
@@ -61,6 +65,30 @@ def test_every_npy_version_and_integer_width_is_read(tmp_path: Path, dtype: str,
     path = tar_of(tmp_path / "a.tar", ("a.npy", npy(np.arange(7, dtype=dtype), (version, 0))))
     assert Shard(path).document(0).tolist() == list(range(7))
     assert Shard(path).dtype == np.dtype(dtype)
+
+
+class CountingStore(Store):
+    """Notes the urls whose indexes are asked for."""
+
+    asked: list[str]
+
+    def index(self, url: str, expected: ShardInfo | None = None) -> ShardIndex:
+        self.asked.append(url)
+        return super().index(url, expected)
+
+
+@pytest.mark.parametrize(("index_bytes", "scans"), [(3 * 16 * 2, 3), (3 * 16 * 2 - 1, 6), (0, 6)])
+def test_indexes_in_memory_keep_to_their_limit(tmp_path: Path, index_bytes: int, scans: int) -> None:
+    paths = [tar_of(tmp_path / f"{n}.tar", *((f"{j}.npy", npy(DOCUMENTS[j])) for j in (0, 2))) for n in range(3)]
+    urls, store = [str(path) for path in paths], CountingStore(keeps=False)
+    store.asked = []
+    table, _ = load_tars(urls, store)
+    blocks = LocalBlocks(table, urls, [None] * 3, store, index_bytes=index_bytes)
+    store.asked.clear()
+    for _ in range(2):
+        for extent in range(table.shards):
+            assert [lengths.tolist() for _, lengths in blocks.index([(extent, extent + 1)])] == [[3, 500]]
+    assert len(store.asked) == scans
 
 
 def mark_kept(kept: Path) -> None:

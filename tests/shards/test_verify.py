@@ -313,8 +313,11 @@ def test_manifest_numbers_that_cannot_be_or_do_not_add_up_are_named(dataset: Pat
     ):
         replace(manifest, counts={**counts, **changed}).write(dataset)
         assert messages(dataset, quick=True) == said
-    tokenizer = {**manifest.tokenizer, "eos_id": 65_000}
+    tokenizer = {**manifest.tokenizer, "eos_id": manifest.tokenizer["vocab_size"] - 1}
+    write_manifest(dataset, {"train": train.shards}, tokenizer=tokenizer)
+    assert messages(dataset, quick=True) == []
+    tokenizer["eos_id"] += 1
     write_manifest(dataset, {"train": train.shards, "val": train.shards[:1]}, tokenizer=tokenizer)
     found = " ".join(messages(dataset, quick=True))
-    assert "eos_id 65000" in found
+    assert f"eos_id {tokenizer['eos_id']} lies outside its vocabulary of {tokenizer['eos_id']}" in found
     assert "train-000000.tar is in split 'val' and in 'train'" in found

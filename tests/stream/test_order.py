@@ -19,6 +19,7 @@ from pipeline.stream.order import (
     sequential_window,
 )
 from scripts.bench.shuffle import near_pairs
+from tests import order_oracle
 
 
 def test_the_mix_is_bijective_and_equals_splitmix64() -> None:
@@ -84,6 +85,13 @@ def test_an_epoch_is_one_window_up_to_128_mebibytes(size: int) -> None:
 @pytest.mark.parametrize(("lanes", "windows"), [(64, 511), (3, 512), (30, 511), (7, 512)])
 def test_lanes_do_not_change_windows_all_at_once(lanes: int, windows: int) -> None:
     assert Shuffle(blocks_of(4096, 500_000), lanes, 8, seed=0).windows == windows  # coprime to the lanes
+
+
+def test_ranks_take_the_rows_of_the_definition_for_any_lanes() -> None:
+    for lanes in range(1, 131):
+        for ranks in (2, 3, lanes + 1):
+            taken = [list(RankStep(5, 3 * lanes, rank, ranks, lanes)) for rank in range(ranks)]
+            assert taken == order_oracle.step_of_ranks(5, 3 * lanes, ranks, lanes), lanes
 
 
 @pytest.mark.parametrize("ranks", [3, 5, 7, 24, 100])

@@ -17,6 +17,7 @@ import pytest
 import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
 from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table
+from pipeline.stream.lanes import TextWindowSize
 from tests import interpreters
 from tests.extent_samples import edit_table
 from tests.shard_samples import make_documents, write_dataset
@@ -31,6 +32,23 @@ def folder(tmp_path: Path) -> Path:
 
 def shuffled(folder: Path, **options: Any) -> pipeline.Stream:
     return pipeline.ShardDataset(folder, **options).shuffle(seed=0, lanes=1, window=1).pack(64).batch(8)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "blocks", "ends"),
+    [
+        ((0, 9, 9), 1000, 1, True),  # it reaches the bytes
+        ((0, 9, 9), 999, 71, False),
+        ((0, 9, 9), 100, 72, True),  # it reaches 4 * (b + r) blocks of the least bytes
+        ((0, 0, 0), 100, 4, True),
+        ((0, 0, 0), 999, 3, False),
+        ((0, 0, 0), 99, 4, False),
+    ],
+)
+def test_a_window_of_text_ends_when_it_reaches_its_size(
+    start: tuple[int, int, int], size: int, blocks: int, ends: bool
+) -> None:
+    assert TextWindowSize(bytes=1000, least=100).reached(start, size, blocks) is ends
 
 
 def test_a_document_longer_than_a_window_is_streamed_whole(tmp_path: Path) -> None:

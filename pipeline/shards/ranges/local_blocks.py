@@ -20,7 +20,7 @@ from ..manifest import ShardInfo
 from ..store import Store
 from .block_reader import BlockIndex, Runs, as_index
 
-_INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
+_INDEX_BYTES = 64 << 20
 
 
 class Stamp(NamedTuple):
@@ -44,7 +44,8 @@ class LocalBlocks:
 
     ``infos`` are what a manifest says of them. A file is open while a range of it is read, and no longer. ``verify`` compares
     bytes with their checksums each time they are read. ``stamps`` are those that the files of tars without a manifest had
-    when the stream was made (None: of no local file): one that changed since is refused.
+    when the stream was made (None: of no local file): one that changed since is refused. ``index_bytes`` limits the indexes
+    of tars of other tools that stay in memory.
     """
 
     threads = 4
@@ -58,6 +59,7 @@ class LocalBlocks:
         *,
         verify: bool = False,
         stamps: Sequence[Stamp | None] | None = None,
+        index_bytes: int = _INDEX_BYTES,
     ) -> None:
         self.table = table
         self._urls = urls
@@ -65,6 +67,7 @@ class LocalBlocks:
         self._store = store
         self._verify = verify
         self._stamps = stamps
+        self._index_bytes = index_bytes
         self._lock = threading.Lock()
         self._checked: set[int] = set()
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
@@ -146,7 +149,9 @@ class LocalBlocks:
             )
         with self._lock:
             self._indexes[shard] = index
-            while len(self._indexes) > 1 and sum(16 * len(index) for index in self._indexes.values()) > _INDEX_BYTES:
+            while (
+                len(self._indexes) > 1 and sum(16 * len(index) for index in self._indexes.values()) > self._index_bytes
+            ):
                 self._indexes.popitem(last=False)
         return index
 

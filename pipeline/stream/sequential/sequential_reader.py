@@ -110,7 +110,10 @@ class SequentialReader:
 
     def tokens_left(self) -> int:
         """Return the tokens that wait in memory: what the stream drops at least if it ends here."""
-        return sum(lane.tokens_left for lanes in self._local.values() for lane in lanes)
+        lanes = {
+            id(lane): lane for lanes in self._local.values() for lane in lanes
+        }  # one of a live source is all of them
+        return sum(lane.tokens_left for lane in lanes.values())
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))
