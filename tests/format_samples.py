@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import gzip
 import io
 import json
@@ -132,7 +131,6 @@ FORMATS: dict[str, Callable[[Pairs], bytes]] = {
     "x.csv": as_csv,
     "x.csv.gz": lambda pairs: as_gzip(as_csv(pairs)),
     "x.csv.zst": lambda pairs: as_zst(as_csv(pairs)),
-    "x.tsv": functools.partial(as_csv, delimiter="\t"),
     "x.parquet": as_parquet,
     "x.arrow": as_arrow,
     "x.tar": as_tar,

@@ -154,7 +154,7 @@ class BadRecords:
                     self.read += 1
                     yield record
                 elif isinstance(record, BadRecord):
-                    self._count += 1
+                    self._count += record.count
                     self._first = self._first or record
             advance(reader.bytes_read - done)
             done = reader.bytes_read

@@ -186,7 +186,7 @@ class _Spool:
             error.args if isinstance(error, WrongIdsError) else ("fields that JSON cannot hold", str(error))
         )
         if self.on_error != "stop":
-            self.bad[reason] += 1
+            self.bad[reason] += document.count if isinstance(document, BadRecord) else 1
             return
         if isinstance(document, BadRecord):
             where = location_of(document.file, document.line)

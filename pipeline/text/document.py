@@ -89,7 +89,8 @@ class Document:
 class BadRecord:
     """A record that gave no document. ``byte`` is its offset in the (decompressed) data, None where unknown.
 
-    ``reason`` is one of a few constant phrases, to be counted; ``detail`` holds what is particular.
+    ``reason`` is one of a few constant phrases, to be counted; ``detail`` holds what is particular. ``count`` is how many records
+    it is counted as: the lines that one row of CSV takes.
     """
 
     file: str
@@ -98,6 +99,7 @@ class BadRecord:
     reason: str
     detail: str = ""
     source: str = ""
+    count: int = 1
 
 
 @dataclass(slots=True)
@@ -204,8 +206,8 @@ class RecordKeys:
         kept, value = next((f, v) for f, v in values if v is not _MISSING and f.fit(v) is MISFIT)
         return self.bad(line, byte, kept.misfit(value), f"it is {shown(value)}")
 
-    def bad(self, line: int, byte: int | None, reason: str, detail: str = "") -> BadRecord:
-        return BadRecord(self.file, line, byte, reason, detail, self.source)
+    def bad(self, line: int, byte: int | None, reason: str, detail: str = "", count: int = 1) -> BadRecord:
+        return BadRecord(self.file, line, byte, reason, detail, self.source, count)
 
     def missing_id(self, line: int, byte: int | None = None) -> str:
         if self.by_byte and byte is not None:

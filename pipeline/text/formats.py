@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from ..errors import ConfigError, InputError, did_you_mean
 
@@ -20,7 +22,8 @@ class Format:
     a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``compresses`` says that the format
     compresses its text itself, ``span_unit`` what the numbers of a span of such a file count. ``record`` is what errors call
     a record. ``separator`` is what stands between the documents of a text file that holds many; ``one_document`` says that a file
-    is one document.
+    is one document. ``delimiter``, ``quote`` and ``escape`` are those of rows of fields; no ``quote``: fields are not quoted,
+    and a field that seems to be is a bad record, unless ``quote`` is `NO_QUOTE`.
     """
 
     module: str
@@ -31,6 +34,9 @@ class Format:
     record: str = "JSON object"
     separator: str = ""
     one_document: bool = False
+    delimiter: str = ""
+    quote: str = ""
+    escape: str = ""
 
 
 # To add a format: one line here, one file in readers/, and its name in the map of readers/. A test asks for a file of each
@@ -38,7 +44,8 @@ class Format:
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),
-    Format("csv", (".csv", ".tsv"), record="row"),
+    Format("csv", (".csv",), record="row", delimiter=",", quote='"'),
+    Format("csv", (".tsv",), record="row", delimiter="\t"),
     Format("plain", (".txt",), record="text", one_document=True),
     Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group", record="row"),
     Format("arrow", (".arrow",), compressible=False, record="row"),
@@ -59,10 +66,13 @@ FORMAT_NAMES = {("text" if format.module == "plain" else format.suffixes[0][1:])
     "lines": Format("delimited", (), record="text", separator=LINE_END),
     "paragraphs": Format("delimited", (), record="text", separator=BLANK_LINE),
 }
+NO_QUOTE = "none"
+_DIALECT = re.compile(r",(delimiter|quote|escape)=(none|\\t|.)(?=,|$)", re.DOTALL)
 FORMAT_HELP = (
-    "take files of any ending as this: jsonl, csv, ...; text: each file is one document; lines, paragraphs or separator=STR: "
-    "each line of a text file is one, each block between blank lines, or what stands between separators, such as "
-    "separator='<|endoftext|>' (\\n in STR is a line feed)"
+    "take files of any ending as this: jsonl, csv, tsv, ...; 'csv,delimiter=;,quote=none,escape=\\': with these characters "
+    "(default: commas and double quotes; of tsv, tabs and no quotes); text: each file is one document; lines, paragraphs or "
+    "separator=STR: each line of a text file is one, each block between blank lines, or what stands between separators, such "
+    "as separator='<|endoftext|>' (\\n in STR is a line feed)"
 )
 ENDINGS = tuple(_BY_ENDING)
 """Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""
@@ -79,6 +89,8 @@ def format_named(name: object) -> Format:
 
     >>> format_named("lines").separator, format_named("separator=\\\\n---\\\\n").separator
     ('\\n', '\\n---\\n')
+    >>> format_named("csv,delimiter=;").delimiter
+    ';'
     """
     if isinstance(name, str) and name.startswith(SEPARATOR):
         separator = name.removeprefix(SEPARATOR).replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
@@ -92,10 +104,32 @@ def format_named(name: object) -> Format:
                 "separator=<|endoftext|>"
             )
         return Format("delimited", (), record="text", separator=separator)
+    if isinstance(name, str) and name.startswith(("csv,", "tsv,")):
+        return _with_dialect(name)
     if not isinstance(name, str) or name not in FORMAT_NAMES:
         near = did_you_mean(name, FORMAT_NAMES, else_known=False)
         raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)} or {SEPARATOR}STR, got {name!r}{near}")
     return FORMAT_NAMES[name]
+
+
+def _with_dialect(name: str) -> Format:
+    """Return CSV or TSV with other characters, as in ``csv,delimiter=;,quote=none``."""
+    plain, settings = FORMAT_NAMES[name[:3]], name[3:]
+    stated: dict[str, Any] = {key: "\t" if value == "\\t" else value for key, value in _DIALECT.findall(settings)}
+    if _DIALECT.sub("", settings) or stated.get("delimiter") == NO_QUOTE:
+        raise ConfigError(
+            f"format {name!r}: write delimiter=, quote= and escape= with one character each (\\t is a tab, quote=none no "
+            "quotes), as in 'csv,delimiter=;,quote=none'"
+        )
+    form = replace(plain, **stated)
+    if form.escape in (form.quote, NO_QUOTE):
+        form = replace(form, escape="")  # quotes that are written twice are read in any case
+    characters = [each for each in (form.delimiter, form.quote, form.escape) if each not in ("", NO_QUOTE)]
+    if len(set(characters)) < len(characters) or {"\r", "\n"}.intersection(characters):
+        raise ConfigError(
+            f"format {name!r}: delimiter, quote and escape must be different characters, and no line ends"
+        )
+    return form
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from pipeline.text import formats, readers
-from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, find_inputs, made_id
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile, find_inputs, made_id
 from pipeline.text.readers.format_reader import FormatReader, load_reader
 from tests.documentation import PAGES
 from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
 
-ONE_DOCUMENT = "plain"  # the format whose files are one document each, which has tests of its own
+ELSEWHERE = {".txt", ".tsv"}  # which cannot hold several texts, or any text, and have tests of their own
 
 
 def documents(path: Path, **settings: Any) -> list[Document]:
@@ -43,7 +43,7 @@ def test_the_same_documents_come_out_of_every_format(tmp_path: Path, name: str) 
 
 
 def test_every_format_has_a_file_above_for_each_of_its_suffixes() -> None:
-    wanted = {suffix for each in formats.FORMATS if each.module != ONE_DOCUMENT for suffix in each.suffixes}
+    wanted = {suffix for each in formats.FORMATS for suffix in each.suffixes} - ELSEWHERE
     assert {suffix for suffix in wanted if any(name.endswith(suffix) for name in FORMATS)} == wanted
 
 
@@ -135,6 +135,16 @@ def test_only_line_feeds_end_lines_and_every_line_is_counted(tmp_path: Path) -> 
     assert [(d.text, d.line) for d in documents(tmp_path / "a.jsonl")] == [("a\u2028b\x85", 1), ("c", 4)]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.txt"])
+def test_a_mark_amid_joined_files_is_no_text(tmp_path: Path, name: str) -> None:
+    part = "\ufeffone\n\ufeff\ntwo" if name == "a.txt" else '\ufeff{"text": "one"}\n\ufeff\n{"text": "two"}'
+    data = f"{part}\n{part}".encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    file = InputFile(tmp_path / name, name, forced_format="lines" if name == "a.txt" else "")
+    found = [(record.text, record.line) for record in DocumentReader(file) if isinstance(record, Document)]
+    assert found == [("one", 1), ("two", 3), ("one", 4), ("two", 6)]
+
+
 def test_a_bad_line_is_named_with_its_place_and_costs_only_itself(tmp_path: Path) -> None:
     lines = [b'{"text": "a"}', b"", b'{"text": ', b'{"text": "\xff"}', b'{"text": "b"}', b"[]"]
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
@@ -178,13 +188,16 @@ def test_importing_the_readers_is_light() -> None:
 
 
 def test_every_format_of_the_table_has_a_reader_and_every_reader_is_in_the_table() -> None:
-    listed = {each.module for each in formats.FORMATS}
-    for each in formats.FORMATS:
+    for each in formats.FORMAT_NAMES.values():
         assert isinstance(load_reader(each), FormatReader)
+    for each in formats.FORMATS:
         assert all(formats.format_of(f"x{suffix.upper()}") is each for suffix in each.suffixes)
-    modules = [found.name for found in pkgutil.iter_modules(readers.__path__)]
-    defining = {name for name in modules if hasattr(importlib.import_module(f"{readers.__name__}.{name}"), "READER")}
-    assert defining == listed
+    modules = {
+        found.name: importlib.import_module(f"{readers.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(readers.__path__)
+    }
+    defining = {name for name, module in modules.items() if hasattr(module, "READER") or hasattr(module, "reader_of")}
+    assert defining == {each.module for each in formats.FORMAT_NAMES.values()}
     assert sum(
         len(each.suffixes) * (each.compressible * len(formats.COMPRESSIONS) + 1) for each in formats.FORMATS
     ) == len(formats.ENDINGS)

@@ -134,7 +134,7 @@ def _partitions(batches: Batches, limits: Limits) -> Iterator[Batches]:
         size = records = 0
         for next_batch in itertools.chain([batch], batches):
             size += sum(len(record.text) for _, record in next_batch if isinstance(record, Document))
-            records += sum(record.count if isinstance(record, Unselected) else 1 for _, record in next_batch)
+            records += sum(1 if isinstance(record, Document) else record.count for _, record in next_batch)
             yield next_batch
             if size >= limits.partition_characters or records >= limits.partition_records:
                 return

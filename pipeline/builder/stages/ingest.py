@@ -228,7 +228,7 @@ def _filter_partition(
             numbers, span_numbers = [], []  # of their records in the batch, and of their spans in the unit
             for number, (span_number, read) in enumerate(batch):
                 record = loaded.metadata.checked(read) if isinstance(read, Document) else read
-                counts.add("records", number=record.count if isinstance(record, Unselected) else 1)
+                counts.add("records", number=1 if isinstance(record, Document) else record.count)
                 if isinstance(record, Document):
                     documents.append(record)
                     numbers.append(number)
@@ -285,7 +285,7 @@ def _reject_bad(
     said = f"{location_of(record.file, record.line, start)}{byte}: {reason}"
     if recipe.on_error == "stop":
         raise InputError(f"{said}; mend it, or count and skip such records with --on-error records")
-    counts.add("bad", record.reason)
-    counts.add("bad by source", record.source)
+    counts.add("bad", record.reason, number=record.count)
+    counts.add("bad by source", record.source, number=record.count)
     check_number(bad_before + sum(counts.by("bad").values()), recipe, said)
     return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": span_number}

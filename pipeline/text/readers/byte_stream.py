@@ -164,15 +164,22 @@ class ByteStream:
         self.file.seek(self.start - 1)
         return self.raw() if self.file.read(1) == b"\n" else self._past_first_line(self.raw())
 
-    def lines(self) -> Iterator[list[bytes]]:
-        """Yield every line that starts in the range, in batches, without line feeds.
+    def line_end(self) -> bytes:
+        """Return what ends the first line: a line feed, or a carriage return alone. For a stream not yet read."""
+        head = next(filter(None, ByteStream(self.file, self.start, self.stop, block=self._block).text()), b"")
+        first = re.search(rb"\r\n?|\n", head)
+        return b"\r" if first and first[0] == b"\r" else b"\n"
 
-        Only a line feed ends a line: U+2028 and its like are text. The last line of the file needs none.
+    def lines(self, end: bytes = b"\n") -> Iterator[list[bytes]]:
+        """Yield every line that starts in the range, in batches, without the ``end`` of each.
+
+        Nothing else ends a line: U+2028 and its like are text. The last line of the file needs none. A range of a file has
+        lines that end with line feeds.
         """
         tail: list[bytes] = []
         length = 0
         for block in self.text():
-            cut = block.rfind(b"\n")
+            cut = block.rfind(end)
             if cut < 0:
                 tail += [block] if block else []
                 length += len(block)
@@ -181,7 +188,7 @@ class ByteStream:
                         f"a line of more than {_LONGEST_LINE >> 20} MiB; is this one document a line?"
                     )
                 continue
-            lines = block[:cut].split(b"\n")
+            lines = block[:cut].split(end)
             if tail:
                 lines[0] = b"".join((*tail, lines[0]))
             tail = [block[cut + 1 :]] if cut + 1 < len(block) else []

@@ -1,30 +1,42 @@
-"""CSV as RFC 4180 defines it: commas (tabs in ``.tsv``), double quotes, line feeds inside quotes.
+"""Rows of fields. CSV as RFC 4180 defines it: commas, double quotes, line ends inside quotes. TSV: tabs, and no quotes.
 
-A file is never cut: only the quotes before a line feed tell whether it ends a row.
+``--format csv,delimiter=;`` names other characters. A file is never cut: only the quotes before a line end tell whether it
+ends a row.
 """
 
 from __future__ import annotations
 
 import csv
-import os
+import re
+import shlex
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally
 from ..fields import MISFIT, shown, surrogate_in
+from ..formats import NO_QUOTE, Format
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
+QUOTED = "a quoted field, but TSV is read without quotes; name them: --format 'tsv,quote=\"', or tsv,quote=none"
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)+"')  # as writers quote a field that holds quotes
 
 
-def read_csv(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each row below the header line."""
+def reader_of(form: Format) -> FormatReader:
+    """Return the reader of rows with the delimiter, quote and escape of a format."""
+    return FormatReader(partial(_read, form))
+
+
+def _read(form: Format, stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+    """Yield a record for each row below the header line; a bad one counts as all the lines that it takes."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     records: list[Record] = []
     lines = _Lines(stream)
-    # strict: an open quote at the end is an error, not a very long field
-    rows = csv.reader(lines, strict=True, delimiter=delimiter_of(stream.path))
+    rows = csv.reader(lines, **_dialect(form))
     columns: _Columns | None = None
     row: list[str] | None = []
     while row is not None:
@@ -33,7 +45,7 @@ def read_csv(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
         try:
             row = next(rows, None)
         except csv.Error as fault:
-            error = str(fault)
+            error = str(fault).partition(" - ")[0]  # after it comes advice for programmers
         except (UnreadableFileError, OSError):
             yield records
             raise
@@ -44,29 +56,28 @@ def read_csv(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
         if error:
             if columns is None:
                 raise UnreadableFileError(f"the header line cannot be read: {error}")
-            span = f" (lines {line} to {tally.lines})" if tally.lines > line else ""
-            records.append(keys.bad(line, None, INVALID_CSV, f"{error}{span}"))
+            span = f" (lines {line} to {tally.lines}: is a quote not closed?)" if tally.lines > line else ""
+            records.append(keys.bad(line, None, INVALID_CSV, f"{error}{span}", tally.lines - line + 1))
         elif row and columns is None:
-            columns = _Columns(row, keys)
-        elif row and columns is not None:
+            columns = _Columns(row, keys, form)
+        elif row and columns is not None and row != columns.names:  # as where files with headers were joined
             records.append(columns.record(row, line))
             tally.documents += isinstance(records[-1], Document)
     yield records
 
 
-def delimiter_of(name: str) -> str:
-    """Return what separates the fields of a file, by its name.
-
-    >>> delimiter_of("a.TSV.gz"), delimiter_of("a.csv")
-    ('\\t', ',')
-    """
-    return "\t" if ".tsv" in os.path.basename(name).lower()[-9:] else ","
+def _dialect(form: Format) -> dict[str, Any]:
+    """Return the settings of `csv.reader`. It is strict: an open quote at the end is an error, not a very long field."""
+    quoted = form.quote not in ("", NO_QUOTE)
+    quotes = {"quotechar": form.quote} if quoted else {"quoting": csv.QUOTE_NONE}
+    return {"delimiter": form.delimiter, "escapechar": form.escape or None, "strict": True, **quotes}
 
 
 class _Lines:
-    """The lines of a stream as csv.reader wants them, text with its line feeds; ``block`` is the number of the current block.
+    """The lines of a stream as csv.reader wants them, text with its line ends; ``block`` is the number of the current block.
 
-    Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known.
+    Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known. A line loses the byte order mark
+    that it has where files were joined.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -74,20 +85,24 @@ class _Lines:
         self.block = 0
 
     def __iter__(self) -> Iterator[str]:
-        for lines in self._stream.lines():
+        end = self._stream.line_end()
+        for lines in self._stream.lines(end):
             self.block += 1
-            yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
+            text = end.join([b"", *lines]).replace(end + BOM_UTF8, end).decode("utf-8", "surrogateescape")
+            yield from [line + end.decode() for line in text.split(end.decode())[1:]]
 
 
 class _Columns:
-    def __init__(self, names: Sequence[str], keys: RecordKeys) -> None:
+    def __init__(self, names: Sequence[str], keys: RecordKeys, form: Format) -> None:
         if keys.text_key not in names:
-            raise UnreadableFileError(no_column(keys.text_key, names))
+            raise UnreadableFileError(no_column(keys.text_key, names, _other_dialect(keys.text_key, names)))
         for name in {keys.text_key, keys.id_key, *(field.name for field in keys.kept)}:
             if names.count(name) > 1:
                 raise UnreadableFileError(two_columns(name, names.count(name)))
+        self.names = names
         self._width = len(names)
         self._keys = keys
+        self._is_quoted = None if form.quote else _QUOTED.fullmatch
         self._text = names.index(keys.text_key)
         self._id = names.index(keys.id_key) if keys.id_key in names else None
         for field in keys.kept:
@@ -98,7 +113,10 @@ class _Columns:
     def record(self, row: list[str], line: int) -> Record:
         if len(row) != self._width:
             detail = f"{len(row)} fields, but the header names {self._width}"
-            return self._keys.bad(line, None, INVALID_CSV, detail)
+            seems_quoted = self._is_quoted and any('"' in (field[:1], field[-1:]) for field in row)
+            return self._keys.bad(line, None, QUOTED if seems_quoted else INVALID_CSV, detail)
+        if self._is_quoted and any(map(self._is_quoted, row)):
+            return self._keys.bad(line, None, QUOTED)
         text, id = row[self._text], "" if self._id is None else row[self._id]
         if surrogate_in(text) is not None or surrogate_in(id) is not None:
             return self._keys.bad(line, None, INVALID_UTF8)
@@ -112,10 +130,23 @@ class _Columns:
         return self._keys.document(text, id, line, metadata)
 
 
+def _other_dialect(wanted: str, names: Sequence[str]) -> str:
+    """Return the cure for a header line that lacks a column: other characters, if the line has the column with these."""
+    line = "\t".join(names)
+    for delimiter in ",;|\t":
+        for quote in ("", '"', "'"):
+            if f"{quote}{wanted}{quote}" in line.split(delimiter):
+                of_csv = quote if delimiter == "\t" else quote.replace('"', "")
+                format = "tsv" if delimiter == "\t" else f"csv,delimiter={delimiter}"
+                return f"--format {shlex.quote(format + f',quote={of_csv}' * bool(of_csv))} reads it"
+    return TEXT_CURE
+
+
+TEXT_CURE = f"{TEXT_KEY} names the one to read"
 FIELD_CURE = "a rule on a column, --where, --keep-fields or fields= names it"
 
 
-def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names the one to read") -> str:
+def no_column(wanted: str, names: Sequence[str], cure: str = TEXT_CURE) -> str:
     """Return what to say when a table lacks a column."""
     there = ", ".join(map(repr, names)) or "none"
     hint = did_you_mean(wanted, names, else_known=False)
@@ -125,6 +156,3 @@ def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names 
 def two_columns(name: str, count: int) -> str:
     """Return what to say when a table has several columns of the name that is wanted."""
     return f"{count} columns are named {name!r}, and only one can be read; rename the others"
-
-
-READER = FormatReader(read_csv)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -66,10 +67,12 @@ def _read(delimiter: _Delimiter, stream: ByteStream, keys: RecordKeys, tally: Ta
 
 def _record(text: bytes, keys: RecordKeys, line: int, byte: int) -> Record | None:
     try:
-        decoded = text.decode()
+        decoded = text.removeprefix(BOM_UTF8).decode()  # which stands there where files were joined
     except UnicodeDecodeError as error:
         return keys.bad(line, byte, INVALID_UTF8, f"byte {error.start} of the document: {error.reason}")
-    return None if decoded.isspace() else keys.document(decoded, "", line, byte=byte)  # blanks beyond ASCII
+    return (
+        None if not decoded or decoded.isspace() else keys.document(decoded, "", line, byte=byte)
+    )  # blanks beyond ASCII
 
 
 def _text_of(piece: bytes) -> tuple[int, bytes]:

@@ -38,7 +38,7 @@ def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FormatReader:
-    """How the files of one format are read. Each module of a format has one, named ``READER``.
+    """How the files of one format are read. Each module of a format has one, named ``READER``, or makes it: ``reader_of(form)``.
 
     ``read`` yields the records from ``stream.start`` to ``stream.stop`` in lists, each of what one block of the file
     holds, before it reads the next one. It counts lines and documents in the tally, and
@@ -66,5 +66,5 @@ class FormatReader:
 def load_reader(form: Format) -> FormatReader:
     """Return the reader of a format; its module, and the libraries that this imports, are loaded at the first call."""
     module = importlib.import_module(f"{__package__}.{form.module}")
-    reader: FormatReader = module.reader_of(form) if form.separator else module.READER
+    reader: FormatReader = module.reader_of(form) if hasattr(module, "reader_of") else module.READER
     return reader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -63,6 +64,7 @@ def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) ->
     """Judge a line that gave no document at once; ``value`` None: orjson refused it. A blank line gives None."""
     if value is not None:
         return keys.judge(value, number, byte, partial(_respell, line))
+    line = line.removeprefix(BOM_UTF8)  # as where files were joined
     if not line.strip():
         return None
     try:

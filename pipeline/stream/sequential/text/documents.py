@@ -101,7 +101,7 @@ class DocumentEncoder:
         self.counts["documents"] += filtered.read
         self.counts["rejected"] += filtered.rejected.total()
         self.counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
-        self.counts["bad_records"] += len(filtered.bad)
+        self.counts["bad_records"] += sum(record.count for record in filtered.bad)
 
     def window(self, documents: list[Document | None], key: int | None) -> Window:
         """Return the tokens of the documents that are kept, shuffled by ``key`` (None: as they are)."""
