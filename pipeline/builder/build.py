@@ -7,7 +7,6 @@ continues where a killed one stopped. The work directory is removed after the ma
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +15,6 @@ from typing import Any, Unpack
 
 from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
-from ..objects.urls import is_remote, local_name
 from ..progress import Progress
 from ..shards.manifest import Manifest
 from ..signals import reraise_swallowed_signals
@@ -28,7 +26,7 @@ from .engine.engine import UNIT_TRIES, default_start_method
 from .engine.engines import check_engine, open_engine
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
-from .output_directory import clear, commits_of_started, finished, leave, place, start
+from .output_directory import check_apart, clear, commits_of_started, finished, leave, place, start
 from .partitions.partition import SPLIT
 from .plan import make_plan
 from .quotas import read_more
@@ -115,13 +113,13 @@ def build(
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = place(output, work, requests)
-    _check_against(recipe, workspace)
+    check_apart(recipe, workspace)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
         specs = _materialize_inputs(inputs, workspace, progress, anew=overwrite)
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
-        plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, requests, commits)
+        plan = make_plan(specs, recipe, references.definitions, workspace.places, limits, requests, commits)
         open_workers = functools.partial(
             open_engine,
             engine,
@@ -206,14 +204,6 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int | None, start_me
             f"transform {local[0].partition('@')[0]!r} is known to this process only, and {where} cannot load it: put it into a "
             "module, or build with workers=1"
         )
-
-
-def _check_against(recipe: Recipe, workspace: Workspace) -> None:
-    """Raise ``ConfigError`` for an output that is also an earlier dataset: starting over would discard it."""
-    output = workspace.bucket.url if workspace.bucket is not None else os.path.realpath(workspace.output)
-    for path in recipe.against:
-        if (path.rstrip("/") if is_remote(path) else os.path.realpath(local_name(path))) == output:
-            raise ConfigError(f"against {path!r}: it is the output too; choose another output")
 
 
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:

@@ -52,8 +52,8 @@ def preview(
 
     Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
-    directory = None if output is None else place(output, None, requests or RequestOptions()).output
-    plan = make_plan(specs, recipe, output=directory, requests=requests)
+    outputs = () if output is None else place(output, None, requests or RequestOptions()).places
+    plan = make_plan(specs, recipe, outputs=outputs, requests=requests)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)

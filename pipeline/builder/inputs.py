@@ -56,7 +56,7 @@ class Input:
 
 def find_and_describe(
     specs: Sequence[str | InputFile],
-    output: str | Path | None,
+    outputs: Sequence[str],
     requests: RequestOptions | None,
     format: str,
     commits: dict[str, str],
@@ -69,7 +69,7 @@ def find_and_describe(
     from ..text.discovery import find_inputs, join_inputs
 
     files: list[InputFile] = []
-    keys: dict[str, Any] = {"output": output, "requests": requests, "format": format}
+    keys: dict[str, Any] = {"outputs": outputs, "requests": requests, "format": format}
     for spec in specs:
         files += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
     if not files:

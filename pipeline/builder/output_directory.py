@@ -10,21 +10,25 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..atomic import temporary_path, write_json
 from ..errors import BuildError, ConfigError, PlanChangedError
+from ..objects.locations import folder_of
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..progress import Progress
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
+from ..text.storage.listing import WILDCARD
 from .build_manifest import RESULTS, result_files
 from .inputs import Input, moment
 from .partitions.partition import DONE, INGEST
 from .plan import Plan
+from .recipe import Recipe
 from .references import References
+from .setting import setting_of
 from .work.atomic_directory import discard
 from .work.bucket import BUCKET_NAME, Bucket
 from .work.workspace import MATERIALIZED_NAME, Workspace
@@ -43,6 +47,19 @@ def place(output: str | Path, work: str | Path | None, requests: RequestOptions)
     if (directory / MANIFEST_NAME).exists():
         raise ConfigError(f"{directory}: a dataset, where --work names the directory to build in; choose another")
     return Workspace(directory, bucket)
+
+
+def check_apart(recipe: Recipe, workspace: Workspace) -> None:
+    """Raise ``ConfigError`` if a file or dataset that the recipe names lies in the output: starting over would remove it."""
+    for item in fields(recipe):
+        value = getattr(recipe, item.name) if setting_of(item.metadata).named else None
+        for path in (value,) if isinstance(value, str) else value or ():
+            is_named = is_remote(path) or os.path.exists(local_name(path)) or WILDCARD.search(path)
+            if is_named and (output := folder_of(path, workspace.places)):
+                raise ConfigError(
+                    f"{item.name} {path!r}: lies in the output, {output}, which is never read; choose another --output, or "
+                    "copy it elsewhere first"
+                )
 
 
 def local_directory(output: str | Path) -> Path:

@@ -114,18 +114,18 @@ def make_plan(
     specs: Sequence[str | InputFile],
     recipe: Recipe,
     definitions: Mapping[str, Any] | None = None,
-    output: str | Path | None = None,
+    outputs: Sequence[str] = (),
     limits: Limits = DEFAULT_LIMITS,
     requests: RequestOptions | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
 
-    ``output`` is the directory that will be built: nothing in it is read. ``requests`` says how remote inputs are reached,
-    ``commits`` to which commits revisions of the hub are pinned already.
+    Nothing in ``outputs``, the directories and urls that will be built, is read. ``requests`` says how remote inputs are
+    reached, ``commits`` to which commits revisions of the hub are pinned already.
     """
     pinned = dict(commits or {})
-    inputs, credentials = find_and_describe(specs, output, requests, recipe.format, pinned)
+    inputs, credentials = find_and_describe(specs, outputs, requests, recipe.format, pinned)
     inputs = hash_ends(inputs, _files_far_beyond(inputs, recipe))
     sources = {item.source for item in inputs}
     for name in recipe.quotas:

@@ -72,7 +72,7 @@ def import_tokens(
     arrays_of = {name: _arrays(name) for name in names}
     arrays = [path for paths in arrays_of.values() for path in paths]
     tables = [name for name, paths in arrays_of.items() if not paths]
-    files = find_inputs(tables, output=output, requests=requests) if tables else []
+    files = find_inputs(tables, outputs=[os.fspath(output)], requests=requests) if tables else []
     if not arrays and not files:
         raise InputError("no sources were given; name at least one file or directory")
     tokenizer = None if tokenizer is None else load_tokenizer(tokenizer)

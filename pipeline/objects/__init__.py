@@ -6,6 +6,7 @@ retries.py          tries, and the waits between them
 http.py             GET requests: kept connections, proxies, redirects, waits that servers ask for
 ranges.py           answers of http servers, compared with what was asked for
 stores.py           object stores: clients of fsspec, and signed urls
+locations.py        where paths and urls lead: nothing is read from what is written
 uploads.py          what is written to object stores
 remote_object.py    an object: size, version, ranges, downloads; listings
 requests.py         the threads that have requests in flight

@@ -33,16 +33,21 @@ _lock = threading.Lock()
 T = TypeVar("T")
 
 
-def file_system(url: str, requests: RequestOptions) -> Any:
-    """Return the client of a url's store."""
+def client_class(url: str) -> Any:
+    """Return the class of the clients of a url's store."""
     import fsspec
 
     scheme = url.split("://", 1)[0].lower()
     try:
-        client = fsspec.get_filesystem_class(scheme)
+        return fsspec.get_filesystem_class(scheme)
     except (ImportError, ValueError) as error:
         package = client_of(scheme).partition(".")[0] or "adlfs"  # which alone registers abfss://
         raise not_installed(f"{shown(url)}: {scheme}://", package) from error
+
+
+def file_system(url: str, requests: RequestOptions) -> Any:
+    """Return the client of a url's store."""
+    client = client_class(url)
     kinds = {base.__module__.partition(".")[0] for base in client.__mro__}
     files = client(**{**client._get_kwargs_from_urls(url), **_settings(kinds, requests), **requests.options})
     _leave_tries(files, kinds)

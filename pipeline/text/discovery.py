@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from ..errors import InputError
 from ..notices import warn
+from ..objects.locations import folder_of
 from ..objects.request_options import RequestOptions
 from ..objects.urls import identity, is_http, is_remote, local_name, shown
 from ..paths import is_hidden, named_twice, real_paths
 from .fields import surrogate_in
 from .formats import format_named, format_of, text_times
-from .storage.folders import readable_files
+from .storage.folders import lies_in_output, readable_files
 from .storage.input_file import Credentials, InputFile, as_input, name_apart
 from .storage.listing import WILDCARD, list_urls
 from .storage.local_files import LocalFiles, matches, paths_meant
@@ -30,7 +31,7 @@ _LONG_TEXT = 10_000_000  # bytes
 def find_inputs(
     specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
-    output: str | os.PathLike[str] | None = None,
+    outputs: Sequence[str] = (),
     requests: RequestOptions | None = None,
     format: str = "",
     commits: dict[str, str] | None = None,
@@ -42,8 +43,8 @@ def find_inputs(
     revisions of the hub stand for, those that are looked up included), or ``NAME=`` and one of
     these, which names the source. A spec that is a path or matches files as a whole names no
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
-    directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
-    built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or ``output`` named itself, for a
+    directory or pattern are left out with one warning that counts them, and so are ``outputs``, the directories and urls that
+    are built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or an output named itself, for a
     spec that yields nothing or that is both a path and a source's, for a file that is named twice, and for one that is
     named itself and has an unknown ending; such files in a directory or a glob are left out with one warning that names them,
     and so are hidden files and folders, and links to files that are read.
@@ -53,13 +54,16 @@ def find_inputs(
     if format != "":
         format_named(format)  # before files are looked for
     commits = {} if commits is None else commits
-    credentials, local = Credentials(requests=requests or RequestOptions()), LocalFiles(output, any_ending=bool(format))
+    credentials, local = (
+        Credentials(requests=requests or RequestOptions()),
+        LocalFiles(outputs, any_ending=bool(format)),
+    )
     files: list[InputFile] = []
     for entry in specs:
         spec = os.fspath(entry)
         source, pattern = _name_and_pattern(spec)
         if is_remote(pattern):
-            files += _of_url(pattern, source, credentials, commits, any_ending=bool(format))
+            files += _of_url(pattern, source, credentials, commits, outputs, any_ending=bool(format))
         else:
             files += local.find(local_name(pattern), source, spec)
     _check_names(files)
@@ -162,15 +166,21 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
 
 
 def _of_url(
-    pattern: str, source: str, credentials: Credentials, commits: dict[str, str], *, any_ending: bool
+    pattern: str,
+    source: str,
+    credentials: Credentials,
+    commits: dict[str, str],
+    outputs: Sequence[str],
+    *,
+    any_ending: bool,
 ) -> list[InputFile]:
-    """Return the files of a url; of those that a glob or folder gives, the ones with a known ending."""
+    """Return the files of a url; of those that a glob or folder gives, the ones with a known ending and in no output."""
     if pattern.startswith("hf://"):
         from .storage.hub_files import list_dataset
 
         files = list_dataset(shown(pattern), source, credentials, commits)
     else:
-        files = list_urls(pattern, source, credentials)
+        files = _outside(list_urls(pattern, source, credentials), pattern, outputs)
     if len(files) == 1 and files[0].path == shown(pattern):
         if not any_ending:
             format_of(files[0])
@@ -182,3 +192,15 @@ def _of_url(
     hidden = [file.name for file in files if is_hidden(file.name) and not named]
     seen = [file for file in files if named or not is_hidden(file.name)]
     return readable_files(shown(pattern), seen, hidden, any_ending=any_ending)
+
+
+def _outside(files: list[InputFile], pattern: str, outputs: Sequence[str]) -> list[InputFile]:
+    """Return the files of a url that lie in no output; ``InputError`` if all lie in one."""
+    written = [url for url in outputs if is_remote(url)]
+    places = [folder_of(str(file.path), written) for file in files]
+    for output in filter(None, places):
+        if None not in places:
+            raise lies_in_output(shown(pattern), output)
+        warn(f"{shown(pattern)}: the output, {output}, is never read")
+        break
+    return [file for file, output in zip(files, places, strict=True) if output is None]

@@ -17,7 +17,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
-from pipeline.errors import BuildError, ConfigError, PlanChangedError
+from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import OWNER_NAME
 from tests.builds import ROOT, run_plain, write_jsonl
 from tests.corpus import english
@@ -143,7 +143,11 @@ def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) 
         ("hf://datasets/org/name", {}, "shardwright card"),
         ("here", {"work": "there"}, "work 'there' is for an output in a bucket"),
         ("memory://bucket/set", {"work": "local"}, "local: a dataset, where --work names the directory"),
-        ("memory://bucket/set", {"against": ["memory://bucket/set"]}, "it is the output too"),
+        (
+            "memory://bucket/set",
+            {"against": ["memory://bucket/set"]},
+            "lies in the output, memory://bucket/set",
+        ),
     ],
 )
 def test_outputs_that_cannot_be_are_refused(
@@ -151,6 +155,24 @@ def test_outputs_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run_plain(source, output, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spec", ["set", "set/", "set/texts", "set/texts/*.parquet", "set/texts/train-000000.parquet"])
+def test_overwrite_removes_no_bucket_that_is_also_the_input(
+    source: Path, expected: dict[str, bytes], memory: str, spec: str
+) -> None:
+    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=rf"bucket/{re.escape(spec)}: lies in the output, {memory}.*choose another"):
+        run_plain(f"memory://bucket/{spec}", memory, overwrite=True)  # type: ignore[arg-type]
+    assert held(memory) == expected
+
+
+def test_a_folder_of_a_bucket_is_read_without_the_output_in_it(source: Path, memory: str) -> None:
+    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    fsspec.filesystem("memory").pipe_file("memory://bucket/raw/a.jsonl", source.read_bytes())
+    with pytest.warns(UserWarning, match=rf"the output, {memory}, is never read"):
+        manifest = run_plain("memory://bucket", memory, overwrite=True)  # type: ignore[arg-type]
+    assert [item["name"] for item in manifest.inputs] == ["raw/a.jsonl"]
 
 
 # A real server, processes that are killed, and faults of the way there
@@ -276,6 +298,19 @@ def test_uploads_that_were_cut_between_their_parts_are_ended(
     assert bucket("parts") == (0, "")
     left = store.call_s3("list_multipart_uploads", Bucket="parts").get("Uploads", [])
     assert [upload["Key"] for upload in left] == ["elsewhere"]
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("url", ["s3a://{}/set/texts/", "s3://{}/set/texts/train-000000.parquet", "s3a://{}/set/*/*"])
+def test_a_bucket_is_the_same_by_each_of_its_schemes(
+    source: Path, expected: dict[str, bytes], s3: dict[str, Any], store: Any, url: str
+) -> None:
+    name = f"same-{len(url)}"
+    store.mkdir(name)
+    run_plain(source, f"s3://{name}/set", **SETTINGS, storage_options=s3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="lies in the output"):
+        run_plain(url.format(name), f"s3://{name}/set", overwrite=True, storage_options=s3)  # type: ignore[arg-type]
+    assert held(f"s3://{name}/set", **s3) == expected
 
 
 @pytest.mark.stacks

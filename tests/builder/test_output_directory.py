@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.builder.limits import Limits
+from pipeline.builder.recipe import Recipe
+from pipeline.builder.setting import setting_of
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
@@ -259,8 +262,19 @@ def test_a_build_does_not_discard_the_earlier_dataset_that_it_compares_with(
     before = digests(output)
     (tmp_path / "link").symlink_to(output)
     assert run_command("build", [*command, "--against", str(tmp_path / "link"), *flags]) == 2
-    assert "link': it is the output too; choose another output" in capsys.readouterr().err
+    assert "link': lies in the output, " in capsys.readouterr().err
     assert digests(output) == before
+
+
+def test_overwrite_discards_nothing_that_a_setting_names(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "out")
+    before = digests(tmp_path / "out")
+    named = [item.name for item in fields(Recipe) if setting_of(item.metadata).named]
+    assert {"against", "decontaminate", "drop_ids", "lid_model", "rules", "scores", "tokenizer"} <= set(named)
+    for name in named:
+        with pytest.raises(ConfigError, match=rf"{name} .*/report.html': lies in the output, .*copy it elsewhere"):
+            build(source, tmp_path / "out", overwrite=True, **{name: str(tmp_path / "out/report.html")})
+    assert digests(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("limit", ["inf", "-inf", "nan", "1e300", "9007199254740993.0e3", "true", '"3"'])

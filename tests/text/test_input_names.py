@@ -125,14 +125,14 @@ def test_a_dataset_named_itself_is_refused_with_the_cure(folder_with_datasets: P
 
 def test_the_output_is_never_read(tree: Path) -> None:
     with pytest.warns(UserWarning, match=r"the output, .*/a, is never read"):
-        assert [file.name for file in find_inputs(tree, output=tree / "a")] == ["b/x.txt", *TEXTS[3:]]
+        assert [file.name for file in find_inputs(tree, outputs=[str(tree / "a")])] == ["b/x.txt", *TEXTS[3:]]
     for spec in (tree, tree / "part-2.jsonl", tree / "a"):
         with pytest.raises(InputError, match=r"lies in the output, .*; choose another --output, or move"):
-            find_inputs(spec, output=tree)
+            find_inputs(spec, outputs=[str(tree)])
     (tree / "link").symlink_to(tree / "a")
     with pytest.raises(InputError, match="lies in the output"):
-        find_inputs(tree / "a" / "y.CSV", output=tree / "link")
-    assert len(find_inputs(tree / "b", output=tree / "bb")) == 1
+        find_inputs(tree / "a" / "y.CSV", outputs=[str(tree / "link")])
+    assert len(find_inputs(tree / "b", outputs=[str(tree / "bb")])) == 1
 
 
 def test_files_left_out_of_a_directory_are_named(tree: Path) -> None:

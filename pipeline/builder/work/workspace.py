@@ -48,6 +48,11 @@ class Workspace:
         return self.output / WORK_NAME
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The directory and, if the output is a bucket, the url that this build writes to and may clear."""
+        return str(self.output), *([self.bucket.url] if self.bucket else [])
+
+    @property
     def plan(self) -> Plan:
         """The plan of the build, read once in each process while its file stays as it is."""
         return load_plan(self.root)

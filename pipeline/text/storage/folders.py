@@ -20,6 +20,13 @@ _NEARLY_ALL = 0.95  # of the files: then a dataset of the rest is hardly what wa
 _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 
 
+def lies_in_output(path: str, output: str) -> InputError:
+    """Return the error for an input that a build would remove or write over."""
+    return InputError(
+        f"{path}: lies in the output, {output}, which is never read; choose another --output, or move the text out of it"
+    )
+
+
 def readable_files(
     spec: str, candidates: list[InputFile], others: list[str], left_out: str = "", *, any_ending: bool
 ) -> list[InputFile]:

@@ -7,17 +7,17 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import InputError, did_you_mean
 from ...notices import warn
+from ...objects.locations import folder_of
 from ...objects.urls import expand_braces
 from ...paths import is_hidden, natural_key, read_once, special_kind
 from ...shards.manifest import is_dataset
-from ...weak_methods import weak_lru_cache
 from ..formats import find_format, format_of
-from .folders import readable_files
+from .folders import lies_in_output, readable_files
 from .input_file import InputFile
 from .listing import WILDCARD
 
@@ -35,16 +35,15 @@ def matches(pattern: str) -> list[str]:
 
 
 class LocalFiles:
-    """Finds files of this machine, and leaves out datasets of shards and ``output``, the directory that is built.
+    """Finds files of this machine, and leaves out datasets of shards and ``outputs``, the directories that are built.
 
     ``any_ending``: files are read whatever their names end with.
     """
 
-    def __init__(self, output: str | os.PathLike[str] | None, *, any_ending: bool) -> None:
+    def __init__(self, outputs: Sequence[str], *, any_ending: bool) -> None:
         self._any_ending = any_ending
-        self._output = None if output is None else os.path.realpath(output)
         self._is_dataset = functools.cache(is_dataset)
-        self._is_output = weak_lru_cache(self._lies_in_output, None)
+        self._output_of = functools.cache(functools.partial(folder_of, folders=outputs))
         self._left_out: dict[str, None] = {}  # directories, of the current pattern
         self._hidden: list[str] = []  # files and folders, of the current directory or glob
 
@@ -71,11 +70,8 @@ class LocalFiles:
 
     def _refuse(self, path: str) -> None:
         """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
-        if self._is_output(path):
-            raise InputError(
-                f"{path}: lies in the output, {self._output}, which is never read; choose another --output, or move the "
-                "text out of it"
-            )
+        if output := self._output_of(path):
+            raise lies_in_output(path, output)
         folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
         if self._is_dataset(folder) and (folder == path or path.endswith(".tar")):
             raise InputError(
@@ -83,12 +79,8 @@ class LocalFiles:
                 "stream it with pipeline.ShardDataset"
             )
 
-    def _lies_in_output(self, path: str) -> bool:
-        real = os.path.realpath(path)
-        return self._output is not None and (real == self._output or real.startswith(self._output + os.sep))
-
     def _leaves_out(self, directory: str) -> bool:
-        if not (self._is_output(directory) or self._is_dataset(directory)):
+        if not (self._output_of(directory) or self._is_dataset(directory)):
             return False
         self._left_out[directory] = None
         return True
@@ -102,7 +94,7 @@ class LocalFiles:
         return True
 
     def _said(self) -> str:
-        built = [path for path in self._left_out if self._is_output(path)]
+        built = [path for path in self._left_out if self._output_of(path)]
         others = [path for path in self._left_out if path not in built]
         said = [f"the output, {built[0]}, is never read"] if built else []
         if others:
