@@ -9,10 +9,10 @@ from typing import Any
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.extents.extent_table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
 from pipeline.shards.extents.load_extents import load_extent_table
-from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
-from pipeline.shards.manifest import Manifest
+from pipeline.shards.extents.table_file import decode_table, write_table
+from pipeline.shards.manifest import EXTENTS_NAME, Manifest
+from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.shard_list import resolve
-from pipeline.shards.store import Store
 from tests.shard_samples import make_documents, write_documents, write_manifest
 
 QUICK = RequestOptions(tries=3, first_delay=0.001, timeout=10)
@@ -34,8 +34,8 @@ def write_two_splits(folder: Path) -> Path:
 
 
 def load(source: Any, cache: Path, split: str | None = "train") -> ExtentTable:
-    store = Store(cache, requests=QUICK)
-    return load_extent_table(resolve(source, split, store), store)
+    access = ShardAccess(cache, requests=QUICK)
+    return load_extent_table(resolve(source, split, access), access)
 
 
 def columns(table: ExtentTable, *without: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pipeline.shards.extents.load_extents import payload_bytes
 from pipeline.shards.extents.table_file import write_table
 from pipeline.shards.index import ShardIndex
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
-from pipeline.shards.store import Store
+from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.tar_members import Member, map_file, walk_or_raise
 from pipeline.shards.writer import write_shard
 
@@ -24,7 +24,7 @@ TOKENIZER = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id":
 
 def read_index(path: Path, expected: ShardInfo | None = None) -> ShardIndex:
     """Return the index of a shard on this machine."""
-    return Store(keeps=False).index(str(path), expected)
+    return ShardAccess(keeps=False).index(str(path), expected)
 
 
 class Shard:
@@ -44,7 +44,7 @@ class Shard:
         return self._tokens[self.starts[number] : self.starts[number] + self.lengths[number]]
 
     def table(self) -> dict[str, list[Any]]:
-        return Store(keeps=False).table(str(self._path))
+        return ShardAccess(keeps=False).table(str(self._path))
 
 
 def scan_tar(path: Path) -> list[Member]:

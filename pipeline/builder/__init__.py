@@ -21,6 +21,5 @@ engine/              runs units in this process, in worker processes, or on Ray
 counts/              what is counted
 report/              how it is shown: terminal, report.html, rejected.jsonl
 outcome.py           why a document is in the dataset or not
-draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)
 build_manifest.py    the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Unpack
 
+from ..atomic_directory import discard
 from ..errors import ConfigError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..progress import Progress
@@ -36,7 +37,6 @@ from .report.console import print_table
 from .stages.registry import changes, wanted_stages
 from .stages.stage import Run, Stage
 from .transforms.user_functions import local_functions, spec_of
-from .work.atomic_directory import discard
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
 

@@ -15,9 +15,19 @@ import numpy as np
 
 from ..atomic import write_json
 from ..errors import BuildError
-from ..shards.extents.table_file import EXTENTS_NAME, decode_table, write_table
-from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, FileInfo, Manifest
-from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
+from ..shards.extents.table_file import decode_table, write_table
+from ..shards.manifest import (
+    EXTENTS_NAME,
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    REPORT_NAME,
+    SIGNATURES_NAME,
+    TEXTS_NAME,
+    TOKENIZER_NAME,
+    FileInfo,
+    Manifest,
+)
+from ..text.tokenizer.load_tokenizer import CONFIG_NAME
 from ..version import PACKAGES, __version__
 from .build_tokenizer import load_build_tokenizer
 from .counts.build_stats import BuildStats, Row
@@ -26,8 +36,8 @@ from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
 from .quotas import units_read
-from .report.html import REPORT_NAME, write_report
-from .report.rejected import REJECTED_NAME, take_samples, write_rejected
+from .report.html import write_report
+from .report.rejected import take_samples, write_rejected
 from .signature_store import FILES, save_signatures
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits, texts_entry

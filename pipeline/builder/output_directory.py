@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import temporary_path, write_json
+from ..atomic_directory import discard
 from ..errors import BuildError, ConfigError, PlanChangedError
 from ..objects.locations import folder_of
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..progress import Progress
+from ..shards.dataset_folder import local_directory
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
 from ..text.storage.listing import WILDCARD
 from .build_manifest import RESULTS, result_files
@@ -29,7 +31,6 @@ from .plan import Plan
 from .recipe import Recipe
 from .references import References
 from .setting import setting_of
-from .work.atomic_directory import discard
 from .work.bucket import BUCKET_NAME, Bucket
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
@@ -60,24 +61,6 @@ def check_apart(recipe: Recipe, workspace: Workspace) -> None:
                     f"{item.name} {path!r}: lies in the output, {output}, which is never read; choose another --output, or "
                     "copy it elsewhere first"
                 )
-
-
-def local_directory(output: str | Path) -> Path:
-    """Return the absolute path of the output, because workers may run elsewhere; refuse what cannot be a directory here."""
-    if not isinstance(output, str | os.PathLike) or not str(output):
-        raise ConfigError(f"output must be the name of a directory, got {output!r}")
-    try:
-        os.fspath(output).encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"output {str(output)!r}: the name is not UTF-8; choose another") from None
-    if is_remote(str(output)):
-        raise ConfigError(
-            f"{output}: a directory of this machine is needed here; copy it to the url when it is complete, {MANIFEST_NAME} last"
-        )
-    path = Path(local_name(str(output))).absolute()
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"{output}: a file, where --output names a directory; choose another")
-    return path
 
 
 def clear(workspace: Workspace, plan: Plan) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import write_json
+from ..draws import draw_file
 from ..errors import ConfigError, PlanChangedError, did_you_mean
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
 from ..shards.manifest import PLAN_NAME
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile
-from .draws import draw_file
 from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe

@@ -18,11 +18,11 @@ import math
 from collections import Counter
 
 from ..atomic import read_json, write_json
+from ..atomic_directory import discard_whole
+from ..draws import draw_file
 from ..progress import Progress
-from .draws import draw_file
 from .partitions.partition import DONE, partitions, unit_folder
 from .plan import Plan
-from .work.atomic_directory import discard_whole
 from .work.workspace import Workspace
 
 QUOTAS = "quotas.json"

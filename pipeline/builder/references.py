@@ -19,6 +19,7 @@ from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import RuleSet, load_rules
 
 from ..atomic import read_json, write_json
+from ..atomic_directory import discard, result_directory
 from ..errors import ConfigError
 from ..objects.request_options import RequestOptions
 from ..text.extract import Extractor
@@ -31,7 +32,6 @@ from .signature_store import check_against
 from .transforms.chain import TransformContext, check_order, find_user_functions
 from .transforms.score_table import Scores
 from .transforms.user_functions import UserFunction, find_user_function
-from .work.atomic_directory import discard, result_directory
 from .work.workspace import Workspace
 
 _INDEX = "references.json"

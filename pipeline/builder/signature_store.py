@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..atomic_directory import discard_whole, result_directory
 from ..errors import BuildError, ConfigError, ManifestError, MissingObjectError
 from ..objects.remote_object import describe, download
 from ..objects.request_options import RequestOptions
@@ -19,7 +20,6 @@ from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
 from .dedup.row_files import write_npy
 from .partitions.partition import partition_rows
 from .recipe import Recipe
-from .work.atomic_directory import discard_whole, result_directory
 from .work.workspace import Workspace
 
 FILES = ("hashes.npy", "signatures.npy")  # of the folder of signatures

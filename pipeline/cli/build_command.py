@@ -163,7 +163,7 @@ def _why_nothing_is_kept(manifest: Manifest) -> str:
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
     """Return what a user needs next: where the dataset and the report are, and the command that checks it."""
-    from pipeline.builder.report.html import REPORT_NAME  # which imports all stages: --help needs none
+    from pipeline.shards.manifest import REPORT_NAME
 
     documents, tokens = (
         sum(getattr(split, of) for split in manifest.splits.values()) for of in ("documents", "tokens")

@@ -16,7 +16,7 @@ from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest, ShardInfo
-from pipeline.shards.store import Store
+from pipeline.shards.shard_access import ShardAccess
 from pipeline.text.tokenizer.tokenizer import tokenizer_of_dataset
 
 from .command import Command, Parser, add_requests, requests_of
@@ -100,12 +100,12 @@ def glance(directory: str, manifest: Manifest) -> None:
 
 def show(folder: DatasetFolder, manifest: Manifest, options: argparse.Namespace) -> None:
     """Print one document: its provenance, then its text."""
-    store = Store(requests=folder.requests)
-    info, number = find(folder, store, manifest, options)
+    access = ShardAccess(requests=folder.requests)
+    info, number = find(folder, access, manifest, options)
     path = folder.path(info.name)
-    tokens = store.document(path, number, info)
+    tokens = access.document(path, number, info)
     console.print(f"{info.name}, document {number} of {info.documents}, {len(tokens):,} tokens", style="bold")
-    for name, column in store.table(path, info).items():
+    for name, column in access.table(path, info).items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
     if not manifest.tokenizer.get("sha256"):  # ids that were imported without their tokenizer
         console.print(str(tokens.tolist()))
@@ -129,14 +129,16 @@ def show_batch(folder: DatasetFolder, options: argparse.Namespace) -> None:
         console.print(f"{text}\n", markup=False)
 
 
-def find(folder: DatasetFolder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:
+def find(
+    folder: DatasetFolder, access: ShardAccess, manifest: Manifest, options: argparse.Namespace
+) -> tuple[ShardInfo, int]:
     """Return the shard that holds the document asked for, and its number there."""
     split = manifest.split(options.split)
     before = 0
     for info in split.shards:
         if options.document is None:
             column, wanted = ("key", options.key) if options.key is not None else ("id", options.id)
-            values = store.table(folder.path(info.name), info).get(column, [])
+            values = access.table(folder.path(info.name), info).get(column, [])
             if wanted in values:
                 return info, values.index(wanted)
         elif before <= options.document < before + info.documents:

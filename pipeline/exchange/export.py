@@ -20,9 +20,9 @@ from ..objects.request_options import RequestOptions
 from ..progress import Progress
 from ..shards.dataset_folder import REPAIR, DatasetFolder
 from ..shards.format import COLUMN
-from ..shards.manifest import Manifest, ShardInfo
-from ..shards.store import Store
-from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
+from ..shards.manifest import TOKENIZER_NAME, Manifest, ShardInfo
+from ..shards.shard_access import ShardAccess
+from ..text.tokenizer.load_tokenizer import CONFIG_NAME
 from .megatron import stored_dtype, write_index
 from .new_directory import new_directory
 
@@ -62,7 +62,7 @@ def export_tokens(
         )
     folder = DatasetFolder(os.fspath(dataset), requests)
     manifest = folder.manifest()
-    source = _Source(folder, Store(requests=folder.requests), manifest)
+    source = _Source(folder, ShardAccess(requests=folder.requests), manifest)
     progress = progress or Progress()
     tokens = sum(split.tokens for split in manifest.splits.values())
     with new_directory(output) as directory, progress.bar("export", tokens, "tokens") as advance:
@@ -102,7 +102,7 @@ class _Source(NamedTuple):
     """The dataset that is read."""
 
     folder: DatasetFolder
-    store: Store
+    access: ShardAccess
     manifest: Manifest
 
     @property
@@ -112,7 +112,7 @@ class _Source(NamedTuple):
     def shards(self, split: str) -> Iterator[_Shard]:
         for info in self.manifest.split(split).shards:
             path = self.folder.path(info.name)
-            yield _Shard(info, self.store.index(path, info).lengths, self.store.table(path, info))
+            yield _Shard(info, self.access.index(path, info).lengths, self.access.table(path, info))
 
     def blocks(self, shard: _Shard) -> Iterator[tuple[NDArray[Any], int]]:
         """Yield the tokens of some documents of a shard at a time, and how many documents they are.
@@ -120,10 +120,10 @@ class _Source(NamedTuple):
         Raises ``CorruptShardError`` for a document with another checksum than the table has.
         """
         path = self.folder.path(shard.info.name)
-        index = self.store.index(path, shard.info)
+        index = self.access.index(path, shard.info)
         ends = index.starts + index.lengths * self.dtype.itemsize
         with (
-            self.store.opened(path, shard.info) as (handle, _),
+            self.access.opened(path, shard.info) as (handle, _),
             mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data,
         ):
             documents: list[bytes] = []

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from ..builder.output_directory import local_directory
-from ..builder.work.atomic_directory import discard, explain_disk_full_errors, result_directory
+from ..atomic_directory import discard, explain_disk_full_errors, result_directory
 from ..errors import BuildError, ConfigError
+from ..shards.dataset_folder import local_directory
 from ..shards.manifest import MANIFEST_NAME
 
 

@@ -22,24 +22,22 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ..atomic_directory import discard
 from ..builder.counts.build_stats import BuildStats
-from ..builder.draws import draws
 from ..builder.outcome import DUPLICATES
 from ..builder.recipe import Recipe
-from ..builder.stages.split import SPLITS, TRAIN, VAL, in_validation
-from ..builder.stages.write import lay_out
-from ..builder.work.atomic_directory import discard
 from ..errors import BuildError, ConfigError, InputError
 from ..progress import Progress
 from ..shards.extents.extent_table import ExtentTable
 from ..shards.extents.table_file import write_table
 from ..shards.format import COLUMN, token_dtype
-from ..shards.manifest import FileInfo, Manifest, ShardInfo, Split
+from ..shards.manifest import TOKENIZER_NAME, FileInfo, Manifest, ShardInfo, Split
+from ..shards.shard_plan import SPLITS, TRAIN, VAL, in_validation, lay_out
 from ..shards.verify.dataset import verify_dataset
 from ..shards.writer import TokenBlocks, write_shard
 from ..text.document import BadRecord, OnError, location_of
 from ..text.token_ids import Vocabulary, WrongIdsError
-from ..text.tokenizer.load_tokenizer import CONFIG_NAME, TOKENIZER_NAME
+from ..text.tokenizer.load_tokenizer import CONFIG_NAME
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from .new_directory import new_directory
 
@@ -261,7 +259,7 @@ def _write(
     lengths = np.frombuffer(spool.lengths, np.uint32).astype(np.int64) if spool.lengths else np.empty(0, np.int64)
     ends = np.cumsum(lengths)
     hashes = spool.hashes()
-    in_val = in_validation(draws(hashes, recipe.seed, "val"), recipe.val_fraction)
+    in_val = in_validation(hashes, recipe.seed, recipe.val_fraction)
     infos: dict[str, list[ShardInfo]] = {}
     tables: dict[ShardInfo, ExtentTable] = {}
     with progress.bar("write", int(lengths.sum()), "tokens") as advance:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .stores import client_class
+from .store_clients import client_class
 from .urls import is_http, is_remote, local_name, shown
 
 

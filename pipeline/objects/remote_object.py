@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from ..errors import ConfigError, ShardwrightError, StorageError
 from .http import server_of
-from .ranges import Check, RangeAnswer, request_range
+from .range_answers import Check, RangeAnswer, request_range
 from .request_options import CONNECTIONS, ObjectInfo, RequestOptions, RetryableError, UnconfirmedError
-from .requests import side_by_side
+from .request_threads import side_by_side
 from .retries import retrying
-from .stores import by_http_or_store, file_system, store_info, store_pieces
+from .store_clients import by_http_or_store, file_system, store_info, store_pieces
 from .urls import is_http, shown
 
 _PART_BYTES = 1 << 20  # at least, of a request for a part of an object that is read whole

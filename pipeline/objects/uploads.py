@@ -17,7 +17,7 @@ from ..notices import warn
 from .remote_object import describe, read_range
 from .request_options import RequestOptions, RetryableError
 from .retries import retrying
-from .stores import file_system
+from .store_clients import file_system
 from .urls import is_http, shown
 
 

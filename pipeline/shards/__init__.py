@@ -1,6 +1,7 @@
 """The shard format and the dataset directory, which building and streaming share.
 
 format.py          the format: start here
+shard_plan.py      which documents are in which split, and which shards hold them
 writer.py          documents -> one atomic, reproducible, indexed tar
 index.py           where the documents of a shard lie: its index, parsed and checked
 npy.py             strict reading of npy headers
@@ -8,10 +9,10 @@ tar_members.py     a strict walk over the headers of any plain tar
 foreign.py         token tars of other tools: an index made by a scan
 manifest.py        manifest.json, written last
 dataset_folder.py  a dataset's directory, on this machine or at a url
-store.py           shards by url or path: whole in a cache, and their indexes by small reads
+shard_access.py    shards by url or path: whole in a cache, and their indexes by small reads
 shard_names.py     braces, globs, lists and urls -> shards, in a fixed order
 shard_list.py      what a user names -> the shards of one split
-ranges/            ranges of bytes of shards: open files, requests
+blocks/            the bytes of blocks, runs of neighbouring extents: from open files, by requests, of an array
 extents/           the table of extents: runs of documents that are read in one request
 verify/            shards and datasets recomputed from their bytes
 """

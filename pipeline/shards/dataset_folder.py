@@ -120,3 +120,21 @@ def local_copy(url: str, requests: RequestOptions | None = None, sha256: str = "
         path = Path(directory, "copy")
         download(url, path, size, requests, sha256)
         yield path
+
+
+def local_directory(output: str | Path) -> Path:
+    """Return the absolute path of the output, because workers may run elsewhere; refuse what cannot be a directory here."""
+    if not isinstance(output, str | os.PathLike) or not str(output):
+        raise ConfigError(f"output must be the name of a directory, got {output!r}")
+    try:
+        os.fspath(output).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"output {str(output)!r}: the name is not UTF-8; choose another") from None
+    if is_remote(str(output)):
+        raise ConfigError(
+            f"{output}: a directory of this machine is needed here; copy it to the url when it is complete, {MANIFEST_NAME} last"
+        )
+    path = Path(local_name(str(output))).absolute()
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{output}: a file, where --output names a directory; choose another")
+    return path

@@ -23,13 +23,17 @@ from ..paths import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
 
 MANIFEST_NAME = "manifest.json"
+EXTENTS_NAME = "extents.npz"  # the table of extents of all shards
 MAX_MANIFEST = 1 << 30  # bytes of a remote one
 MANIFEST_VERSION = 3
 WORK_NAME = ".build"  # where a build that has not finished keeps its results,
 PLAN_NAME = "plan.json"  # and in it what it is going to do
+LOCK_NAME = "lock"  # there: held by the process that builds
 OWNER_NAME = ".build-owner.json"  # in a bucket: which build writes there
 TEXTS_NAME = "texts"  # the folder of the documents' texts, where they are kept
 SIGNATURES_NAME = "signatures"  # the folder of what later builds compare their documents with
+TOKENIZER_NAME = "tokenizer.json"
+REPORT_NAME, REJECTED_NAME = "report.html", "rejected.jsonl"  # for people: nothing reads them
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 _SAFE_PATH = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z")  # a folder at most
 

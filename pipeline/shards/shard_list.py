@@ -12,15 +12,14 @@ from typing import NamedTuple
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
 from ..objects.request_options import RequestOptions
-from ..objects.requests import side_by_side
+from ..objects.request_threads import side_by_side
 from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
 from .dataset_folder import size_of
-from .manifest import MANIFEST_NAME, OWNER_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
+from .manifest import EXTENTS_NAME, MANIFEST_NAME, OWNER_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
+from .shard_access import ShardAccess
 from .shard_names import ENDING, ShardPattern, Spec, expand_in_order, join, join_all, refuse_twice
-from .store import Store
 
-EXTENTS_NAME = "extents.npz"
 _SPLIT = re.compile(r"(train|val|dev|test|eval)(?:ing|id|idation|uation)?(?![a-z])", re.IGNORECASE)
 
 ManifestOf = Callable[[str], Manifest | None]
@@ -38,7 +37,7 @@ class ShardList(NamedTuple):
     directory: str = ""
 
 
-def resolve(source: Spec, split: str | None, store: Store) -> list[ShardList]:
+def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardList]:
     """Return the shards of a split that ``source`` means: those of each directory with a manifest, in the order given.
 
     However shards are named, the manifest beside them says which split they belong to. A directory, or a pattern with
@@ -50,8 +49,8 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[ShardList]:
     a shard of the split, a split of tars without a manifest, and directories that differ in dtype, tokenizer or end-of-text
     id; else as `expand` does.
     """
-    manifest_of = cache(lambda folder: _manifest_of(folder, store.requests))
-    items = expand_in_order(source, store.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
+    manifest_of = cache(lambda folder: _manifest_of(folder, access.requests))
+    items = expand_in_order(source, access.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
     named: dict[str, list[ShardPattern]] = {}  # by their folders
     real_path = cache(os.path.realpath)
     for item in items:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.shards.extents.table_file import write_table
 from pipeline.shards.manifest import Manifest, Split
-from pipeline.shards.store import Store
+from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.writer import write_shard
 from pipeline.text.readers.document_reader import Document, DocumentReader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
@@ -65,7 +65,10 @@ def flat_tokens(path: Path) -> NDArray[np.uint16]:
     if not file.exists():
         with file.open("wb") as out:
             for info in Manifest.read(path).split("train").shards:
-                index, raw = Store(keeps=False).index(str(path / info.name)), np.fromfile(path / info.name, np.uint8)
+                index, raw = (
+                    ShardAccess(keeps=False).index(str(path / info.name)),
+                    np.fromfile(path / info.name, np.uint8),
+                )
                 for start, length in zip(index.starts, index.lengths * index.dtype.itemsize, strict=True):
                     out.write(raw[start : start + length].tobytes())
     return np.memmap(file, dtype="<u2", mode="r")

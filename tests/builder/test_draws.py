@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.builder.draws import draws
-from pipeline.builder.stages.split import beyond_quota, in_validation
+from pipeline.builder.stages.split import beyond_quota
+from pipeline.draws import draws, threshold
 from pipeline.shards.manifest import Manifest
 from tests.builds import run_plain, table, write_jsonl
 from tests.corpus import english
@@ -60,7 +60,7 @@ def test_draws_are_uniform_and_those_of_seeds_and_purposes_independent() -> None
 @pytest.mark.parametrize(("fraction", "share"), [(0.0, 0.0), (1 - 1e-16, 1.0)])
 def test_the_ends_of_the_range_take_nothing_and_everything(fraction: float, share: float) -> None:
     drawn = np.array([0, 1, 1 << 63, (1 << 64) - 4096], dtype=np.uint64)
-    assert in_validation(drawn, fraction).mean() == share
+    assert (drawn < threshold(fraction)).mean() == share
 
 
 @given(

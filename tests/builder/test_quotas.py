@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipeline.atomic_directory import discard
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.work.atomic_directory import discard
 from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest

@@ -11,9 +11,8 @@ import pytest
 
 import pipeline
 from pipeline.builder.limits import Limits
-from pipeline.builder.report.html import REPORT_NAME
 from pipeline.progress import Progress
-from pipeline.shards.manifest import Manifest
+from pipeline.shards.manifest import REPORT_NAME, Manifest
 from tests.builds import rejected, run, run_plain, write_jsonl
 from tests.corpus import english, write_inputs
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.atomic import temporary_path
+from pipeline.atomic_directory import result_directory, sweep
 from pipeline.builder.limits import Limits
-from pipeline.builder.work.atomic_directory import result_directory, sweep
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
@@ -169,7 +169,7 @@ def test_what_others_keep_in_a_new_output_is_left_alone_and_what_killed_builds_l
 FILL = """
 import sys
 from pathlib import Path
-from pipeline.builder.work.atomic_directory import result_directory, sweep
+from pipeline.atomic_directory import result_directory, sweep
 for number in range(int(sys.argv[2])):
     try:
         with result_directory(Path(sys.argv[1], f"unit-{number:03d}")) as folder:

@@ -20,7 +20,7 @@ from fsspec.spec import AbstractBufferedFile
 from pipeline.errors import ConfigError, InputError, StorageError
 from pipeline.objects.remote_object import RemoteObject, describe, read_range
 from pipeline.objects.request_options import RequestOptions
-from pipeline.objects.stores import signed
+from pipeline.objects.store_clients import signed
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader, split_file

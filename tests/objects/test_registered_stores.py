@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.errors import StorageError
 from pipeline.objects.request_options import RequestOptions
-from pipeline.objects.stores import file_system
+from pipeline.objects.store_clients import file_system
 from pipeline.objects.uploads import put_new, read
 from tests.builds import ROOT, write_jsonl
 from tests.corpus import english

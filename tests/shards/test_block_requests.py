@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import CorruptShardError
-from pipeline.shards.ranges.remote_blocks import REQUEST_BYTES, Span, neighbours
+from pipeline.shards.blocks.remote_blocks import REQUEST_BYTES, Span, neighbours
 from pipeline.stream.stream import Stream
 from tests.faulty_server import running_server
 from tests.shard_samples import index_extents, make_documents, write_dataset

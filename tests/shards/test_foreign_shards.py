@@ -16,13 +16,13 @@ import webdataset
 
 import pipeline
 from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardError
+from pipeline.shards.blocks.local_blocks import LocalBlocks
 from pipeline.shards.extents.load_extents import load_tars
 from pipeline.shards.foreign import foreign_index, sample_parts
 from pipeline.shards.index import ShardIndex
 from pipeline.shards.manifest import ShardInfo
 from pipeline.shards.npy import NpyError, parse_npy
-from pipeline.shards.ranges.local_blocks import LocalBlocks
-from pipeline.shards.store import Store
+from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.writer import write_shard
 from tests.shard_samples import Shard
 
@@ -67,7 +67,7 @@ def test_every_npy_version_and_integer_width_is_read(tmp_path: Path, dtype: str,
     assert Shard(path).dtype == np.dtype(dtype)
 
 
-class CountingStore(Store):
+class CountingStore(ShardAccess):
     """Notes the urls whose indexes are asked for."""
 
     asked: list[str]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from filters.rules.rule import Rule
 
+from ...draws import draws
 from ...text.document import Document, made_id
 from ...text.judging import Drop
 from ..dedup.minhash import text_hashes
-from ..draws import draws
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length

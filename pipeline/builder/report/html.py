@@ -19,7 +19,7 @@ from filters import measure_functions, share, summary
 from filters.rules.rule import limits_said
 
 from ...atomic import atomic_file
-from ...shards.manifest import Manifest
+from ...shards.manifest import REPORT_NAME, Manifest
 from ..counts.build_stats import BuildStats, Group, Row
 from ..counts.counts import Histogram, descending
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
@@ -31,7 +31,6 @@ from .template import FIGURE, PAGE
 if TYPE_CHECKING:
     from jinja2 import Template
 
-REPORT_NAME = "report.html"
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 

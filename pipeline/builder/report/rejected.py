@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from ...atomic import atomic_file, read_json
+from ...shards.manifest import REJECTED_NAME
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, hash_keys
 from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
@@ -19,7 +20,6 @@ from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
 from ..work.workspace import Workspace
 
-REJECTED_NAME = "rejected.jsonl"
 _CONTEXT = 12  # words shown before the first one that differs
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import orjson
 
+from ...atomic_directory import discard
 from ...errors import BuildError, InputError
 from ...text.document import location_of
 from ..partitions.partition import unit_folder
 from ..plan import Plan
 from ..recipe import Recipe
-from ..work.atomic_directory import discard
 from ..work.workspace import Workspace
 
 LEAST_RECORDS = 10_000  # from which on a share is checked before all records are read

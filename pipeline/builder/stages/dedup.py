@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
+from ...atomic_directory import result_directory
 from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
@@ -44,7 +45,6 @@ from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions
 from ..signature_store import fetch_earlier
-from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Unit
 

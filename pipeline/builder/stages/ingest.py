@@ -13,6 +13,7 @@ from typing import NamedTuple
 from filters.language.language import UNDETERMINED
 
 from ...atomic import read_json, write_json
+from ...atomic_directory import result_directory
 from ...errors import InputError
 from ...text.document import location_of
 from ...text.readers.document_reader import BadRecord, Document, Unselected
@@ -39,7 +40,6 @@ from ..quotas import units_read
 from ..recipe import Recipe
 from ..references import load_context
 from ..transforms.chain import Chain, ProcessedDocument, TransformContext
-from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_number
 from .stage import Run, Stage

@@ -26,6 +26,7 @@ from filters.rules.rule import Rule, Violation
 from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
+from ...atomic_directory import result_directory
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
@@ -33,7 +34,6 @@ from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, w
 from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
-from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
 from .stage import Run, Stage
 

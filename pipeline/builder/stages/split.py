@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import write_json
+from ...atomic_directory import result_directory
+from ...draws import draws
+from ...shards.shard_plan import SPLITS, TRAIN, VAL, in_validation
 from ..counts.counts import Counts
-from ..draws import draws, threshold
 from ..outcome import KEPT, MAX_TOKENS, OUTCOMES
 from ..partitions.partition import SPLIT, Partition, partitions
 from ..quotas import tokens_allowed
-from ..work.atomic_directory import result_directory
 from .stage import Run, Stage
 
-TRAIN, VAL, NEITHER = 0, 1, 2
-SPLITS = ("train", "val")
+NEITHER = 2
 
 
 class SplitStage(Stage):
@@ -78,18 +78,10 @@ def assign_partition(unit: tuple[Partition, int | None]) -> Assigned:
         outcome[survivors[beyond]] = MAX_TOKENS
     # Parts of one document share much text, windows that overlap most of it: they go together.
     origins = partition.origins_hashes if plan.recipe.transforms else hashes
-    drawn = draws(origins, plan.recipe.seed, "val")
-    split = np.where(in_validation(drawn, plan.recipe.val_fraction), VAL, TRAIN).astype(np.uint8)
+    in_val = in_validation(origins, plan.recipe.seed, plan.recipe.val_fraction)
+    split = np.where(in_val, VAL, TRAIN).astype(np.uint8)
     split[outcome != KEPT] = NEITHER
     return Assigned(split, outcome, _count(partition, outcome, tokens))
-
-
-def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
-    """Return which documents belong to validation: those whose number falls below the fraction.
-
-    This depends neither on the order of the input, nor on what else it holds, nor on how it is cut into shards.
-    """
-    return drawn < threshold(val_fraction)
 
 
 def beyond_quota(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: int) -> NDArray[np.bool_]:

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...atomic_directory import result_directory
+from ...draws import draws, threshold
 from ...progress import Progress
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
 from ..counts.counts import PASSED
-from ..draws import draws, threshold
 from ..partitions.partition import TOKENIZE, Partition, partitions
 from ..recipe import Recipe
-from ..work.atomic_directory import result_directory
 from ..work.workspace import Workspace
 from .stage import Run, Stage
 

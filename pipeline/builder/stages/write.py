@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -24,6 +23,7 @@ from ...atomic import atomic_file, read_json, write_json
 from ...shards.extents.table_file import encode_table
 from ...shards.format import COLUMN
 from ...shards.manifest import TEXTS_NAME, FileInfo, ShardInfo, Split
+from ...shards.shard_plan import SPLITS, TRAIN, ShardPlan, lay_out
 from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
 from ...text.fields import Field, parse_fields
@@ -31,32 +31,14 @@ from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
-from .split import NEITHER, SPLITS, TRAIN
+from .split import NEITHER
 from .stage import Run, Stage
 
-TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
-SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
-DOCUMENTS_PER_SHARD = 1_000
 _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
 _TEXT_ROWS = 1_000  # written at once
 _ARROW_TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool"}  # what has no type is JSON
 _SPLITS = "splits.json"
 PROVENANCE = (*Origin._fields, "language", "score", "hash", "cluster_size")
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPlan:
-    """One shard to write: survivors ``[first, last)`` of its split, counted in input order, all of one source."""
-
-    split: str
-    number: int
-    first: int
-    last: int
-    source: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.split}-{self.number:06d}.tar"
 
 
 class _Member(NamedTuple):
@@ -110,38 +92,6 @@ def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
     counts = np.load(workspace.folder(SPLIT) / "partitions.npy")[:, SPLITS.index(split)].tolist()
     runs = [(partition.source, n) for partition, n in zip(partitions(workspace), counts, strict=True) if n]
     return [(name, sum(n for _, n in some)) for name, some in itertools.groupby(runs, itemgetter(0))]
-
-
-def lay_out(
-    lengths: NDArray[np.int64], split: str, tokens_per_shard: int | None, runs: Sequence[tuple[str, int]] = ()
-) -> list[ShardPlan]:
-    """Cut the documents of a split into shards of balanced token counts, so that none is much smaller than the others.
-
-    ``lengths`` are the tokens of the documents in order. ``runs`` are their sources in order and how many documents follow
-    each other: a shard holds documents of one source alone, so that a stream can mix the sources with other weights, and
-    the shards of each are balanced.
-
-    >>> [(s.first, s.last) for s in lay_out(np.full(10, 100), "train", 300)]
-    [(0, 3), (3, 6), (6, 10)]
-    >>> [(s.first, s.last, s.source) for s in lay_out(np.full(10, 100), "train", 300, [("a", 4), ("b", 6)])]
-    [(0, 4, 'a'), (4, 7, 'b'), (7, 10, 'b')]
-    """
-    if not len(lengths):
-        return []
-    runs, ends = runs or [("", len(lengths))], np.cumsum(lengths)
-    starts = np.cumsum([0, *(number for _, number in runs)])
-    tokens, tokens_before = int(ends[-1]), [0, *ends[starts[1:] - 1].tolist()]  # before each run
-    wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
-    if tokens_per_shard is None:
-        wanted = max(wanted, min(SHARDS_WANTED, len(lengths) // DOCUMENTS_PER_SHARD))
-    targets: list[int] = []
-    for begin, end in itertools.pairwise(tokens_before):
-        shards = max(1, round((end - begin) * wanted / max(1, tokens)))
-        targets += [begin + (end - begin) * k // shards for k in range(1, shards)]
-    cuts = np.searchsorted(ends, targets, side="right")
-    bounds = sorted({*starts.tolist(), *cuts.tolist()})  # documents longer than a shard leave none between two cuts
-    source = [runs[int(np.searchsorted(starts, first, side="right")) - 1][0] for first in bounds[:-1]]
-    return [ShardPlan(split, k, a, b, source[k]) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
 
 
 def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:

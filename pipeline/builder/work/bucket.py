@@ -20,7 +20,7 @@ from pathlib import Path
 from ...atomic import read_json, write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
 from ...objects.request_options import RequestOptions
-from ...objects.requests import side_by_side
+from ...objects.request_threads import side_by_side
 from ...objects.uploads import abort_uploads, check_writable, objects_below, put_file, put_new, read, remove
 from ...objects.urls import shown
 from ...shards.manifest import MANIFEST_NAME, OWNER_NAME, Manifest

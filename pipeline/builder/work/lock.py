@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import BuildError
+from ...shards.manifest import LOCK_NAME
 from ..limits import DEFAULT_LIMITS
 
-LOCK_NAME = "lock"
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 

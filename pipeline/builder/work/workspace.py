@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...atomic import is_temporary
-from ...shards.manifest import PLAN_NAME, TEXTS_NAME, WORK_NAME
+from ...atomic_directory import discard_whole, explain_disk_full_errors, sweep
+from ...shards.manifest import LOCK_NAME, PLAN_NAME, TEXTS_NAME, WORK_NAME
 from ..plan import Plan, load_plan
-from .atomic_directory import discard_whole, explain_disk_full_errors, sweep
 from .bucket import BUCKET_NAME, Bucket
-from .lock import LOCK_NAME, locked
+from .lock import locked
 
 REFERENCES_NAME = "references"
 MATERIALIZED_NAME = "materialized"  # inputs in memory, as files

@@ -16,8 +16,8 @@ from ..dataset_folder import REPAIR, DatasetFolder
 from ..format import BLOCK, padding
 from ..index import ShardIndex
 from ..manifest import Manifest
+from ..shard_access import ShardAccess
 from ..shard_list import ShardList
-from ..store import Store
 from .extent_table import ExtentTable
 from .table_file import decode_table
 
@@ -28,24 +28,24 @@ REPORT_SECONDS = 5.0
 log = logging.getLogger("pipeline")
 
 
-def load_extent_table(parts: Sequence[ShardList], store: Store) -> ExtentTable:
+def load_extent_table(parts: Sequence[ShardList], access: ShardAccess) -> ExtentTable:
     """Return the table of the shards that `resolve` found, in their order: those of each directory have one.
 
     A manifest names the file that holds it: one read, and no shard is opened. That of tars without a manifest is made of
     their indexes, without ``crc32``.
 
     Raises ``ManifestError`` for a table that is missing, damaged, or disagrees with the manifest, ``ConfigError`` for shards
-    of more than one dtype, and what `Store.index` raises for a shard whose index is damaged.
+    of more than one dtype, and what `ShardAccess.index` raises for a shard whose index is damaged.
     """
-    tables = [_load_part(part, store) for part in parts]
+    tables = [_load_part(part, access) for part in parts]
     return tables[0] if len(tables) == 1 else ExtentTable.join(tables, tables[0].dtype)
 
 
-def _load_part(shards: ShardList, store: Store) -> ExtentTable:
+def _load_part(shards: ShardList, access: ShardAccess) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
-        return load_tars(shards.urls, store)[0]
-    table = read_table(DatasetFolder(shards.directory, store.requests), manifest)
+        return load_tars(shards.urls, access)[0]
+    table = read_table(DatasetFolder(shards.directory, access.requests), manifest)
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
     return table.select([numbers[info.name] for info in infos])
 
@@ -85,14 +85,14 @@ def payload_bytes(index: ShardIndex) -> int:
     return end + padding(end)
 
 
-def load_tars(urls: list[str], store: Store) -> tuple[ExtentTable, list[str]]:
+def load_tars(urls: list[str], access: ShardAccess) -> tuple[ExtentTable, list[str]]:
     """Return the table of tars that no manifest describes, and what tells the contents of each from those of others.
 
     Some indexes are read at once; every few seconds a message says how many are done.
     """
 
     def load(url: str) -> tuple[ExtentTable, str]:
-        index = store.index(url)
+        index = access.index(url)
         return table_of_index(index, shown(url)), index.contents
 
     tables, contents = [], []

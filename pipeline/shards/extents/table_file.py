@@ -29,10 +29,8 @@ import numpy as np
 from ...atomic import atomic_file
 from ...errors import ManifestError
 from ..dataset_folder import REPAIR
-from ..manifest import FileInfo
+from ..manifest import EXTENTS_NAME, FileInfo
 from .extent_table import CHECKSUMS, COUNTS, ExtentTable
-
-EXTENTS_NAME = "extents.npz"
 
 
 def encode_table(table: ExtentTable) -> bytes:

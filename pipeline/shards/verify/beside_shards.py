@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..dataset_folder import DatasetFolder
-from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, TEXTS_NAME, WORK_NAME, Manifest
+from ..manifest import (
+    LOCK_NAME,
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    REPORT_NAME,
+    SIGNATURES_NAME,
+    TEXTS_NAME,
+    TOKENIZER_NAME,
+    WORK_NAME,
+    Manifest,
+)
 from .balance import imbalances
 from .findings import Problem
 
-LOCK_NAME = "lock"
-TOKENIZER_NAME = "tokenizer.json"
-FOR_PEOPLE = ("rejected.jsonl", "report.html")  # which nothing reads: they may be removed
+FOR_PEOPLE = (REJECTED_NAME, REPORT_NAME)  # they may be removed
 
 
 def leftovers(folder: Path) -> Iterator[Problem]:

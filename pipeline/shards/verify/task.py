@@ -15,7 +15,7 @@ from ..foreign import scan_index
 from ..format import INDEX_PREFIX, KEY_COLUMN
 from ..index import index_of
 from ..manifest import ShardInfo
-from ..store import Store
+from ..shard_access import ShardAccess
 from ..tar_members import map_file
 from .extent_checks import check_extents
 from .findings import MISSING, ExpectedTokens, ShardCheck
@@ -59,7 +59,7 @@ class ShardTask(NamedTuple):
 
     def keys(self) -> list[str]:
         """Return the keys of the documents."""
-        return Store(requests=self.requests, keeps=False).table(self.path)[KEY_COLUMN]
+        return ShardAccess(requests=self.requests, keeps=False).table(self.path)[KEY_COLUMN]
 
     def _check_file(self, path: Path, check: ShardCheck) -> None:
         try:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...shards.blocks.block_reader import BlockReader
 from ...shards.extents.extent_table import ExtentTable, running_sums
-from ...shards.ranges.block_reader import BlockReader
 from ..lanes import WINDOW_BYTES
 from ..order import Blocks, default_window, mix_window, sequential_window
 

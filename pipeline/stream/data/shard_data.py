@@ -20,17 +20,17 @@ from ...errors import ConfigError
 from ...objects.remote_object import knows_ranges
 from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
+from ...shards.blocks.block_reader import BlockReader
+from ...shards.blocks.local_blocks import LocalBlocks, Stamp, file_stamp
+from ...shards.blocks.memory_blocks import MemoryBlocks
+from ...shards.blocks.remote_blocks import RemoteBlocks
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.load_extents import load_extent_table, load_tars
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
-from ...shards.ranges.block_reader import BlockReader
-from ...shards.ranges.local_blocks import LocalBlocks, Stamp, file_stamp
-from ...shards.ranges.memory_blocks import MemoryBlocks
-from ...shards.ranges.remote_blocks import RemoteBlocks
+from ...shards.shard_access import ShardAccess
 from ...shards.shard_list import ShardList, resolve
 from ...shards.shard_names import ENDING
-from ...shards.store import Store
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .counted_data import CountedData
 
@@ -57,13 +57,13 @@ ShardNames = str | PathLike[str] | Sequence[str | PathLike[str]]
 class _Table:
     """A table of extents, loaded at its first use, and again in a process that this is sent to."""
 
-    def __init__(self, parts: Sequence[ShardList], store: Store, table: ExtentTable | None = None) -> None:
-        self._parts, self._store = parts, store
+    def __init__(self, parts: Sequence[ShardList], access: ShardAccess, table: ExtentTable | None = None) -> None:
+        self._parts, self._access = parts, access
         self._table = table
 
     def get(self) -> ExtentTable:
         if self._table is None:
-            self._table = load_extent_table(self._parts, self._store)
+            self._table = load_extent_table(self._parts, self._access)
         return self._table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,15 +101,15 @@ class ShardFiles(CountedData):
             check_path("cache_dir", cache_dir)
             directory = str(Path(cache_dir).absolute())
         self.split = "all splits" if split is None else split
-        self._store = Store(directory, cache_limit, requests, keeps=cache_dir is not None)
+        self._access = ShardAccess(directory, cache_limit, requests, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
-        parts = [_absolute(part) for part in resolve(source, split, self._store)]
+        parts = [_absolute(part) for part in resolve(source, split, self._access)]
         self._urls = [url for part in parts for url in part.urls]
         self.shard_names = [
             shown(url).rpartition("/")[2] for url in self._urls
         ]  # without queries, which may be signed anew
-        self._table = _Table(parts, self._store)
+        self._table = _Table(parts, self._access)
         self._stamps: Sequence[Stamp | None] | None = None
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
         self.label = f"ShardDataset({_shown(source)}, split={split!r})"
@@ -132,8 +132,8 @@ class ShardFiles(CountedData):
                 )
             # Before the tars are read, so that a later change is one.
             self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in self._urls]
-            table, contents = load_tars(self._urls, self._store)
-            self._table = _Table(parts, self._store, table)
+            table, contents = load_tars(self._urls, self._access)
+            self._table = _Table(parts, self._access, table)
             self._infos = [None] * table.shards
             self.dtype = table.dtype
             self.eos_id = parse_eos_id(eos_id, self.dtype)
@@ -173,17 +173,17 @@ class ShardFiles(CountedData):
         where = {"shard": self.shard_names[shard], "document": number}
         if (info := self._infos[shard]) is None:  # a tar of another tool
             return where
-        table = _provenance(self._store, self._urls[shard], info)
+        table = _provenance(self._access, self._urls[shard], info)
         return where | {name: column[number] for name, column in table.items()}
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
-        return self._store.document(self._urls[shard], number, self._infos[shard])
+        return self._access.document(self._urls[shard], number, self._infos[shard])
 
     def ranges(self) -> BlockReader:
         table = self.extents.table
         if self._remote and self._by_blocks(table):
-            return RemoteBlocks(table, self._urls, self._infos, self._store)
-        return LocalBlocks(table, self._urls, self._infos, self._store, verify=self._verify, stamps=self._stamps)
+            return RemoteBlocks(table, self._urls, self._infos, self._access)
+        return LocalBlocks(table, self._urls, self._infos, self._access, verify=self._verify, stamps=self._stamps)
 
     def _by_blocks(self, table: ExtentTable) -> bool:
         """Whether remote shards are read block by block; says why where they cannot be."""
@@ -191,7 +191,7 @@ class ShardFiles(CountedData):
             return False
         if not table.indexed.all():
             reason = "tars without an index"
-        elif not knows_ranges(self._urls[0], self._store.requests):
+        elif not knows_ranges(self._urls[0], self._access.requests):
             reason = "a server that knows no ranges"
         else:
             return True
@@ -203,7 +203,7 @@ class ShardFiles(CountedData):
             return super().load_tokenizer()
         from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # which training does without
 
-        return tokenizer_of_dataset(DatasetFolder(self._directory, self._store.requests), self._manifest)
+        return tokenizer_of_dataset(DatasetFolder(self._directory, self._access.requests), self._manifest)
 
 
 class MemoryData(CountedData):
@@ -291,8 +291,8 @@ def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=1)
-def _provenance(store: Store, url: str, info: ShardInfo) -> dict[str, list[Any]]:
-    return store.table(url, info)
+def _provenance(access: ShardAccess, url: str, info: ShardInfo) -> dict[str, list[Any]]:
+    return access.table(url, info)
 
 
 @lru_cache(maxsize=1024)

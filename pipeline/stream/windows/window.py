@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
+from ...shards.blocks.block_reader import BlockReader
 from ...shards.extents.extent_table import running_sums
-from ...shards.ranges.block_reader import BlockReader
 from ..data.counted_data import ExtentSelection
 from ..order import Shuffle
 

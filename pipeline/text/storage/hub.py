@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ...errors import MissingObjectError, StorageError
 from ...objects.cache import Cache, object_id
 from ...objects.http import Answer, same_server
-from ...objects.ranges import RangeAnswer, range_header
+from ...objects.range_answers import RangeAnswer, range_header
 from ...objects.remote_object import RemoteObject
 from ...objects.request_options import RequestOptions, RetryableError, UnconfirmedError, plain_version
 from ...objects.retries import retrying

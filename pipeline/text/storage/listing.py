@@ -12,9 +12,9 @@ from ...notices import warn
 from ...objects.http import server_of
 from ...objects.remote_object import describe
 from ...objects.request_options import version_of
-from ...objects.requests import side_by_side
+from ...objects.request_threads import side_by_side
 from ...objects.retries import retrying
-from ...objects.stores import file_system
+from ...objects.store_clients import file_system
 from ...objects.urls import expand_braces, is_http, shown
 from ...paths import natural_key
 from .input_file import Credentials, InputFile, StoredObject

@@ -16,7 +16,7 @@ from weakref import finalize
 
 from ...objects.http import server_of
 from ...objects.remote_object import NoRangesError, RemoteObject
-from ...objects.requests import REQUESTS
+from ...objects.request_threads import submit
 from ...objects.retries import retrying
 from ...objects.urls import is_http
 from .input_file import StoredObject
@@ -194,7 +194,7 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def _begin(self, piece: _PendingRange) -> Future[bytes]:
-        piece.future = piece.future or REQUESTS.submit(partial(self._ranges.fetch, piece.start, piece.stop))
+        piece.future = piece.future or submit(partial(self._ranges.fetch, piece.start, piece.stop))
         return piece.future
 
 

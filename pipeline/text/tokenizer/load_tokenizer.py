@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...errors import ConfigError, did_you_mean
+from ...shards.manifest import TOKENIZER_NAME
 
-TOKENIZER_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
 BYTES = "bytes"
 ROLES = ("eos_token", "bos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")

@@ -22,7 +22,7 @@ import numpy as np
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
 from ...shards.dataset_folder import DatasetFolder
-from ...shards.manifest import Manifest
+from ...shards.manifest import TOKENIZER_NAME, Manifest
 from .encoders import DEFINITION, ENCODERS, FAST, FIRST_BYTE, ID, THREADS, Load, fault_of_fast, load_definition
 from .load_tokenizer import (
     BYT5,
@@ -31,7 +31,6 @@ from .load_tokenizer import (
     BYTES,
     CONFIG_NAME,
     END_OF_TEXT,
-    TOKENIZER_NAME,
     LoadedTokenizer,
     canonical,
     end_token,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...atomic import is_temporary, sync_directory, temporary_path
-from ...errors import BuildError
+from .atomic import is_temporary, sync_directory, temporary_path
+from .errors import BuildError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 

@@ -1,9 +1,10 @@
-"""The threads of a process that ask for bytes: together they have as many requests in flight as there are connections."""
+"""The threads of a process that wait for servers: together they have as many requests in flight as there are connections."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from ..daemon_threads import DaemonThreads
@@ -11,7 +12,12 @@ from .request_options import CONNECTIONS
 
 T = TypeVar("T")
 
-REQUESTS = DaemonThreads(CONNECTIONS, "requests")
+_shared = DaemonThreads(CONNECTIONS, "requests")
+
+
+def submit(job: Callable[[], T]) -> Future[T]:
+    """Have a job done by the threads that all of this process share."""
+    return _shared.submit(job)
 
 
 def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
@@ -25,8 +31,9 @@ def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
     return results
 
 
-def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads = REQUESTS) -> list[T]:
-    """Do as `side_by_side` does in threads that stay, which all of a process share; jobs that run go on after an error."""
+def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads | None = None) -> list[T]:
+    """Do as `side_by_side` does in ``threads`` that stay, by default the shared ones; jobs that run go on after an error."""
+    threads = threads or _shared
     futures = [threads.submit(job) for job in jobs]
     try:
         return [future.result() for future in futures]
@@ -37,7 +44,8 @@ def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads = REQUEST
 
 
 def _after_fork() -> None:
-    REQUESTS.__init__(CONNECTIONS, "requests")  # type: ignore[misc]
+    global _shared
+    _shared = DaemonThreads(CONNECTIONS, "requests")  # a child has none of the threads of its parent
 
 
 os.register_at_fork(after_in_child=_after_fork)

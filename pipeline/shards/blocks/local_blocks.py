@@ -17,7 +17,7 @@ from ..extents.extent_table import ExtentTable
 from ..format import TAIL
 from ..index import ShardIndex, footer_of
 from ..manifest import ShardInfo
-from ..store import Store
+from ..shard_access import ShardAccess
 from .block_reader import BlockIndex, Runs, as_index
 
 _INDEX_BYTES = 64 << 20
@@ -40,7 +40,7 @@ def file_stamp(path: str | int) -> Stamp | None:
 
 
 class LocalBlocks:
-    """Shards as files that ``store`` gives by their ``urls``: local ones, and remote ones that it downloads.
+    """Shards as files that ``access`` gives by their ``urls``: local ones, and remote ones that it downloads.
 
     ``infos`` are what a manifest says of them. A file is open while a range of it is read, and no longer. ``verify`` compares
     bytes with their checksums each time they are read. ``stamps`` are those that the files of tars without a manifest had
@@ -55,7 +55,7 @@ class LocalBlocks:
         table: ExtentTable,
         urls: Sequence[str],
         infos: Sequence[ShardInfo | None],
-        store: Store,
+        access: ShardAccess,
         *,
         verify: bool = False,
         stamps: Sequence[Stamp | None] | None = None,
@@ -64,7 +64,7 @@ class LocalBlocks:
         self.table = table
         self._urls = urls
         self._infos = infos
-        self._store = store
+        self._access = access
         self._verify = verify
         self._stamps = stamps
         self._index_bytes = index_bytes
@@ -117,7 +117,7 @@ class LocalBlocks:
         if stamp is not None and file_stamp(self.name(shard)) is None:
             raise self._changed(shard, stamp, None)
         info = self._infos[shard]
-        with self._store.opened(self._urls[shard], info) as (handle, size):
+        with self._access.opened(self._urls[shard], info) as (handle, size):
             try:
                 if info is not None and shard not in self._checked:
                     footer_of(os.pread(handle, TAIL, max(0, size - TAIL)), size, self.name(shard), info)
@@ -140,7 +140,7 @@ class LocalBlocks:
             if index is not None:
                 self._indexes.move_to_end(shard)
                 return index
-        index = self._store.index(self._urls[shard], self._infos[shard])
+        index = self._access.index(self._urls[shard], self._infos[shard])
         known = int(np.diff(self.table.document_sums[self.table.shard_bounds[shard : shard + 2]])[0])
         if len(index.lengths) != known:
             raise CorruptShardError(

@@ -26,7 +26,7 @@ from .manifest import ShardInfo
 from .tar_members import opened
 
 
-class Store:
+class ShardAccess:
     """Shards by url or path. It can be pickled: workers of any kind share its cache.
 
     ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
@@ -39,10 +39,10 @@ class Store:
     >>> info, _ = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype="<u2"), lengths=[3], keys=["k"])
     >>> files = fsspec.filesystem("memory")
     >>> files.pipe("/store/a.tar", Path(folder.name, "a.tar").read_bytes())
-    >>> store = Store(cache_dir=f"{folder.name}/cache")
-    >>> store.index("memory://store/a.tar", info).lengths.tolist(), store.document("memory://store/a.tar", 0, info).tolist()
+    >>> access = ShardAccess(cache_dir=f"{folder.name}/cache")
+    >>> access.index("memory://store/a.tar", info).lengths.tolist(), access.document("memory://store/a.tar", 0, info).tolist()
     ([3], [0, 1, 2])
-    >>> with store.opened("memory://store/a.tar", info) as (handle, size):
+    >>> with access.opened("memory://store/a.tar", info) as (handle, size):
     ...     size == info.bytes
     True
     """

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..errors import ConfigError, MissingObjectError, StorageError, not_installed
 from .http import server_of
-from .ranges import too_short
+from .range_answers import too_short
 from .request_options import ObjectInfo, RequestOptions, RetryableError, UnconfirmedError, version_of
 from .urls import client_of, is_http, shown
 

@@ -13,12 +13,12 @@ from ...errors import CorruptShardError, ManifestError, ShardwrightError
 from ...objects.cache import object_id
 from ...objects.remote_object import RemoteObject, describe
 from ...objects.request_options import CONNECTIONS, is_version
-from ...objects.requests import in_threads
+from ...objects.request_threads import in_threads
 from ...objects.urls import identity, shown
 from ..extents.extent_table import ExtentTable, IndexLocation
 from ..format import BLOCK, HEADERS, NPY_HEADER
 from ..manifest import ShardInfo
-from ..store import Store
+from ..shard_access import ShardAccess
 from .block_reader import BlockIndex, Runs, as_index
 
 REQUEST_BYTES = 4 << 20  # of neighbours that are asked for at once
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 class RemoteBlocks:
     """Remote shards that have indexes, on servers that know ranges.
 
-    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in the cache of ``store`` if it has one
+    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in the cache of ``access`` if it has one
     and the servers tell versions apart. A
     shard of another size than the manifest says raises ``ManifestError``, and one that changes while it is read, where the
     table has no checksums of its bytes, ``CorruptShardError``.
@@ -49,14 +49,14 @@ class RemoteBlocks:
         table: ExtentTable,
         urls: Sequence[str],
         infos: Sequence[ShardInfo | None],
-        store: Store,
+        access: ShardAccess,
     ) -> None:
         self.table = table
         self._urls = urls
         self._infos = infos
-        self._access = store.requests
-        self._cache = store.cache
-        self._run = store.run
+        self._requests = access.requests
+        self._cache = access.cache
+        self._run = access.run
         self._versions: dict[int, str] = {}
         self._ids: dict[int, str] = {}
 
@@ -145,7 +145,7 @@ class RemoteBlocks:
                 block[:] = data
 
     def _object(self, shard: int) -> RemoteObject:
-        return RemoteObject(self._urls[shard], self._access, lambda size, version: self._other(shard, size, version))
+        return RemoteObject(self._urls[shard], self._requests, lambda size, version: self._other(shard, size, version))
 
     def _other(self, shard: int, size: int, version: str) -> ShardwrightError | None:
         """Return the error for a shard that is not the expected one: by its size, and its version unless bytes have checksums."""
@@ -181,7 +181,7 @@ class RemoteBlocks:
             if info is not None:
                 self._ids[shard] = object_id(info.sha256, info.bytes)
             else:
-                size, version = describe(self._urls[shard], self._access)
+                size, version = describe(self._urls[shard], self._requests)
                 self._versions.setdefault(shard, version)
                 self._ids[shard] = object_id(identity(self._urls[shard]), size, version or self._run)
         return self._ids[shard]

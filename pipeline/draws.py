@@ -15,7 +15,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from ..integer_hash import mix64
+from .integer_hash import mix64
 
 
 def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint64]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.builder.stages.write import lay_out
+from pipeline.shards.shard_plan import lay_out
 
 
 @pytest.mark.parametrize("documents", [999, 1_000, 1_001, 1_499, 1_501])
