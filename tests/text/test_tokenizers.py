@@ -115,7 +115,7 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
     (tmp_path / "empty").mkdir()
     for spec, message in (
         (tmp_path / "bad.json", "not a tokenizer.json"),
-        (tmp_path / "empty", "holds no tokenizer.json"),
+        (tmp_path / "empty", "no vocabulary in an empty folder"),
         (tmp_path / "gone.json", "no such file"),
         ("train:32000", "to train, not one to load"),
         ("train", "'train:32000'"),
@@ -138,6 +138,45 @@ def test_a_directory_that_needs_transformers_gives_its_ids(trained: Tokenizer, t
     assert tokenizer.encode(text).tolist() == expected(text)
     assert 501 in tokenizer.encode(text)
     assert 500 not in tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("cause", ["tokenizer_config.json", "config.json"])
+def test_a_class_that_gives_other_ids_than_its_file_is_refused(cause: str, trained: Tokenizer, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "model"
+    trained.save(folder)
+    (folder / "tokenizer_config.json").write_text("{}")
+    said = {"tokenizer_config.json": {"tokenizer_class": "Qwen2Tokenizer"}, "config.json": {"model_type": "qwen2"}}
+    (folder / cause).write_text(json.dumps(said[cause]))
+    with pytest.raises(ConfigError, match=r"Qwen2Tokenizer .*name the file .*tokenizer.json.*save_pretrained"):
+        load_tokenizer(folder)
+    text = "In 2023, 12345 numbers"
+    file = load_tokenizer(folder / "tokenizer.json").encode(text).tolist()
+    assert file == trained.encode(text).tolist()
+    loaded = AutoTokenizer.from_pretrained(folder)
+    loaded.save_pretrained(tmp_path / "chosen")
+    of_class = load_tokenizer(tmp_path / "chosen").encode(text).tolist()
+    assert of_class == load_tokenizer(loaded).encode(text).tolist() == loaded(text)["input_ids"] != file
+
+
+def test_a_folder_of_which_files_are_missing_is_refused(trained: Tokenizer, tmp_path: Path) -> None:
+    for number, (name, text) in enumerate(
+        {
+            "config.json": '{"model_type": "gpt2"}',
+            "tokenizer_config.json": '{"tokenizer_class": "GPTNeoXTokenizer", "eos_token": "<|endoftext|>"}',
+            "vocab.json": "{}",
+            "merges.txt": "",
+        }.items()
+    ):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / name).write_text(text)
+        with pytest.raises(ConfigError, match=f"no vocabulary in {name}.*hf download"):
+            load_tokenizer(tmp_path / str(number))
+    trained.save(tmp_path / "class")
+    (tmp_path / "class" / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+    with pytest.raises(ConfigError, match=r"AutoTokenizer cannot load it.*name .*tokenizer.json"):
+        load_tokenizer(tmp_path / "class")
 
 
 def test_dropout_and_truncation_of_a_definition_do_not_touch_the_ids(trained: Tokenizer, tmp_path: Path) -> None:

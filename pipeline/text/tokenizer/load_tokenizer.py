@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import orjson
 
 from ...errors import ConfigError, did_you_mean
 from ...shards.manifest import TOKENIZER_NAME
+from .conformance import STRINGS
 
 CONFIG_NAME = "tokenizer_config.json"
 BYTES = "bytes"
@@ -24,8 +26,16 @@ END_OF_TEXT = "<|endoftext|>"
 _ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the commonest names of a text's end
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizer.json is all there is to them
 
-# On which a loaded tokenizer must agree with its serialised definition.
-_PROBES = ("Hello, world! It's 12345.", "  two  spaces\n\ttab", "naïve \u4e2d\u6587 \U0001f600", "a")
+# On which a loaded tokenizer must agree with its serialised definition, and a class with the file that it loads.
+_PROBES = (
+    "Hello, world! It's 12345.",
+    "  two  spaces\n\ttab",
+    "naïve \u4e2d\u6587 \U0001f600",
+    "a",
+    "I'M SURE THEY'LL: HTTPServer, iPhone 14",
+    "def f(x_1):\n    return x_1 ** 2  # ok\n\n\nprint(f(1000000))\r\n",
+    *STRINGS,
+)
 
 BYT5_ROLES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + number for number in range(125)}}
@@ -178,11 +188,16 @@ def _read_directory(path: Path) -> LoadedTokenizer:
 def _read_auto(spec: str) -> LoadedTokenizer:
     from transformers import AutoTokenizer
 
+    file = Path(spec, TOKENIZER_NAME)
     try:
         loaded = AutoTokenizer.from_pretrained(spec, local_files_only=True)
     except Exception as error:
+        if file.is_file():
+            raise ConfigError(
+                f"{spec}: AutoTokenizer cannot load it ({_first_line(error)}); name {file} to take that file alone"
+            ) from None
         if os.path.isdir(spec):
-            raise ConfigError(f"{spec}: holds no {TOKENIZER_NAME}, nor what AutoTokenizer reads ({error})") from None
+            raise ConfigError(f"{spec}: {_missing(Path(spec))} ({_first_line(error)})") from None
         _check_network(spec)
         try:
             loaded = AutoTokenizer.from_pretrained(spec)
@@ -190,7 +205,68 @@ def _read_auto(spec: str) -> LoadedTokenizer:
             raise ConfigError(
                 f"{spec}: cannot be loaded from the hub ({_first_line(fault)}){_near(spec)}; {_CURE}"
             ) from None
-    return _read_transformers(loaded, spec)
+    parts = _read_transformers(loaded, spec)
+    if parts.definition != BYT5:
+        vocabulary = read_vocabulary(parts.definition)
+        if vocabulary.ids.keys() <= set(vocabulary.added):  # transformers makes an empty one where files are missing
+            raise ConfigError(f"{spec}: {_missing(Path(spec))}")
+        if not os.path.isdir(spec):
+            file = Path(_cached(spec) or file)
+        if file.is_file():
+            _check_file(file, parts.definition, spec, type(loaded).__name__)
+    return parts
+
+
+def _cached(name: str) -> str | None:
+    """Return the path of the ``tokenizer.json`` of a name on the hub, which was just loaded; None if it has none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, TOKENIZER_NAME)
+    return path if isinstance(path, str) else None
+
+
+def _missing(folder: Path) -> str:
+    """Return what a folder without a vocabulary lacks: a package that reads what it has, or files."""
+    for name, package in (("tokenizer.model", "sentencepiece"), ("tekken.json", "mistral-common")):
+        if (folder / name).is_file() and find_spec(package.replace("-", "_")) is None:
+            return f"{name} cannot be read without the package {package}: `pip install {package}`"
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) if folder.is_dir() else ""
+    return (
+        f"no vocabulary in {found or 'an empty folder'}; {TOKENIZER_NAME}, vocab.json with merges.txt, vocab.txt, or "
+        f"tokenizer.model with {CONFIG_NAME} is needed; {_CURE}"
+    )
+
+
+def _check_file(file: Path, definition: str, spec: str, class_name: str) -> None:
+    """Raise ``ConfigError`` if a class of ``transformers`` gives other ids than the ``tokenizer.json`` that it loads."""
+    from tokenizers import Tokenizer
+
+    by_class, by_file = parsed(definition), Tokenizer.from_str(canonical(_read_text(file), str(file)))
+    by_file.encode_special_tokens = True
+    for text in _PROBES:
+        ids, of_file = _ids(by_class, text), _ids(by_file, text)
+        if ids != of_file:
+            raise ConfigError(
+                f"{spec}: the class {class_name} of transformers gives {_said(ids)} for {text[:60]!r}, but {TOKENIZER_NAME} "
+                f"gives {_said(of_file)}. Choose one: name the file {file}; or, for the class, name a folder that "
+                f"`AutoTokenizer.from_pretrained({spec!r}).save_pretrained(FOLDER)` writes"
+            )
+
+
+def _ids(tokenizer: Any, text: str) -> list[int] | None:
+    try:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    except Exception:  # the model lacks its unknown token
+        return None
+    return ids
+
+
+def _said(ids: list[int] | None) -> str:
+    return (
+        "an error"
+        if ids is None
+        else f"{len(ids)} ids ({', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''})"
+    )
 
 
 def _read_transformers(loaded: Any, where: str) -> LoadedTokenizer:
@@ -250,7 +326,9 @@ def _without_empty_template(definition: str) -> str:
 _EXTRAS = ("chat_template", "additional_special_tokens", "extra_special_tokens")
 _TEMPLATE_NAME = "chat_template.jinja"
 _CURE = (
-    "check the name; where there is a network, `hf download NAME --include '*token*' --local-dir DIR`, then give DIR"
+    "check the name; where there is a network, "
+    "`hf download NAME --include '*.json' --include '*.txt' --include '*.model' --include '*.jinja' --local-dir DIR`, then "
+    "give DIR"
 )
 
 
