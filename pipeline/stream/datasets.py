@@ -248,10 +248,10 @@ class Texts(Stream):
 
         >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.txt")
-        >>> _ = file.write_text("to be")
-        >>> train, val = TextDataset(file, tokenizer="bytes", epochs=1).split(val=0.5)
+        >>> _ = file.write_text("to be\\n\\nor not to be\\n\\nthat is the question")
+        >>> train, val = TextDataset(file, tokenizer="bytes", epochs=1, format="paragraphs").split(val=0.5)
         >>> len(list(train.documents())) + len(list(val.documents()))
-        1
+        3
         """
         rest, held_out = self._data.halves(parse_share(val))
         return Texts(rest, epochs=self._config.epochs), Texts(held_out, epochs=self._config.epochs)

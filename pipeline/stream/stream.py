@@ -284,7 +284,8 @@ class Stream(IterableDataset[Any]):
 
         A batch has ``input_ids``, ``labels`` and ``attention_mask`` (1 for a token, 0 for padding), all int64
         ``[batch_size, length]``. ``length`` is that of the longest document of the batch, rounded up to a multiple of
-        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
+        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding. A document of 0 or 1 token is a row without a
+        label; the first batch of such rows alone is logged, for a mean loss over it is NaN. ``.filter`` leaves them out.
         ``bucket`` puts that many documents of similar length side by side, out of every 64 buckets of the global order, which
         saves padding: give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for ``bucket`` of
         a sequential stream.

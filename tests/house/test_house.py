@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -154,21 +153,15 @@ def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> No
 
 
 def names_assigned_twice(source: str) -> set[str]:
-    """Return the names that a module gives a value by ``=`` more than once; mypy finds two only of different types."""
-    seen = Counter[str]()
-    for node in ast.parse(source).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        seen.update(
-            {
-                name.id
-                for target in targets
-                for name in ast.walk(target)
-                if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-            }
-        )
-    return {name for name, count in seen.items() if count > 1}
+    """Return the constants that a module gives a value by ``=`` more than once; mypy finds only values of different types."""
+    stores = [
+        name.id
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id.isupper()
+    ]
+    return {name for name in stores if stores.count(name) > 1}
 
 
 def test_a_module_gives_no_constant_a_second_value() -> None:

@@ -186,3 +186,12 @@ def test_a_loader_goes_on_behind_a_batch_that_its_keys_fail_for(small: Path) -> 
     with pytest.raises(ValueError, match="the third"):
         next(batches)
     assert [batch["input_ids"].tolist() for batch in [*given, *batches]] == whole[:2] + whole[3:]
+
+
+def test_a_stage_that_gives_nothing_of_a_bounded_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    stream = (
+        pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(8).apply(lambda items: (i for i in items if not i))
+    )
+    with caplog.at_level(logging.WARNING, logger="pipeline"):
+        assert list(stream) == []
+    assert "took all 8 items that were left, and gave none" in caplog.text

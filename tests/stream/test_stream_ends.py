@@ -57,6 +57,9 @@ def _passes(file: str) -> dict[str, Any]:
     two = stream(file)
     list(islice(two, 3))
     result["state"] = two.state_dict()
+    with pytest.raises(ConfigError) as raised:
+        list(pipeline.TextDataset(file, "bytes", epochs=1).filter(lambda record: False).shuffle().pack(64).batch(2))
+    result["nothing"] = str(raised.value)
     result["uneven"] = [texts_of(batch) for batch in uneven()]
     three, again = uneven(), uneven()
     list(islice(three, 4))
@@ -100,6 +103,8 @@ def uneven(last: str = "pad") -> pipeline.Stream:
 
 def test_two_ranks_take_equally_many_steps_and_give_every_document_once(file: str) -> None:
     ranks = run_ranks(_passes, 2, file)
+    for rank in ranks:
+        assert rank["nothing"].startswith("no document was kept of the whole stream")
     for each in ("pad", "drop", "uneven", "resumed"):
         assert len(ranks[0][each]) == len(ranks[1][each]) > 2
     assert ranks[0]["packed"] == ranks[1]["packed"] > 10

@@ -65,7 +65,26 @@ def test_an_epoch_of_which_all_lanes_of_a_rank_keep_nothing_raises_and_never_spi
         next(iter(make(files).filter(is_nothing).pack(64).batch(6)))
     with pytest.raises(ConfigError, match=r"0 rejected by filters, \d+ bad: on_error='stop' says why"):
         next(iter(make(files, text_key="body", on_error="records").pack(64).batch(6)))
-    assert list(make(files, epochs=2).filter(is_nothing).pack(64).batch(6)) == []
+
+
+@pytest.mark.parametrize("layout", ["pack", "best fit", "documents"])
+def test_a_bounded_stream_without_a_row_is_an_error_and_its_end_is_none(files: list[Path], layout: str) -> None:
+    def laid_out(stream: Any) -> Any:
+        stream = stream.documents() if layout == "documents" else stream.pack(64, best_fit=layout == "best fit")
+        return stream.batch(6)
+
+    with pytest.raises(
+        ConfigError, match=r"no document was kept of the whole stream.* 412 rejected .*\(412 by filter\)"
+    ):
+        list(laid_out(make(files, epochs=2).filter(is_nothing)))
+    with pytest.raises(
+        ConfigError, match=r"no document was kept .*\(0 read so far.*loosen the filter or the condition"
+    ):
+        list(laid_out(make(files, epochs=1, where="n > 3")))
+    few = laid_out(make(files, epochs=1).filter(is_one_of_few))
+    list(few)
+    few.load_state_dict(few.state_dict())
+    assert list(few) == []
 
 
 def test_ranks_and_workers_that_cannot_share_the_lanes_are_refused_naming_what_can(files: list[Path]) -> None:

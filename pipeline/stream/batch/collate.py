@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ..data.shard_data import say_once
 from ..layout import divisors_below
 from ..order import derive_key
 from .batch_keys import KEYS, Batch
@@ -75,6 +76,7 @@ class PackCollator:
             labels.reshape(-1)[ignored] = IGNORE
         elif len(ignored):  # the dtype cannot hold -100: the device that widens labels masks these
             batch["ignored"] = ignored
+        _warn_without_labels(rows, batch)
         return batch
 
 
@@ -150,7 +152,18 @@ class DocumentCollator:
                 counted = mask_of_row[:count] if self.same_labels else mask_of_row[1:count]
                 labels[row, : len(counted)][counted == 0] = IGNORE
             valid = int(np.count_nonzero(labels[:, int(self.same_labels) :] != IGNORE))
-        return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
+        batch: Batch = {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
+        _warn_without_labels(rows, batch)
+        return batch
+
+
+def _warn_without_labels(rows: Rows | DocumentRows, batch: Batch) -> None:
+    """Say once that a batch of documents trains nothing, and turns a mean loss, and so the model, into NaN."""
+    if rows.filled and not batch["valid_tokens"]:
+        say_once(
+            "a batch has no label (valid_tokens is 0), and the mean of a loss over no label is NaN: leave out documents of "
+            "fewer than 2 tokens, or with every token masked, by .filter(), or divide the summed loss by max(1, valid_tokens)"
+        )
 
 
 def stack(rows: list[Batch]) -> Batch:

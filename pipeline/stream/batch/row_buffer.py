@@ -120,6 +120,9 @@ class Reader(Protocol[R_out]):
     def tokens_left(self) -> int:
         """Return how many tokens are known that no row holds yet; 0 of an indexed reader, whose end is known."""
 
+    def refuse_nothing(self) -> None:
+        """Raise ``ConfigError`` because the stream ended without a row, and say what became of its documents."""
+
     def close(self) -> None:
         """Stop threads and give back files."""
 

@@ -85,6 +85,8 @@ def _made(
                 )
                 made.append((position_after, item if config.numpy else to_torch(item)))
             if not end.goes_on(filled, missing, reader.tokens_left):
+                if end.gave_nothing and position.sequence_index == 0:
+                    reader.refuse_nothing()
                 return
             first = 0
             del rows, item  # so that the next batch can reuse their memory, as that of samples which a stage drops
@@ -232,6 +234,8 @@ class _AppliedStage:
             yield replace(position, bound_to=self._name) if self._bound else position, item
         if self._taken and exhausted:  # a stage that stops by itself may stop equally on all ranks
             self._dropped()
+            if self._gave_at is self._stages.start:
+                log.warning("stage %s took all %d items that were left, and gave none", self._name, self._taken)
 
     def _dropped(self) -> None:
         """Note that items were dropped; ``ConfigError`` where ranks would then take unequally many steps."""

@@ -150,6 +150,7 @@ class StreamEnd:
     """
 
     def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
+        self.gave_nothing = True  # no rank had a row until now
         self._drop_last = config.drop_last
         self._agree = ranks_agree(config, context)
         why = ""
@@ -181,6 +182,7 @@ class StreamEnd:
         some, short, failed = self._sum(filled, missing, 0)
         if failed:
             raise StateError("another rank failed at this step, and its error says why; this rank ends with it")
+        self.gave_nothing &= not some
         if not short or (some and not self._drop_last):
             return True
         if self._agree and some:

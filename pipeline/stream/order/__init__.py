@@ -94,7 +94,7 @@ documents, windows and epochs. ``shift`` is 1 where ``.pack`` does not state it.
 
 Whole documents: the same with documents for tokens, ``D`` for ``T`` and ``stride = 1``; stream sequence ``u`` is document
 ``u``; ``D = 0`` is an error. Its inputs are its first ``max_length`` tokens (all, if ``.documents`` does not state it). The
-label of each is the next of them; the last has none.
+label of each is the next of them; the last has none. So a document of 0 or 1 token is a row without a label.
 
 Epoch ``e`` begins at sequence index ``A(e) = ceil(e * T / stride)`` and has ``N = A(e + 1) - A(e)`` sequences, those
 whose first token lies in epoch ``e`` of the token stream; ``N`` may be 0. Sequence index ``i`` is of epoch

@@ -40,8 +40,9 @@ A lane reads windows. Each is made again from its start (epoch, cycle, round), a
 window", seed, lane, epoch, cycle, round)``. What the filters leave is one stream of documents, endless or of ``epochs``
 epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a sequence every
 ``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed, lane, epoch,
-cycle, round)``; ``.documents`` gives each. A packed sequence of which no label exists is passed over. ``set_epoch(e)`` moves
-all lanes to the beginning of epoch ``e``, from where ``.take`` counts.
+cycle, round)``; ``.documents`` gives each. A packed sequence of which no label exists is passed over. A bounded stream without
+a row is an error, and so is an epoch of an endless source that gives no lane a row (8 epochs, for a process that reads a part
+of each, and for best fit). ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``, from where ``.take`` counts.
 
 Text
 ----

@@ -34,6 +34,12 @@ class SequentialWindow(NamedTuple):
         """Tokens, or where sequences are cut already, sequences."""
         return len(self.window.tokens) if self.cuts is None else len(self.cuts) - 1
 
+    def gives_rows(self, lag: int) -> bool:
+        """Say whether it adds to a row: by any token, or if sequences are cut by one that has a label (see `Lane`)."""
+        if self.cuts is None or not lag:
+            return self.units > 0
+        return bool((np.diff(self.cuts) > lag).any())
+
 
 class WindowReader(Protocol):
     """What makes the windows of lanes."""
@@ -88,7 +94,7 @@ class Lane:
     """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
 
     Those of at most ``lag`` tokens have no label, and are passed over; 0 gives all. ``make`` makes its windows. ``on_empty()`` is
-    called behind each whole epoch that holds nothing for the lane.
+    called after each whole epoch that gives the lane no row.
     """
 
     _unit: int
@@ -106,9 +112,9 @@ class Lane:
         self._stride = stride
         self._lag = lag
         self._on_empty = on_empty
-        self._windows: deque[SequentialWindow] = deque()  # none without a unit; the next sequence begins in the first
+        self._windows: deque[SequentialWindow] = deque()  # all give rows; the next sequence begins in the first
         self._next: WindowStart = (epoch, cycle, round)
-        self._searched: int = epoch + any(cursor[1:])  # from this epoch on, none held anything for the lane
+        self._searched: int = epoch + any(cursor[1:])  # from this epoch on, none gave the lane a row
 
     @property
     def cursor(self) -> Cursor:
@@ -140,7 +146,7 @@ class Lane:
         return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
 
     def keeps_nothing(self, epochs: int) -> bool:
-        """Say whether so many whole epochs in a row hold nothing for it, which it reads to know that."""
+        """Say whether so many whole epochs in a row give it no row, which it reads to know that."""
         while not self._windows and self._next[0] < self._searched + epochs and self._read():
             pass
         epoch: int = self._next[0]
@@ -184,7 +190,7 @@ class Lane:
             self._unit = 0  # a stream that ends may end inside a stride
 
     def _load(self) -> bool:
-        """Make windows until one keeps something; return False at the end of a bounded stream."""
+        """Make windows until one gives rows; return False at the end of a bounded stream."""
         count = len(self._windows)
         while self._read():
             if len(self._windows) > count:
@@ -194,12 +200,12 @@ class Lane:
         return False
 
     def _read(self) -> bool:
-        """Make the next window, which stays if it keeps something; return False at the end of a bounded stream."""
+        """Make the next window, which stays if it gives rows; return False at the end of a bounded stream."""
         made = self._make(self._next)
         if made is None:
             return False
         self._next = made.following
-        if made.units:
+        if made.gives_rows(self._lag):
             self._windows.append(made)
             self._searched = made.start[0] + 1
         return True

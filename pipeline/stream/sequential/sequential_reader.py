@@ -19,7 +19,7 @@ from ..order import RankStep
 from ..order.mixture import Mixture
 from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
 
-_PATIENCE = 8  # epochs that may hold nothing for a process: it reads a part of each, another one each time
+_PATIENCE = 8  # epochs that may give a process no row, if another epoch may give one
 
 Cut = Callable[[int, int, SequentialWindow], SequentialWindow]
 
@@ -65,6 +65,9 @@ class SequentialReader:
         self._bounded = bounded
         self._buffer = buffer
         self._seq_len = seq_len
+        self._lag = lag
+        # A process that reads a part of each epoch sees another part each time, and best fit joins other documents.
+        self._patience = 1 if len(local) == lanes.count and (stride is not None or buffer is None) else _PATIENCE
         self._search = LongSearch()
         on_empty = weakly(self._on_empty)
 
@@ -150,17 +153,33 @@ class SequentialReader:
         return source, self._local[lane][source]
 
     def _on_empty(self, source: int) -> None:
-        """Raise ``ConfigError`` where an epoch of an endless stream holds nothing for any local lane."""
-        epochs = 1 if len(self._local) == self._lanes.count else _PATIENCE
-        if self._bounded or not all(lanes[source].keeps_nothing(epochs) for lanes in self._local.values()):
+        """Raise ``ConfigError`` if an epoch of an endless stream gives no local lane a row."""
+        if self._bounded:
             return
-        of_source = "" if self._mixture is None else f" of source {self._mixture.names[source]!r}"
+        if all(lanes[source].keeps_nothing(self._patience) for lanes in self._local.values()):
+            of = "of a whole epoch" if self._patience == 1 else f"of {self._patience} epochs"
+            raise self._error_of_nothing(source, of)
+
+    def refuse_nothing(self) -> None:
+        """Raise ``ConfigError`` that says what became of the documents of a bounded stream that ended without a row."""
+        raise self._error_of_nothing(0, "of the whole stream")
+
+    def _error_of_nothing(self, source: int, of: str) -> ConfigError:
+        """Return the error for a part of a source, such as "of 8 epochs", that gave no row."""
+        if self._mixture is not None:
+            of += f" of source {self._mixture.names[source]!r}"
+        counts = self._sources[source].counts
         read, rejected, bad = _read(self._sources[source])
-        why = ": on_error='stop' says why" if bad else ""
-        raise ConfigError(
-            f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}{of_source}, in any of the "
-            f"{len(self._local)} lanes of this process ({read} read so far, {rejected} rejected by filters, {bad} bad{why}); "
-            "loosen the filter or the condition, or give more input"
+        reasons = ", ".join(f"{count} by {reason}" for reason, count in lane_stats(counts, 0)["rejected_by"].items())
+        what, cure = f"no document was kept {of}", "loosen the filter or the condition, or give more input"
+        found = [f"{read} read so far", f"{rejected} rejected by filters{reasons and f' ({reasons})'}"]
+        found += [f"{bad} bad" + (": on_error='stop' says why" if bad else "")]
+        if read > rejected:
+            what, cure = f"no sequence {of} has a label", "give longer documents"
+            cure += "" if self._mixture is None else ", or remove the source from the mix"
+            found += [f"the other {read - rejected} too short: a label needs {self._lag + 1} tokens of one sequence"]
+        return ConfigError(
+            f"{what}, in any of the {len(self._local)} lanes of this process ({', '.join(found)}); {cure}"
         )
 
     def close(self) -> None:
