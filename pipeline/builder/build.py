@@ -141,7 +141,7 @@ def build(
             if workspace.bucket is not None:
                 progress.say(f"{workspace}: built in {workspace.output}; shards move there as they are finished")
             resumed = workspace.is_planned
-            plan = start(workspace, plan, references)
+            plan = start(workspace, plan, references, overwrite=overwrite)
             after_stage("plan")
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})

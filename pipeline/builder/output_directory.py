@@ -31,7 +31,7 @@ from .plan import Plan
 from .recipe import Recipe
 from .references import References
 from .setting import setting_of
-from .work.bucket import BUCKET_NAME, Bucket
+from .work.bucket import BUCKET_NAME, Bucket, not_empty
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
 _OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now (?:"[0-9a-f]{16,}"|null)$')
@@ -118,10 +118,11 @@ def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, st
     return commits
 
 
-def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
+def start(workspace: Workspace, plan: Plan, references: References, *, overwrite: bool) -> Plan:
     """Write the plan of a new build and its references, or return the plan of the one started here, if it is the same.
 
-    Its inputs, and the files that it names, may have moved.
+    Its inputs, and the files that it names, may have moved. Raises ``BuildError`` if a new build finds anything in the output,
+    unless it may ``overwrite`` what other builds left there.
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None
     if started is not None and not _anything_done(workspace):
@@ -131,11 +132,8 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
     if started is not None:
         check_unchanged(started, plan)
         plan = replace(plan, units=started.units, limits=started.limits)
-    elif stray := next(result_files(workspace.output), None) or workspace.stray():
-        raise BuildError(
-            f"{stray} is there, but neither a manifest nor an unfinished build; choose another --output, or discard what "
-            "is there with --overwrite"
-        )
+    elif not overwrite and (stray := workspace.stray()):
+        raise not_empty(stray)
     if workspace.bucket is not None:
         workspace.bucket.claim(workspace.root, RESULTS)
     workspace.sweep()

@@ -74,7 +74,11 @@ def make_parser(prog: str | None = None) -> Parser:
         action="store_true",
         help="load every file named, filter a sample, tell expected tokens, disk and time, write nothing",
     )
-    add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="start over: replace the dataset or the unfinished build in OUTPUT; other files there stay",
+    )
     add(
         "--no-lock",
         dest="lock",

@@ -104,13 +104,12 @@ def test_what_is_there_and_not_of_a_build_is_named_and_left(
     source: Path, expected: dict[str, bytes], memory: str
 ) -> None:
     files = fsspec.filesystem("memory")
-    files.pipe_file(f"{memory}/notes.txt", b"mine")
-    files.pipe_file(f"{memory}/train-000000.tar", b"foreign")
-    with pytest.raises(
-        BuildError, match=r"set/train-000000\.tar is there, but no build of this work directory; .* --overwrite"
-    ):
-        run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
-    assert held(memory) == {"notes.txt": b"mine", "train-000000.tar": b"foreign"}
+    others = {"notes.txt": b"mine", "train-000000.tar": b"foreign"}
+    for name in sorted(others, reverse=True):
+        files.pipe_file(f"{memory}/{name}", others[name])
+        with pytest.raises(BuildError, match=rf"set/{re.escape(name)} is there, but neither .* --overwrite"):
+            run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    assert held(memory) == others
     run_plain(source, memory, **SETTINGS, overwrite=True)  # type: ignore[arg-type]
     assert held(memory) == expected | {"notes.txt": b"mine"}
 

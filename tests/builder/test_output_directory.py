@@ -122,11 +122,12 @@ def test_changed_input_is_refused_and_overwrite_begins_anew(source: Path, tmp_pa
 
 
 def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "out" / "notes").mkdir(parents=True)
-    (tmp_path / "out" / "train-000007.tar").write_bytes(b"")
-    with pytest.raises(BuildError, match=r"train-000007\.tar is there, but neither .*--overwrite"):
-        build(source, tmp_path / "out")
+    for name in ("train-000007.tar", "notes"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        with pytest.raises(BuildError, match=rf"out/{name} is there, but neither .*--overwrite, which removes"):
+            build(source, tmp_path / "out")
     build(source, tmp_path / "out", overwrite=True)
+    assert build(source, tmp_path / "out").counts["kept"] == 20
     assert not (tmp_path / "out" / "train-000007.tar").exists()
     assert (tmp_path / "out" / "notes").is_dir()
 
@@ -136,7 +137,7 @@ def test_what_is_left_of_a_result_that_was_discarded_in_part_is_no_dataset_and_o
 ) -> None:
     build(source, tmp_path / "out", seed=1)
     (tmp_path / "out" / "manifest.json").unlink()  # as a kill leaves it: the manifest goes first
-    with pytest.raises(BuildError, match="neither a manifest nor an unfinished build"):
+    with pytest.raises(BuildError, match="neither a dataset nor a build to continue"):
         build(source, tmp_path / "out")
     assert build(source, tmp_path / "out", overwrite=True).split("train").documents == 20
     assert list(verify_dataset(tmp_path / "out")) == []

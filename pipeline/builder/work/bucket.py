@@ -28,6 +28,14 @@ from ...shards.manifest import MANIFEST_NAME, OWNER_NAME, Manifest
 BUCKET_NAME = "bucket.json"  # in the work directory: that it is this one
 
 
+def not_empty(stray: object) -> BuildError:
+    """Return the error for an output that holds something, but no dataset and no build to continue."""
+    return BuildError(
+        f"{stray} is there, but neither a dataset nor a build to continue; choose an --output that is empty or not there, or "
+        "give --overwrite, which removes what builds left and nothing else"
+    )
+
+
 def _is_any(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name, or the folder that it lies in, matches one of the patterns."""
     folder = name.rpartition("/")[0]
@@ -68,8 +76,8 @@ class Bucket:
     def claim(self, work: Path, results: Iterable[str], *, overwrite: bool = False) -> None:
         """Make this the build that writes there, which it stays until `release`.
 
-        ``BuildError`` where another one does, or where something is there that matches ``results``, patterns of names of what
-        a build writes; with ``overwrite`` that is removed, the manifest first.
+        ``BuildError`` where another one does, or where anything is there; with ``overwrite``, what matches ``results``, patterns
+        of names of what a build writes, is removed, the manifest first.
         """
         note, owned = work / BUCKET_NAME, self.path(OWNER_NAME)
         mine = read_json(note) if note.exists() else {"url": str(self), "id": secrets.token_hex(16), "begun": False}
@@ -92,17 +100,13 @@ class Bucket:
 
     def _make_room(self, results: Iterable[str], overwrite: bool) -> None:
         patterns = list(results)
-        there = [name for name in objects_below(self.url, self.requests) if _is_any(name, patterns)]
-        if not there:
-            return
-        if not overwrite:
+        there = [name for name in objects_below(self.url, self.requests) if name != OWNER_NAME]
+        if there and not overwrite:
             remove([self.path(OWNER_NAME)], self.requests)
-            raise BuildError(
-                f"{self.path(there[0])} is there, but no build of this work directory; choose another --output, or discard "
-                "what is there with --overwrite"
-            )
+            raise not_empty(self.path(there[0]))
         remove([self.path(MANIFEST_NAME)], self.requests)
-        side_by_side(partial(remove, [self.path(name)], self.requests) for name in there)
+        gone = [name for name in there if _is_any(name, patterns)]
+        side_by_side(partial(remove, [self.path(name)], self.requests) for name in gone)
 
     def publish(self, directory: Path, work: Path, names: Iterable[str], manifest: Manifest) -> None:
         """Put the files of these names there, and behind them the manifest; here they stay, for a build that is killed.

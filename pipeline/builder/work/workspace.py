@@ -93,11 +93,10 @@ class Workspace:
                 discard_whole(path)
 
     def stray(self) -> Path | None:
-        """Return something in the work directory that no build leaves there before it has a plan, if there is any."""
-        early = (LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME, BUCKET_NAME)
-        return next(
-            (path for path in sorted(self.root.iterdir()) if path.name not in early and not is_temporary(path)), None
-        )
+        """Return something in the output that no build leaves there before it has a plan, if there is any."""
+        early = (WORK_NAME, LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME, BUCKET_NAME)
+        there = (path for folder in (self.output, self.root) for path in sorted(folder.iterdir()))
+        return next((path for path in there if path.name not in early and not is_temporary(path)), None)
 
     def sweep(self) -> None:
         """Remove what killed processes left unfinished: here, in the output directory, and among the kept texts."""
