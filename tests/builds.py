@@ -25,8 +25,12 @@ PLAIN: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    """Build; workers are forked, because pytest-xdist runs a thread, with which they would be spawned by default."""
-    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
+    """Build in this process: workers for each stage cost more than a small build. A test of workers states their number.
+
+    They are forked, because pytest-xdist runs a thread, with which they would be spawned by default.
+    """
+    plain = {"progress": Progress(quiet=True), "workers": 1, "start_method": "fork"}
+    return build(inputs, output, **{**plain, **SETTINGS, **options})
 
 
 def run_plain(inputs: Any, output: Path, **options: Any) -> Manifest:

@@ -53,7 +53,13 @@ def write(folder: Path) -> None:
     lines = [{"id": str(k), "text": f"Text {k}: " + "of some words, " * (k % 7 + 3)} for k in range(60)]
     (folder / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     pipeline.build(
-        str(folder / "texts.jsonl"), folder / "dataset", tokenizer="bytes", rules=(), val_fraction=0.2, dedup=False
+        str(folder / "texts.jsonl"),
+        folder / "dataset",
+        tokenizer="bytes",
+        rules=(),
+        val_fraction=0.2,
+        dedup=False,
+        workers=1,
     )
     (folder / "dataset" / "run.json").unlink()
     saved = {}

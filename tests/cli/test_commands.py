@@ -195,9 +195,7 @@ def test_a_value_that_cannot_be_ends_every_command_with_2(
     assert "; 2 " in load_command(arguments[0]).make_parser(None).format_help()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "unbuffered"), [(["build", "--help"], ""), (["inspect", "data"], "1"), (["verify", "data"], "")]
-)
+@pytest.mark.parametrize(("arguments", "unbuffered"), [(["build", "--help"], ""), (["inspect", "data"], "1")])
 def test_a_reader_that_closes_the_output_ends_a_command_in_silence(
     dataset: Path, arguments: list[str], unbuffered: str
 ) -> None:

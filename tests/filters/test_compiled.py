@@ -98,6 +98,7 @@ def test_a_scan_of_some_measures_gives_these_as_a_scan_of_all() -> None:
         assert scan(texts, STOP_WORDS, wanted=[name])[:, place].tolist() == whole[:, place].tolist(), name
 
 
+@pytest.mark.nightly
 def test_compiled_code_works_where_its_cache_cannot_be_written(tmp_path: Path) -> None:
     shutil.copytree(Path(filters.__file__).parent, tmp_path / "filters", ignore=shutil.ignore_patterns("__pycache__"))
     nowhere = tmp_path / "filters" / "__pycache__"

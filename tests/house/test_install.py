@@ -84,6 +84,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     assert wanted - held == set()
 
 
+@pytest.mark.nightly
 def test_the_installed_command_builds_and_verifies_beside_a_pipeline_py_and_a_filters_folder_of_the_user(
     environment: Path, elsewhere: Path
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests import interpreters
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +26,7 @@ def modules_with_examples() -> list[str]:
     return modules
 
 
+@pytest.mark.nightly
 def test_pytest_collects_every_module_that_has_an_example() -> None:
     done = interpreters.run("-m", "pytest", "--collect-only", "-n0", "-p", "no:cacheprovider", *PACKAGES)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,13 @@ from tests.faulty_server import PASSING, FaultyServer
 from tests.shard_samples import index_extents, make_documents, write_dataset
 from tests.text_streams import ids
 
-SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "progress": Progress(quiet=True)}
+SETTINGS: dict[str, Any] = {
+    "tokenizer": "bytes",
+    "rules": (),
+    "val_fraction": 0.0,
+    "workers": 1,
+    "progress": Progress(quiet=True),
+}
 
 
 @pytest.fixture

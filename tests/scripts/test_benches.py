@@ -53,6 +53,7 @@ def test_the_server_is_read_over_https_and_counts_its_bytes(tmp_path: Path, monk
         assert size / 2 < measured["before_first"]["bytes"] + measured["after"]["bytes"] < 5 * size  # of some epochs
 
 
+@pytest.mark.nightly
 def test_a_child_that_fails_gives_its_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=str(tmp_path)):
         child.run_child({"data": str(tmp_path / "none")})
@@ -89,6 +90,7 @@ def test_copies_keep_their_duplicates_and_are_none_of_each_other() -> None:
         assert all(similarity(first, other) < 0.5 for other, _ in copies[:number])
 
 
+@pytest.mark.nightly
 @linux
 def test_the_bench_of_dedup_alone_finds_the_duplicates_that_it_made(capfd: pytest.CaptureFixture[str]) -> None:
     hashes, signatures = (np.concatenate(rows) for rows in zip(*map(synthetic, range(2)), strict=True))

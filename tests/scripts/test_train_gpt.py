@@ -100,9 +100,12 @@ SOURCES = {
     "url": ["{1}"],
     "array": ["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "32", "--val-share", "0"],
 }
+QUICK = ("shards", "mix of texts")  # the streams of the others are resumed in tests/stream
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source", [pytest.param(name, marks=[pytest.mark.nightly] * (name not in QUICK)) for name in SOURCES]
+)
 def test_a_killed_run_goes_on_with_the_same_losses(
     source: str, folder: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +145,7 @@ def run_ranks(ranks: int, stop_after: int | None, log: Path, *arguments: str) ->
     assert [process.wait() for process in processes] == [0] * ranks
 
 
+@pytest.mark.nightly
 def test_a_run_on_text_goes_on_from_two_ranks_to_one_and_back(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

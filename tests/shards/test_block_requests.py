@@ -51,8 +51,9 @@ def stream(kind: str, source: Any, **options: Any) -> Stream:
     return made.batch(8)
 
 
-@pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "cached"), [("packed", True), ("best fit", True), *((kind, False) for kind in STREAMS)]
+)
 def test_blocks_of_a_window_come_side_by_side_and_neighbours_by_one_request(
     tmp_path: Path, dataset: Path, kind: str, cached: bool
 ) -> None:

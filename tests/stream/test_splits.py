@@ -257,7 +257,7 @@ def built(tmp_path: Path) -> Path:
         lines = [json.dumps({"id": f"{name}-{k}", "text": f"{name} says {k} and {k * k}"}) for k in range(60)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
     specs = [f"{name}={tmp_path}/{name}.jsonl" for name in ("wiki", "web")]
-    pipeline.build(specs, tmp_path / "out", tokenizer="bytes", rules=(), val_fraction=0.2)
+    pipeline.build(specs, tmp_path / "out", tokenizer="bytes", rules=(), val_fraction=0.2, workers=1)
     return tmp_path / "out"
 
 
@@ -290,7 +290,18 @@ def test_the_commands_name_the_splits_that_there_are(built: Path, capsys: pytest
 def test_an_earlier_dataset_is_compared_with_all_its_splits_and_named_once(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["build", f"{tmp_path}/wiki.jsonl", "--tokenizer", "bytes", "--rules", "", "--val-fraction", "0"]
+    command = [
+        "build",
+        f"{tmp_path}/wiki.jsonl",
+        "--tokenizer",
+        "bytes",
+        "--rules",
+        "",
+        "--val-fraction",
+        "0",
+        "--workers",
+        "1",
+    ]
     assert main([*command, "--output", str(tmp_path / "again"), "--against", f"{built},{built.parent}/./out"]) != 0
     assert "is named twice" in capsys.readouterr().err
     assert main([*command, "--output", str(tmp_path / "again"), "--against", f"{built}/train-000000.tar"]) != 0
