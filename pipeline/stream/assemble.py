@@ -176,7 +176,8 @@ def _rows(config: StreamConfig, lanes: IndexedLanes, tokens: int | None) -> Toke
 
 
 def _document_maps(config: StreamConfig) -> DocumentMaps | None:
-    return DocumentMaps(config.document_maps, config.sources.dtype) if config.document_maps else None
+    maps = config.document_maps
+    return DocumentMaps(maps, config.sources.dtype, config.vocab_size) if maps else None
 
 
 # Sequential streams.

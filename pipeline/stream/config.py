@@ -108,6 +108,12 @@ class StreamConfig:
         return all(isinstance(stage, Map) for stage in self.stages)
 
     @property
+    def vocab_size(self) -> int | None:
+        """How many ids there are: those that functions of documents state, else those of the tokenizer; None: unknown."""
+        stated = [known.vocab_size for known in self.document_maps if known.vocab_size is not None]
+        return max(stated, default=self.sources.vocab_size)
+
+    @property
     def best_fit(self) -> bool:
         """Whether whole documents are packed."""
         return self.layout is not None and self.layout.best_fit

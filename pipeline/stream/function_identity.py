@@ -37,11 +37,15 @@ class Filter(NamedTuple):
 
 
 class DocumentMap(NamedTuple):
-    """A function that changes documents, and its name. With ``same_length``, a document keeps its number of tokens."""
+    """A function that changes documents, and its name. With ``same_length``, a document keeps its number of tokens.
+
+    ``vocab_size``: ids below it are right though the tokenizer lacks them; None: those of the tokenizer.
+    """
 
     function: Callable[..., Any]
     name: str
     same_length: bool = False
+    vocab_size: int | None = None
 
 
 class _UnknownError(Exception):

@@ -170,7 +170,12 @@ class Stream(IterableDataset[Any]):
         return self._with(f".filter({identity.name})", filters=(*self._config.filters, identity))
 
     def map_documents(
-        self, function: Callable[[Any, Any], Any], *, name: str | None = None, same_length: bool = False
+        self,
+        function: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+        same_length: bool = False,
+        vocab_size: int | None = None,
     ) -> Stream:
         """Replace the token ids of each document before documents are packed: for templates, fill-in-the-middle, loss masks.
 
@@ -182,7 +187,8 @@ class Stream(IterableDataset[Any]):
         Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``); where every function is given
         with ``same_length=True``, it stays as it is. A state belongs to the functions, as to those of ``filter``, or to their
         ``name``. Raises ``ConfigError`` while iterating for a result that is none of these, another length under
-        ``same_length``, or an id that the data's dtype cannot hold.
+        ``same_length``, or an id beyond the vocabulary. ``vocab_size`` is how many ids the model has, if the functions add
+        ids that the tokenizer lacks.
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(8), lengths=[3, 5])
@@ -195,8 +201,10 @@ class Stream(IterableDataset[Any]):
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         check_flag("same_length", same_length)
+        if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
+            raise ConfigError(f"vocab_size must be how many ids the model has, got {vocab_size!r}")
         self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
-        identity = DocumentMap(*identified(function, name, "map_documents"), same_length)
+        identity = DocumentMap(*identified(function, name, "map_documents"), same_length, vocab_size)
         call = f".map_documents({identity.name}{', same_length=True' * same_length})"
         return self._with(call, document_maps=(*self._config.document_maps, identity))
 
@@ -497,13 +505,13 @@ class Stream(IterableDataset[Any]):
 
     @property
     def vocab_size(self) -> int | None:
-        """How many ids the tokenizer has; None for arrays and tars that do not say.
+        """How many ids the tokenizer has, or `map_documents` states; None for arrays and tars that do not say.
 
         >>> import pipeline
         >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").vocab_size
         384
         """
-        return self._config.sources.vocab_size
+        return self._config.vocab_size
 
     @property
     def tokenizer(self) -> Tokenizer:

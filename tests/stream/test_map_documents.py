@@ -113,6 +113,26 @@ def test_what_is_no_document_is_refused_naming_the_function_and_what_it_returned
         next(iter(source().map_documents(function, name="bad").pack(8)))
 
 
+def test_ids_beyond_the_vocabulary_are_refused_unless_they_are_stated() -> None:
+    texts = pipeline.ShardDataset.from_texts(["abcdefgh"] * 20, "bytes", epochs=1)
+    beyond = texts.vocab_size
+
+    def fill_in(ids: Any, mask: Any) -> Any:
+        return np.append(ids[1:], beyond)
+
+    for same_length in (False, True):
+        mapped = texts.map_documents(fill_in, name="fill_in", same_length=same_length)
+        with pytest.raises(ConfigError, match=rf"fill_in returned the id {beyond}, .* has {beyond} ids.*vocab_size="):
+            next(iter(mapped.pack(9)))
+        stated = texts.map_documents(fill_in, same_length=same_length, vocab_size=beyond + 1)
+        assert stated.vocab_size == beyond + 1
+        assert sum(beyond in row["input_ids"] for row in stated.pack(9)) == 20
+    again = texts.map_documents(fill_in).map_documents(lambda ids, mask: ids[:-1])
+    assert next(iter(again.pack(8)))["input_ids"].max() < beyond
+    with pytest.raises(ConfigError, match="vocab_size must be"):
+        texts.map_documents(fill_in, vocab_size=0)
+
+
 def test_a_function_cannot_change_a_document_in_place_and_may_drop_all_of_it() -> None:
     def change(ids: Any, mask: Any) -> Any:
         ids[0] = 0

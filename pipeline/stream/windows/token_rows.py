@@ -93,16 +93,20 @@ Mask = NDArray[np.uint8]
 
 
 class DocumentMaps:
-    """Functions of the user, called one after the other with the ids of a document, which are read-only, and its loss mask."""
+    """Functions of the user, called one after the other with the ids of a document, which are read-only, and its loss mask.
 
-    def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any]) -> None:
+    The ids of the last one must be below ``vocab_size``; None: nobody knows how many there are.
+    """
+
+    def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any], vocab_size: int | None) -> None:
         self._maps = maps
         self._dtype = dtype
+        self._vocab_size = vocab_size
 
     def document(self, ids: Tokens) -> tuple[Tokens, Mask | None]:
         """Return what they make of a document, and the loss mask of that, None where all tokens count."""
         mask: Mask | None = None
-        for function, name, same_length in self._maps:
+        for function, name, same_length, _ in self._maps:
             length = len(ids)
             made = function(ids, mask)
             ids, mask = made if isinstance(made, tuple) and len(made) == 2 else (made, mask)
@@ -113,6 +117,12 @@ class DocumentMaps:
                     "remove same_length=True"
                 )
             mask = None if mask is None else _checked_mask(name, mask, len(ids))
+        if self._vocab_size is not None and len(ids) and (most := int(ids.max())) >= self._vocab_size:
+            raise ConfigError(
+                f"map_documents function {name} returned the id {most}, but the vocabulary has {self._vocab_size} ids, 0 to "
+                f"{self._vocab_size - 1}; return ids of the tokenizer, or give map_documents vocab_size={most + 1} or more, if "
+                "the model has as many"
+            )
         return ids, mask
 
     def window(self, window: Window) -> Window:
