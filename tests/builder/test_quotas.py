@@ -168,6 +168,17 @@ def test_sources_without_a_quota_are_read_whole_and_unread_files_have_no_hash(fo
     assert none["read"] == none["kept"] == 2 * RECORDS
 
 
+def test_a_quota_that_ends_early_before_a_long_document_says_so(tmp_path: Path) -> None:
+    lengths = (100, 700, 30, 900, 60, 800, 20)
+    (tmp_path / "in.jsonl").write_bytes(as_lines([{"text": f"{n} ".ljust(n - 1, "x")} for n in lengths]))
+    counts = run(f"wiki={tmp_path / 'in.jsonl'}", tmp_path / "out", max_tokens="wiki=950").counts
+    assert 0 < counts["tokens"] < 940
+    [note] = counts["notes"]
+    assert f"wiki has {counts['tokens']:,} of 950 tokens" in note
+    assert f"more than the {950 - counts['tokens']:,} left" in note
+    assert "notes" not in run(f"wiki={tmp_path / 'in.jsonl'}", tmp_path / "all", max_tokens="wiki=1e6").counts
+
+
 def test_a_limit_says_alone_what_is_read(
     serve: Callable[[Path], InputServer], folder: Path, large: Path, tmp_path: Path
 ) -> None:

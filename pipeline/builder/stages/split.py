@@ -21,13 +21,16 @@ from ...atomic import write_json
 from ...atomic_directory import result_directory
 from ...draws import draws
 from ...shards.shard_plan import SPLITS, TRAIN, VAL, in_validation
+from ..counts.build_stats import BuildStats
 from ..counts.counts import Counts
 from ..outcome import KEPT, MAX_TOKENS, OUTCOMES
 from ..partitions.partition import SPLIT, Partition, partitions
 from ..quotas import tokens_allowed
+from ..work.workspace import Workspace
 from .stage import Run, Stage
 
 NEITHER = 2
+_FILLED = 0.99  # of a quota: a note says why a source has less
 
 
 class SplitStage(Stage):
@@ -39,6 +42,15 @@ class SplitStage(Stage):
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():
             assign_splits(run)
+
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        for source, group in sorted(stats.by_source.items()):
+            quota, tokens = workspace.plan.recipe.quota(source), group["tokens"]
+            if self.drops in group["dropped"] and tokens < _FILLED * quota:
+                stats.notes.append(
+                    f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next document that was "
+                    f"drawn has more than the {quota - tokens:,} left: none is passed over for a shorter one"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ def assign_partition(unit: tuple[Partition, int | None]) -> Assigned:
 def beyond_quota(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: int) -> NDArray[np.bool_]:
     """Return which documents a quota has no room for, taken in the order of what is drawn for them, to the first such one.
 
-    So a larger quota holds all that a smaller one does.
+    So a larger quota holds all that a smaller one does, and short documents are not preferred.
 
     >>> beyond_quota(np.array([3, 1, 2], np.uint64), np.array([5, 5, 9]), 12).tolist()
     [True, False, True]
