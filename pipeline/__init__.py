@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from .shards.manifest import Manifest
     from .stream.batch.batch_keys import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
-    from .stream.iteration.state import merge_states
     from .stream.open_dataset import open_dataset
+    from .stream.state import merge_states
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
 
@@ -82,7 +82,7 @@ _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
-    "merge_states": "pipeline.stream.iteration.state",
+    "merge_states": "pipeline.stream.state",
     "open_dataset": "pipeline.stream.open_dataset",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",

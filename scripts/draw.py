@@ -150,7 +150,7 @@ def draw_order() -> str:
     begins = row(
         256, "Documents shuffled within each window; 4 lanes begin at equal distances", [[each] for each in shuffled]
     )
-    for lane, (start, end) in enumerate(pairwise(order.lane_start(0, lane) for lane in range(lanes + 1))):
+    for lane, (start, end) in enumerate(pairwise(order.begin_of_lane(0, lane) for lane in range(lanes + 1))):
         left, right = begins[start], begins[end - 1] + CELL - 4
         parts.append(f'<path d="M{left} 296H{right - 6}" stroke="{INK}" stroke-width="2"/>')
         parts.append(f'<path d="M{right} 296l-8 -5v10z" fill="{INK}"/>' + text(left, 316, f"lane {lane}", SOFT))

@@ -276,19 +276,31 @@ class Stream:
     # Section 4. Sequences and lanes
 
     def A(self, e: int) -> int:
-        return ceil_div(e * self.T, self.stride)
+        E = self.options.epochs
+        if E is None:
+            return ceil_div(e * self.T, self.stride)
+        return e // E * self.S(E) + ceil_div(e % E * self.T, self.stride)  # section 6
+
+    def S(self, E: int) -> int:
+        return ceil_div(E * self.T, self.stride)
 
     def epoch(self, i: int) -> int:
         """Return the largest e with A(e) <= i."""
-        return i * self.stride // self.T
+        E = self.options.epochs
+        if E is None:
+            return i * self.stride // self.T
+        return i // self.S(E) * E + i % self.S(E) * self.stride // self.T
 
     def in_lanes(self, i: int) -> int:
         """Return the stream sequence of sequence index ``i``, before buckets."""
-        if (U := self.end()) is not None and i < U and self.in_unbounded_lanes(i) >= U:  # section 6
-            own = range(self.A(self.epoch(i)), self.A(self.epoch(i) + 1))
-            passed = [k for k in own if k < U and self.in_unbounded_lanes(k) >= U]
-            instead = [k for k in own if k >= U and self.in_unbounded_lanes(k) < U]
-            i = instead[passed.index(i)]
+        E = self.options.epochs
+        if E is not None:  # section 6
+            end = i // self.S(E) * self.S(E) + self.labelled(E)
+            if i < end and self.in_unbounded_lanes(i) >= end:
+                own = range(self.A(self.epoch(i)), self.A(self.epoch(i) + 1))
+                passed = [k for k in own if k < end and self.in_unbounded_lanes(k) >= end]
+                instead = [k for k in own if k >= end and self.in_unbounded_lanes(k) < end]
+                i = instead[passed.index(i)]
         return self.in_unbounded_lanes(i)
 
     def in_unbounded_lanes(self, i: int) -> int:
@@ -303,10 +315,14 @@ class Stream:
             return self.in_lanes(i)
         return self.group(self.epoch(i), i // (64 * self.options.bucket))[i]
 
-    def token(self, position: int) -> Token:
+    def token(self, position: int, number: int = 0) -> Token:
+        """Return the token at a position of pass ``number``, or of the endless stream."""
         e, offset = divmod(position, self.T)
-        missing = self.options.epochs is not None and e >= self.options.epochs  # section 6
-        return None if missing else self.epoch_tokens(e)[offset]
+        if (E := self.options.epochs) is not None:  # section 6
+            if e >= E:
+                return None
+            e += number * E
+        return self.epoch_tokens(e)[offset]
 
     def document(self, n: int) -> Document:
         e, offset = divmod(n, self.T)
@@ -318,19 +334,24 @@ class Stream:
         if self.options.whole_documents:
             inputs: list[Token] = [*self.document(n)[: self.options.max_length]]
             return inputs, [*inputs[shift:], *[None] * min(shift, len(inputs))]
+        E, number = self.options.epochs, 0
+        if E is not None:
+            number, n = divmod(n, self.S(E))
         begin, end = n * self.stride, n * self.stride + self.options.seq_len
-        inputs = [self.token(position) for position in range(begin, end)]
-        labels = [self.token(position) for position in range(begin + shift, end + shift)]
+        inputs = [self.token(position, number) for position in range(begin, end)]
+        labels = [self.token(position, number) for position in range(begin + shift, end + shift)]
         return inputs, labels
 
     # Section 6. Ends
 
-    def end(self) -> int | None:
+    def labelled(self, E: int) -> int:
         """Return ``U``; labels with a shift of 0 are those that a model shifts."""
-        if self.options.epochs is None:
-            return None
         d = 0 if self.options.whole_documents else max(1, self.options.shift)
-        return max(0, ceil_div(self.options.epochs * self.T - d, self.stride))
+        return max(0, ceil_div(E * self.T - d, self.stride))
+
+    def end(self) -> int | None:
+        """Return the end of pass 0."""
+        return None if self.options.epochs is None else self.labelled(self.options.epochs)
 
     def count(self) -> int | None:
         return smaller_end(self.options.take, self.end())
@@ -338,10 +359,10 @@ class Stream:
     def pass_bounds(self, e: int) -> tuple[int, int | None]:
         """Return the first sequence index of pass ``e``, and the one behind its last."""
         take, epochs = self.options.take, self.options.epochs
-        if epochs is None and take is not None:
-            return e * take, (e + 1) * take
-        begin, end = self.A(e), self.A(e + 1) if epochs == 1 else None
-        return begin, smaller_end(None if take is None else begin + take, end)
+        if epochs is None:
+            return (self.A(e), None) if take is None else (e * take, (e + 1) * take)
+        begin = e * self.S(epochs)
+        return begin, smaller_end(None if take is None else begin + take, begin + self.labelled(epochs))
 
     # Section 7. Buckets
 
@@ -375,23 +396,25 @@ def multiplier(C: int) -> int:
     return s
 
 
-def step_of_ranks(a: int, n: int, R: int, C: int) -> list[list[int]]:
-    """Return the sequence indices that each rank takes of the step ``a`` to ``a + n``, in its order."""
+def step_of_ranks(a: int, n: int, R: int, C: int, b: int = 0) -> list[list[int]]:
+    """Return the sequence indices that each rank takes of the step ``a`` to ``a + n`` of a pass from ``b`` on, in its order."""
     step = range(a, a + n)
     if C % R == 0:
-        return [[i for i in step if i % R == r] for r in range(R)]
+        return [[i for i in step if (i - b) % R == r] for r in range(R)]
     s = multiplier(C)
-    ordered = sorted(step, key=lambda i: (i * s % C, i))
+    ordered = sorted(step, key=lambda i: ((i - b) * s % C, i))
     return [ordered[r * n // R : (r + 1) * n // R] for r in range(R)]
 
 
-def steps(first: int, end: int, ranks: int, batch: int, lanes: int, last: str = "pad") -> list[list[list[int]]]:
-    """Return for each step from ``first`` to the ``end`` of the stream the sequence indices of each rank."""
+def steps(
+    first: int, end: int, ranks: int, batch: int, lanes: int, last: str = "pad", b: int = 0
+) -> list[list[list[int]]]:
+    """Return for each step from ``first`` to the ``end`` of a pass from ``b`` on the sequence indices of each rank."""
     result = []
     for a in range(first, end, ranks * batch):
         n = min(ranks * batch, end - a)
         if n == ranks * batch or last == "pad":  # section 6
-            result.append(step_of_ranks(a, n, ranks, lanes))
+            result.append(step_of_ranks(a, n, ranks, lanes, b))
     return result
 
 

@@ -13,9 +13,11 @@ windows/              shuffled documents in memory, and the rows that are cut ou
 indexed.py            readers of data whose counts are known in advance: any sequence, directly
 sequential/           readers of data whose counts are unknown in advance: a cursor for each lane
 assemble.py           a config -> its reader and its collator: the one place that knows kinds
-position.py           a position, and which rank and worker a process is
+position.py           a position, and the part of a stream that a process iterates
+ranks.py              which rank a process is, and where a stream ends that several ranks must agree on
+state.py              a position as plain JSON; what refuses it in another stream
 batch/                rows -> batches -> the device
-iteration/            positions, epochs, states, the user's stages
+iteration/            where a stream stands, passes, iterators, the user's stages
 frameworks.py         stream.loader() for training frameworks, and what is refused there
 arguments.py          checks of the users' arguments
 function_identity.py  a name for a function's source and values, for states

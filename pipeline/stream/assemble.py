@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from .data.text_data import LiveData
 from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets
 from .lanes import WINDOW_BYTES, Cursor, Lanes, TextWindowSize, WindowStart, beginning, best_fit_tokens, part_of_source
 from .layout import DocumentLayout, PackLayout, SampleLayout
-from .order import Sequences, Shuffle, derive_key
+from .order import Shuffle, derive_key
 from .sequential.best_fit import pack_documents
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.sequential_reader import SequentialReader
@@ -84,7 +83,7 @@ def make_reader(
     if config.sequential:
         return _sequential_reader(config, start, context, share, catalogue)
     _warn_of_shared_lanes(config, context)
-    return _indexed_reader(config, config.epochs if start.start_epoch is None else None)
+    return _indexed_reader(config)
 
 
 def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
@@ -109,13 +108,12 @@ def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
 # Indexed streams.
 
 
-def _indexed_reader(config: StreamConfig, end: int | None) -> Reader[Any]:
-    """Make the reader of one source, which ends before epoch ``end`` (None: nowhere), or of a mix, which has no end."""
+def _indexed_reader(config: StreamConfig) -> Reader[Any]:
+    """Make the reader of one source, or of a mix."""
     layout, mixture, maps = config.stated_layout(), make_mixture(config, 1), _document_maps(config)
-    lanes = [_indexed_lanes(config, name, source, end) for name, source in config.sources.counted.items()]
+    lanes = [_indexed_lanes(config, name, source) for name, source in config.sources.counted.items()]
     if isinstance(layout, PackLayout | SampleLayout):
-        tokens = lanes[0].units * end if end is not None and isinstance(layout, PackLayout) else None
-        rows = [_rows(config, source, tokens) for source in lanes]
+        rows = [_rows(config, source) for source in lanes]
         return PackedSequences(
             rows, config.sources.dtype, seq_len=layout.seq_len, boundaries=layout.boundaries, mixture=mixture
         )
@@ -125,8 +123,8 @@ def _indexed_reader(config: StreamConfig, end: int | None) -> Reader[Any]:
     return BucketedDocuments(lanes, maps=maps, bucket=layout.bucket, seed=config.seed, mixture=mixture)
 
 
-def _indexed_lanes(config: StreamConfig, name: str, source: CountedData, end: int | None) -> IndexedLanes:
-    """Return the lanes of a source before epoch ``end`` (None: of all)."""
+def _indexed_lanes(config: StreamConfig, name: str, source: CountedData) -> IndexedLanes:
+    """Return the lanes of a source."""
     layout, count = config.stated_layout(), config.lane_count
     sources = len(config.sources.by_name)
     if isinstance(layout, SampleLayout):
@@ -139,12 +137,9 @@ def _indexed_lanes(config: StreamConfig, name: str, source: CountedData, end: in
     order = _order(config, name, source, count, config.seed)
     windows = _loaded_windows(config, source, order, sources=sources)
     if isinstance(layout, DocumentLayout):
-        return IndexedLanes(windows, order, Sequences(order.documents, 1, count), documents=True, end=end)
+        return IndexedLanes(windows, order, config.sequences_of(source), documents=True)
     assert isinstance(layout, PackLayout)
-    sequences = Sequences(order.tokens, layout.stride, count)
-    if end is not None:
-        sequences = replace(sequences, end=sequences.with_labels(end, layout.tokens_before_labels))
-    return IndexedLanes(windows, order, sequences, width=layout.width, end=end)
+    return IndexedLanes(windows, order, config.sequences_of(source), width=layout.width)
 
 
 def _order(
@@ -169,10 +164,10 @@ def _loaded_windows(
     return WindowCache(WindowMaker(data.ranges(), data.extents, order), spare, sources)
 
 
-def _rows(config: StreamConfig, lanes: IndexedLanes, tokens: int | None) -> TokenRows:
+def _rows(config: StreamConfig, lanes: IndexedLanes) -> TokenRows:
     """Return what cuts rows for lanes, out of documents as the user's functions change them."""
     maps = _document_maps(config)
-    return TokenRows(lanes, tokens=tokens) if maps is None else MappedTokenRows(lanes, tokens=tokens, maps=maps)
+    return TokenRows(lanes) if maps is None else MappedTokenRows(lanes, maps)
 
 
 def _document_maps(config: StreamConfig) -> DocumentMaps | None:
@@ -204,7 +199,7 @@ def _sequential_reader(
     lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
     step = start.sequence_index // lanes.rows + share.skip
     local = lanes.local(context.rank, world_size, step, share.every)
-    first = start.start_epoch or 0
+    first = start.pass_number * (config.epochs or 1)
     cursors = beginning(first, lanes.count, len(live)) if start.lanes is None else start.lanes
     packed = layout if isinstance(layout, PackLayout) else None
     buffer = None

@@ -179,18 +179,18 @@ class StreamConfig:
         layout = self.stated_layout()
         count = source.total_tokens if layout.unit == "tokens" else source.total_documents
         source.raise_if_empty(count, layout.unit)
-        return Sequences(count, layout.sequence_stride, self.lane_count)
+        return Sequences(count, layout.sequence_stride, self.lane_count, self.epochs, layout.tokens_before_labels)
 
     def sequences(self) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
         if self.sources.is_mix or self.sequential:
             return None
         [source] = self.sources.counted.values()
-        sequences, lag = self.sequences_of(source), self.stated_layout().tokens_before_labels
-        if self.epochs is not None and not sequences.with_labels(self.epochs, lag):
+        sequences = self.sequences_of(source)
+        if self.epochs is not None and not sequences.labelled:
             raise ConfigError(
                 f"no label lies in the data: split {source.split!r} holds {sequences.tokens} tokens, epochs={self.epochs}, and "
-                f"labels lie {lag} tokens ahead; give more input, or a smaller shift"
+                f"labels lie {sequences.lag} tokens ahead; give more input, or a smaller shift"
             )
         return sequences
 

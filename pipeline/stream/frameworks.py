@@ -22,7 +22,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import torch
@@ -43,11 +43,10 @@ log = logging.getLogger("pipeline")
 class Loader:
     """Iterates a stream under the keys and by the protocol of a training framework.
 
-    ``len()`` is the stream's own where it is known, else ``length``, else 2**31 of an endless stream. A pass over a stream that
-    knows its length starts where the stream stands; when all its batches were handed out, the next pass is that of
-    the next ``set_epoch``. A pass over any other stream goes on where the last was left. With ``repeat``, each pass is the
-    stream from its start to its end, for evaluation: ``set_epoch`` and ``load_state_dict`` change nothing, and the stream
-    that was given stays where it is.
+    ``len()`` is the stream's own if it is known, else ``length``, else 2**31 of an endless stream. The first pass begins where
+    the stream stands. If the stream knows its length, each later ``iter()`` begins the next pass, even if the last one was
+    left in its middle; else it goes on where the last one was left. With ``repeat``, each pass is the stream from its start
+    to its end, for evaluation: ``set_epoch`` and ``load_state_dict`` change nothing, and the given stream stays where it is.
 
     Raises ``ConfigError`` where ``keys`` or ``length`` do not suit the stream, where it ends after a number of batches that is
     unknown in advance and no ``length`` is stated, and for ``repeat`` of an endless stream.
@@ -84,6 +83,7 @@ class Loader:
         """Return an iterator over the batches of a pass; it ends an earlier one."""
         if self._repeat:
             self.close()
+            self._position = StreamPosition(self._config)
         elif self._leave_pass():
             self._position.next_pass()
         self._items = self._position.iterate()
@@ -134,7 +134,7 @@ class Loader:
             return None
 
     def _leave_pass(self) -> bool:
-        """End the latest pass; say whether it handed out all its batches, even if nobody asked for one more."""
+        """End the latest pass; say whether the next one begins, unless somebody said already what is read next."""
         items, self._items = self._items, None
         if items is None:
             return False
@@ -142,14 +142,9 @@ class Loader:
             state = self._position.save(None)
             items.close()
             self._position.load(state)
-        elif items.live:
-            # Epochs differ by a sequence, and a framework that asked for the length of one may stop a batch early.
-            if len(list(islice(items, 2))) == 1 and items.progress.finished:
-                log.warning("one batch of an epoch was left unread; the next pass is the next epoch")
-            items.close()
-        return (
-            bool(items.progress.finished) and items.moved_by is None
-        )  # else somebody said already what the next pass is
+            return False
+        items.close()
+        return bool(items.progress.items or items.progress.finished) and items.moved_by is None
 
 
 KeyMap = Callable[[Any], Any]

@@ -58,12 +58,9 @@ class IndexedReader:
         located: dict[int, Location] = {}
         for source, rows, _, positions in self._served(indices):
             for row, position in zip(rows, positions.tolist(), strict=True):
-                located[row] = Location(self._sources[source], position, self._existing(source, position))
+                lanes = self._sources[source]
+                located[row] = Location(lanes, position, lanes.units_of_row(position))
         return [located[row] for row in range(len(indices))]
-
-    def _existing(self, source: int, position: int) -> int:
-        """Return how many units of a row exist from a position on."""
-        return 1
 
     def _requested(self, indices: Int) -> list[ServedRows]:
         """Return which rows each source serves; windows of all sources are read side by side."""
@@ -140,9 +137,6 @@ class PackedSequences(IndexedReader):
             existing = self._rows[source].fill(self._buffer, rows, in_source, positions)
             self.tokens_read[source] += len(rows) * self._seq_len
         return self._buffer.rows(existing)  # which no source of a mix bounds
-
-    def _existing(self, source: int, position: int) -> int:
-        return self._rows[source].existing(position)
 
 
 # Whole documents

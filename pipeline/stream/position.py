@@ -14,17 +14,16 @@ class Position:
 
     ``sequence_index``: the next sequence of the global order; ``skip``: items of this rank to pass over from there, for
     a loader's worker that takes every n-th; ``taken``: rows of the step that begins here which this rank has taken, where
-    the position is inside one; ``start_epoch``: the number of this pass, which ``set_epoch`` began, None before it was
-    ever called; ``given``: items that each ``take`` after a stage of the user has given, by the number of that stage;
-    ``bound_to``: the stage that makes this position one rank's own, if any; ``weights``: (sequence index, weights as
-    fractions) where a mix's were changed; ``lanes``: the cursors of a sequential stream by the number of their lane,
-    None at the start of all.
+    the position is inside one; ``pass_number``: the pass that it is in; ``given``: items that each ``take`` after a stage of
+    the user has given, by the number of that stage; ``bound_to``: the stage that makes this position one rank's own, if any;
+    ``weights``: (sequence index, weights as fractions) where a mix's were changed; ``lanes``: the cursors of a sequential
+    stream by the number of their lane, None at the start of all.
     """
 
     sequence_index: int
     skip: int = 0
     taken: int = 0
-    start_epoch: int | None = None
+    pass_number: int = 0
     given: dict[str, int] = field(default_factory=dict)
     bound_to: str | None = None
     weights: list[list[Any]] | None = None

@@ -32,7 +32,7 @@ from .config import Map, StreamConfig, Take
 from .decoding import decoded
 from .frameworks import Loader, refuse_read_ahead, refuse_second_split
 from .function_identity import DocumentMap, Filter, identified
-from .iteration.iterator import metrics_of
+from .iteration.progress import metrics_of
 from .iteration.stream_position import StreamPosition
 from .layout import DocumentLayout, PackLayout, SampleLayout
 
@@ -540,7 +540,7 @@ class Stream(IterableDataset[Any]):
         return decoded(batch, self.tokenizer, 0 if layout.same_labels else getattr(layout, "shift", 1))
 
     def __len__(self) -> int:
-        """Return how many items this rank gets in one whole pass, whatever the position.
+        """Return how many items this rank gets in each whole pass, wherever the stream stands.
 
         Raises ``TypeError`` for an endless stream, and where the count is unknown in advance: after ``apply``, and for a
         sequential stream unless ``take`` alone ends it.
@@ -592,7 +592,7 @@ class Stream(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of pass ``epoch`` (an int from 0 on): every ``iter()`` starts there.
 
-        With ``epochs=1``, pass ``e`` is epoch ``e`` alone, its last sequence uncut; with ``take(n)`` too, the first ``n`` steps
+        With ``epochs=1``, pass ``e`` is epoch ``e`` alone, cut from its first token; with ``take(n)`` too, the first ``n`` steps
         of it. With ``take(n)`` alone it is the steps ``e * n`` to ``(e + 1) * n`` of the endless stream, so passes neither
         overlap nor leave anything out. Any other stream, and every sequential one, begins pass ``e`` with epoch ``e``. A mix
         without ``take`` has no passes: this changes nothing there, and logs so once.
@@ -682,7 +682,8 @@ class Stream(IterableDataset[Any]):
         world_size = self._position.world_size
         if rank is not None:
             check_integer("rank", rank, least=0, most=world_size - 1)
-        config, position = self._position.standing()
+        position = self._position.start
+        config = self._position.config_at(position)
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
 
     def stats(self) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class Trace:
         try:
             traced, origins = list[dict[str, Any]](), list[_Origin]()
             for rank in ranks:
-                indices = RankStep(begin, size, rank, world_size, config.rank_period(world_size)).indices()
+                period = config.rank_period(world_size)
+                indices = RankStep(begin, size, rank, world_size, period, start.sequence_index).indices()
                 for row, (index, location) in enumerate(zip(indices.tolist(), reader.locate(indices), strict=True)):
                     name, data = self._source(reader, location)
                     traced.append({"rank": rank, "row": row, "sequence_index": index} | name | {"documents": []})

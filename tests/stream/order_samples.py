@@ -105,15 +105,16 @@ def assert_follows(
     end: int | None = None,
     number: int = 40,
     last: str = "pad",
+    pass_begin: int = 0,
 ) -> None:
     """Compare the batches (rows, if ``batch`` is None) of ranks with the oracle's rows.
 
-    They begin at ``state``, else where the stream stands. ``end``: of the stream, where the oracle does not know it.
+    They begin at ``state``, else where the stream stands, in the pass from ``pass_begin`` to ``end`` (None: pass 0).
     """
     first = stream.state_dict()["sequence_index"] if state is None else state["sequence_index"]
     end = oracle.count() if end is None else end
     until = first + number * ranks * (batch or 1) if end is None else end
-    expected = steps(first, until, ranks, batch or 1, oracle.lanes, last if batch else "pad")[:number]
+    expected = steps(first, until, ranks, batch or 1, oracle.lanes, last if batch else "pad", pass_begin)[:number]
     for rank in range(ranks) if ranks <= 2 else {0, ranks // 2, ranks - 1}:
         own = stream.shard(rank, ranks)
         own = own if batch is None else own.batch(batch, last=last)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.iteration.items import make_items
-from pipeline.stream.iteration.state import from_state
 from pipeline.stream.position import WorkerContext
+from pipeline.stream.state import from_state
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of, sequences_of
 from tests.text_samples import write_texts
 

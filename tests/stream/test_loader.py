@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -111,15 +112,45 @@ def exactly(loader: Any, count: int) -> list[Any]:
     return ids(islice(iter(loader), count))
 
 
-def test_passes_are_epochs_whether_the_end_was_asked_for_or_not_and_a_broken_off_pass_starts_over(
-    dataset: Path,
-) -> None:
+def test_passes_are_epochs_whether_the_end_was_asked_for_or_not(dataset: Path) -> None:
     whole = epochs_of(dataset, 3)
     assert whole[0] != whole[1]
     for ends in (ids, lambda loader: exactly(loader, len(loader))):
         loader = make(dataset, 1).loader()
-        assert exactly(loader, 2) == whole[0][:2]  # a look at validation data
         assert [ends(loader) for _ in range(3)] == whole
+
+
+def test_a_pass_that_is_left_in_its_middle_is_followed_by_the_next(dataset: Path) -> None:
+    whole = epochs_of(dataset, 3)
+    loader = make(dataset, 1).loader()
+    assert [exactly(loader, 2) for _ in range(3)] == [epoch[:2] for epoch in whole]
+    taken = make(dataset).take(4).loader()
+    assert [exactly(taken, 2) for _ in range(2)] == [ids(islice(make(dataset), 6))[at : at + 2] for at in (0, 4)]
+    resumed = make(dataset, 1).loader()
+    resumed.load_state_dict(loader.state_dict())
+    assert exactly(resumed, 1) == whole[2][2:3]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_that_begins_with_the_same_items_again_and_again_says_so(
+    dataset: Path, workers: int, tmp_path: Path
+) -> None:
+    handler = logging.FileHandler(tmp_path / "log")  # to which workers write, too
+    logging.getLogger("pipeline").addHandler(handler)
+    try:
+        stream = make(dataset)
+        source = torch.utils.data.DataLoader(stream, batch_size=None, num_workers=workers)
+        for number in range(3):
+            stream.set_epoch(number)
+            exactly(source, 2)
+        exactly(source, 2)  # a look at a batch, and the run
+        for _ in range(3):
+            ids(make(dataset, 1))
+        assert not (tmp_path / "log").read_text()
+        exactly(source, 2)
+        assert (tmp_path / "log").read_text().count("third time") == 1
+    finally:
+        logging.getLogger("pipeline").removeHandler(handler)
 
 
 @pytest.mark.parametrize("calls", [False, True])

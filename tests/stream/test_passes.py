@@ -15,40 +15,42 @@ import pytest
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.stream.iteration.passes import Standing
+from pipeline.stream.iteration.bookmark import Bookmark
+from pipeline.stream.position import Position
 from tests.stream.streams import batched, ids
 from tests.stream.test_epochs import KINDS
 
-HERE, THERE = 7, 8
+HERE = 7
+PLACE = Position(70, pass_number=HERE)
 
 
-def inside(standing: Standing) -> Standing:
-    return standing.load(HERE, at_end=False)
+def inside(standing: Bookmark) -> Bookmark:
+    return standing.load(HERE, PLACE, at_end=False)
 
 
-def at_end(standing: Standing) -> Standing:
-    return standing.load(HERE, at_end=True)
+def at_end(standing: Bookmark) -> Bookmark:
+    return standing.load(HERE, PLACE, at_end=True)
 
 
-def found_at_end(standing: Standing) -> Standing:
+def found_at_end(standing: Bookmark) -> Bookmark:
     """Load the end of a pass, which only reading shows."""
-    return Standing(HERE, True, True, None if standing.began else standing.name, None)
+    return replace(standing.load(HERE, PLACE, at_end=False), at_end=True)
 
 
-def named(epoch: int) -> Callable[[Standing], Standing]:
+def named(epoch: int) -> Callable[[Bookmark], Bookmark]:
     return lambda standing: standing.set_epoch(epoch)
 
 
-def read(standing: Standing) -> Standing:
-    return replace(standing, began=True, ended=True)
+def read(standing: Bookmark) -> Bookmark:
+    return replace(standing, begun=True, ended=True)
 
 
-def broken_off(standing: Standing) -> Standing:
-    return replace(standing, began=True)
+def broken_off(standing: Bookmark) -> Bookmark:
+    return replace(standing, begun=True)
 
 
 REST, WHOLE = (HERE, False), (HERE, True)
-TABLE: list[tuple[list[Callable[[Standing], Standing]], tuple[int, bool]]] = [
+TABLE: list[tuple[list[Callable[[Bookmark], Bookmark]], tuple[int, bool]]] = [
     ([], (0, True)),
     ([read], (0, True)),
     ([named(3)], (3, True)),
@@ -88,18 +90,18 @@ TABLE: list[tuple[list[Callable[[Standing], Standing]], tuple[int, bool]]] = [
     ([inside, broken_off, named(5), read, named(6)], (HERE + 1, True)),
     ([at_end, read, named(5)], (HERE + 1, True)),
     ([at_end, read, named(5), read, named(6)], (HERE + 2, True)),
-    ([Standing.next_pass], (1, True)),
-    ([inside, read, Standing.next_pass], (HERE + 1, True)),
-    ([inside, named(0), read, Standing.next_pass, read, named(2)], (HERE + 2, True)),
-    ([inside, read, Standing.next_pass, read, named(5)], (HERE + 2, True)),
+    ([Bookmark.next_pass], (1, True)),
+    ([inside, read, Bookmark.next_pass], (HERE + 1, True)),
+    ([inside, named(0), read, Bookmark.next_pass, read, named(2)], (HERE + 2, True)),
+    ([inside, read, Bookmark.next_pass, read, named(5)], (HERE + 2, True)),
 ]
 
 
 @pytest.mark.parametrize(("calls", "next_read"), TABLE)
 def test_the_calls_say_which_pass_is_read_and_whether_it_is_whole(
-    calls: list[Callable[[Standing], Standing]], next_read: tuple[int, bool]
+    calls: list[Callable[[Bookmark], Bookmark]], next_read: tuple[int, bool]
 ) -> None:
-    standing = Standing()
+    standing = Bookmark()
     for call in calls:
         standing = call(standing)
     assert standing.next_read == next_read

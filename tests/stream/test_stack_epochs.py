@@ -32,10 +32,10 @@ ACCELERATE = [
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A small data set: one rank takes 7 batches of an epoch."""
+    """One rank takes 7 batches of an epoch. Of epochs cut one after the other, each second would have 6."""
     directory = tmp_path_factory.mktemp("epochs") / "data"
     generator = np.random.default_rng(0)
-    lengths = [10] * 22
+    lengths = [10] * 20
     shards = [[np.append(generator.integers(1, VOCABULARY, size=n - 1), EOS).astype("<u2") for n in lengths]]
     write_dataset(directory, shards, vocab_size=VOCABULARY)
     return str(directory)
@@ -46,14 +46,13 @@ def starting(loader: Any, epoch: int) -> Any:
     return loader
 
 
-def epochs(dataset: str, count: int, world_size: int, calls: bool) -> list[list[Any]]:
+def epochs(dataset: str, count: int, world_size: int) -> list[list[Any]]:
     """Return the rows of each step of each epoch, whatever rank has them."""
     found = []
     streams = [make_stream(dataset, 1).shard(rank, world_size) for rank in range(world_size)]
     for epoch in range(count):
-        if calls or epoch:
-            for stream in streams:
-                stream.set_epoch(epoch)
+        for stream in streams:
+            stream.set_epoch(epoch)
         ranks = [[batch["input_ids"].tolist() for batch in stream] for stream in streams]
         found.append([sorted(row for batch in step for row in batch) for step in zip(*ranks, strict=True)])
     return found
@@ -70,10 +69,18 @@ def changes(name: str, count: int, save_every: int) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["trainer", "lightning", "accelerate"])
 def test_epochs_follow_one_another(dataset: str, tmp_path: Path, name: str) -> None:
     world_size = 2
-    expected = epochs(dataset, 3, world_size, calls=name != "lightning")
+    expected = epochs(dataset, 3, world_size)
     assert expected[0] != expected[1] != expected[2]
     run_ranks(run_recipe, world_size, name, dataset, str(tmp_path), str(tmp_path), None, changes(name, 3, 100))
     assert recorded(tmp_path, world_size) == [step for epoch in expected for step in epoch]
+
+
+def test_lightning_reads_the_next_epoch_after_limit_train_batches(dataset: str, tmp_path: Path) -> None:
+    expected = [step for epoch in epochs(dataset, 3, 1) for step in epoch[:3]]
+    limited = changes("lightning", 3, 100)
+    limited["replace"] = [("max_steps=max_steps", "max_epochs=epochs_to_train, limit_train_batches=3")]
+    run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(tmp_path), None, limited)
+    assert recorded(tmp_path, 1) == expected
 
 
 @pytest.mark.parametrize(("saved", "why"), [(24, "in epoch 3"), (28, "at the end of epoch 3")])
@@ -81,7 +88,7 @@ def test_epochs_follow_one_another(dataset: str, tmp_path: Path, name: str) -> N
 def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
     dataset: str, tmp_path: Path, name: str, saved: int, why: str
 ) -> None:
-    expected = [step for epoch in epochs(dataset, 6, 1, calls=name != "lightning") for step in epoch]
+    expected = [step for epoch in epochs(dataset, 6, 1) for step in epoch]
     assert len(expected) == 6 * 7
     count = 5
     again = changes(name, count, 100)
@@ -94,7 +101,7 @@ def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
 
 def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: str, tmp_path: Path) -> None:
     saved = 7
-    expected = [step for epoch in epochs(dataset, 3, 1, calls=True) for step in epoch]
+    expected = [step for epoch in epochs(dataset, 3, 1) for step in epoch]
     first = {"epochs": 1, "max_steps": 20, "save_every": saved}
     _, resumed = killed_and_resumed("trainer", dataset, tmp_path, saved + 2, first, first | {"save_every": 100})
     assert resumed == expected[saved:20]
@@ -123,7 +130,7 @@ def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
 def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
     dataset: str, tmp_path: Path, loader: str, saved: int
 ) -> None:
-    (expected,) = epochs(dataset, 1, 1, calls=False)
+    (expected,) = epochs(dataset, 1, 1)
     code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
     bounded = {"epochs": 1, "max_steps": 7, "save_every": saved, "replace": code}
     _, resumed = killed_and_resumed("lightning", dataset, tmp_path, saved + 1, bounded, bounded)

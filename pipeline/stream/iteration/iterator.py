@@ -1,68 +1,25 @@
-"""An iterator over items with positions: it hands out items, and notes position, counts and times."""
+"""An iterator over items with positions: it hands out items, and notes the position and the counts after each."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, NoReturn
 
 from torch.utils.data import get_worker_info
 
 from ...errors import StateError
-from ..assemble import make_mixture
-from ..batch.row_buffer import Reader
 from ..batch.transport import WorkerBatch
-from ..config import StreamConfig
-from ..lanes import NUMBERS, beginning
-from ..order.mixture import Mixture
-from ..position import Position, WorkerContext
-from ..sequential.sequential_reader import lane_stats
-from .items import Positioned
-from .passes import Passes
-from .shared_position import SharedPosition
-from .topology import Topology
+from ..position import WorkerContext
+from ..ranks import Ranks
+from .progress import IterationProgress
+from .shared_bookmark import SharedBookmark
+from .user_stages import Positioned
 
 _NOTE_SECONDS = 0.05
 _NOTE = "(the iterator ended with this error and raises it again; iter() starts anew where the stream stands)"
-
-
-class IterationProgress:
-    """The position of an iterator, its counts and its times, which are known after the iterator is gone."""
-
-    def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
-        self.position = position
-        self.items = 0
-        self.tokens = 0
-        self.waited = 0.0
-        self.began: float | None = None
-        self.ended: float | None = None
-        self.finished = False  # all items were handed out, and no error ended it
-        self.reader = reader
-        self._config, self._world_size = config, world_size
-
-    @cached_property
-    def _mixture(self) -> Mixture | None:
-        return make_mixture(self._config, self._world_size)
-
-    def stats(self) -> dict[str, Any]:
-        """Return counts, times and rates, and what the reader counts."""
-        seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        tokens_read = None if self.reader is None else self.reader.tokens_read
-        return dict(
-            items=self.items,
-            tokens=self.tokens,
-            seconds=seconds,
-            tokens_per_second=self.tokens / seconds if seconds else 0.0,
-            waited_seconds=self.waited,
-            waited_share=self.waited / seconds if seconds else 0.0,
-            sequence_index=self.position.sequence_index,
-            **stats_of(self.reader, self._config),
-            **stats_at(self.position, self._config, self._world_size, self._mixture, tokens_read),
-        )
 
 
 class StreamIterator:
@@ -73,14 +30,14 @@ class StreamIterator:
         items: Iterator[Positioned],
         progress: IterationProgress,
         context: WorkerContext,
-        topology: Topology,
-        shared: SharedPosition,
+        ranks: Ranks,
+        shared: SharedBookmark,
     ) -> None:
         self.progress = progress
         self.moved_by: str | None = None  # the call that moved the stream before this iterator began
         self._items = items
         self._error: Exception | None = None  # that ended it
-        self._context, self._topology, self._shared = context, topology, shared
+        self._context, self._ranks, self._shared = context, ranks, shared
         self._generation = shared.memory.generation
         self._process = os.getpid()  # that begins it
         self._in_worker = get_worker_info() is not None
@@ -92,7 +49,7 @@ class StreamIterator:
     def __next__(self) -> Any:
         if self._error is not None:  # else a loop that skips what fails would take it for the end of the data
             raise self._error.with_traceback(None)
-        self._topology.refuse_later_group(self._context)
+        self._ranks.refuse_later_group(self._context)
         progress = self.progress
         if os.getpid() != self._process and progress.began is not None:
             raise StateError(
@@ -124,7 +81,7 @@ class StreamIterator:
             item = WorkerBatch(item) if self._in_worker else item
         progress.waited += time.perf_counter() - begin
         if self._in_worker:
-            self._shared.note_totals(progress.items, progress.tokens, time.perf_counter() - progress.began)
+            self._shared.counts.note_totals(progress.items, progress.tokens, time.perf_counter() - progress.began)
             if begin - self._noted > _NOTE_SECONDS:
                 self._noted = begin
                 self._note_stats()
@@ -143,7 +100,7 @@ class StreamIterator:
     def _note_stats(self) -> None:
         """Let the parent of a loader's worker know what it counted."""
         if self._in_worker:
-            self._shared.note_stats(self.progress.stats())
+            self._shared.counts.note(self.progress.stats())
 
     def __reduce__(self) -> NoReturn:
         raise StateError(
@@ -161,78 +118,3 @@ class StreamIterator:
             close()  # a generator
         if self.progress.ended is None:
             self.progress.ended = time.perf_counter()
-
-
-def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, float]:
-    """Return the numbers of stats under flat names.
-
-    >>> metrics_of({"tokens": 8, "waited_share": 0.5, "sources": {"web": {"asked": 0.75, "served": 0.7}}})
-    {'data/tokens': 8, 'data/waited_share': 0.5, 'data/source/web/asked': 0.75, 'data/source/web/served': 0.7}
-    """
-    metrics: dict[str, float] = {}
-    for name, value in stats.items():
-        path = f"{prefix}/{'source' if name == 'sources' else name}"
-        metrics |= metrics_of(value, path) if isinstance(value, Mapping) else {path: value}
-    return metrics
-
-
-def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of what workers of a loader counted. They do not know how long their consumer waits.
-
-    >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
-    >>> stats_of_workers([one, two])
-    {'items': 4, 'tokens': 16, 'seconds': 2.0, 'sequence_index': 10, 'epoch': 0, 'tokens_per_second': 8.0}
-    """
-    furthest = max(workers, key=lambda stats: stats["sequence_index"])
-    shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out what is too long
-    merged = {name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")}
-    for name in merged.keys() & {
-        "items",
-        "tokens",
-        "bytes_read",
-        "documents",
-        "rejected",
-        "bad_records",
-        "damaged_files",
-    }:
-        merged[name] = sum(stats[name] for stats in workers)
-    merged["seconds"] = max(stats["seconds"] for stats in workers)
-    merged["tokens_per_second"] = merged["tokens"] / merged["seconds"] if merged["seconds"] else 0.0
-    if "rejected_by" in merged:
-        reasons = sum((Counter(stats["rejected_by"]) for stats in workers), Counter[str]())
-        merged["rejected_by"] = dict(sorted(reasons.items()))
-    if "sources" in merged:
-        merged["sources"] = {
-            name: source | {"tokens": sum(stats["sources"][name]["tokens"] for stats in workers)}
-            for name, source in merged["sources"].items()
-        }
-    return merged
-
-
-def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
-    """Return what a reader counts, or what it would count before it reads anything."""
-    if reader is not None:
-        return reader.stats()
-    return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
-
-
-def stats_at(
-    position: Position,
-    config: StreamConfig,
-    world_size: int,
-    mixture: Mixture | None,
-    tokens_read: Sequence[int] | None,
-) -> dict[str, Any]:
-    """Return the epoch of a position; of a mix, that of the source that is least far, and what each source served."""
-    if mixture is None:
-        return {"epoch": Passes(config, world_size).epoch(position)}
-    shares = mixture.shares(position.sequence_index)
-    if config.sequential:
-        cursors = position.lanes or beginning(position.start_epoch or 0, 1, len(shares))
-        epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
-    else:
-        shared = zip(config.sources.counted.values(), shares.values(), strict=True)
-        epochs = [config.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
-    columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
-    served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
-    return {"epoch": min(epochs), "sources": served}

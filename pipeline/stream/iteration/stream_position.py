@@ -1,4 +1,4 @@
-"""The position of one stream in this process: makes its iterators, and saves, loads and moves it."""
+"""Where one stream stands in this process: makes its iterators, and saves, loads and moves it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from ..config import StreamConfig
 from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from .items import Positioned, make_items
-from .iterator import IterationProgress, StreamIterator, stats_of_workers
-from .passes import Passes, Standing
-from .shared_position import SharedPosition, Stand
-from .state import from_state, to_state
-from .topology import Topology
+from ..ranks import Ranks
+from ..state import from_state, to_state
+from .bookmark import Bookmark
+from .items import make_items
+from .iterator import StreamIterator
+from .passes import Passes
+from .progress import IterationProgress, stats_of_workers
+from .shared_bookmark import SharedBookmark
+from .user_stages import Positioned
 
 
 class StreamPosition:
@@ -29,76 +32,102 @@ class StreamPosition:
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
-        self._topology = Topology(config.stated_topology)
-        self._shared = SharedPosition(Position(0))
+        self._ranks = Ranks(config.stated_topology)
+        self._shared = SharedBookmark()
         # What a loader that saves its workers' states loaded into this worker, until it begins there.
-        self._of_worker: Stand | None = None
+        self._of_worker: Bookmark | None = None
         self._progress: IterationProgress | None = None  # of the latest iterator
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
-    @property
-    def current(self) -> Position:
-        """The position after the items handed out by the latest iterator; without one, where the next begins."""
-        return self._shared.get()[0] if self._progress is None else self._progress.position
-
-    @property
-    def loaded(self) -> bool:
-        """Whether a state was loaded and no set_epoch() followed."""
-        return self._shared.get()[1].offset is None
+    # Where the stream stands
 
     @property
     def world_size(self) -> int:
         """The number of ranks that share the stream."""
-        return self._topology.context().world_size
+        return self._ranks.context().world_size
 
     @property
     def passes(self) -> Passes:
         """The passes of the stream on so many ranks."""
         return Passes(self._config, self.world_size)
 
+    @property
+    def start(self) -> Position:
+        """The position at which ``iter()`` begins."""
+        return self._bookmark().start(self.passes)
+
+    @property
+    def current(self) -> Position:
+        """The position after the items handed out by the latest iterator; without one, where the next begins."""
+        return self.start if self._progress is None else self._progress.position
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a state was loaded and no set_epoch() followed."""
+        return self._shared.get().offset is None
+
     def length(self) -> int:
-        """Return how many items a rank gets in one whole pass."""
-        return self.passes.length(self._begin(*self._stand()), self._topology.context())
+        """Return how many items a rank gets in each whole pass."""
+        return self.passes.length(self._ranks.context())
+
+    def config_at(self, position: Position) -> StreamConfig:
+        """Return the config with the weights that hold at a position."""
+        if position.weights is None:
+            return self._config
+        return replace(self._config, weights=weights_from_json(position.weights))
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counts and times of the latest iterator, or of a loader's workers that read after it."""
+        if self._shared.memory.by_worker and get_worker_info() is None and (workers := self._shared.counts.read()):
+            return stats_of_workers(workers)
+        if self._progress is not None:
+            return self._progress.stats()
+        position = self.current
+        return IterationProgress(self.config_at(position), self.world_size, position, None).stats()
+
+    def _bookmark(self) -> Bookmark:
+        bookmark, progress = self._shared.get(), self._progress
+        if progress is not None and progress.began is not None and get_worker_info() is None:
+            # A loop that knows how many items there are asks for none after the last.
+            end = self.passes.bounds(progress.position)[1]
+            bookmark = replace(bookmark, ended=bookmark.ended or progress.position.sequence_index == end)
+        return bookmark
+
+    # Iterating
 
     def iterate(self) -> StreamIterator:
         """Return an iterator over the items of this process from where the stream stands."""
-        self._topology.refuse_unknown()
+        self._ranks.refuse_unknown()
         self._shared.leave_parent()
         self._shared.forget_end()
-        context, in_worker = self._topology.context(), get_worker_info() is not None
-        of_worker, self._of_worker = self._of_worker, None
-        position, standing = of_worker or self._stand()
-        is_rest, may_skip = not standing.next_read[1], standing.name is not None and not self.passes.of_several_epochs
-        if of_worker is None:
-            position = self._begin(position, standing)
-            self._shared.memory.again = standing.ended
-            if in_worker:
+        context, passes = self._ranks.context(), self.passes
+        loaded, self._of_worker = self._of_worker, None
+        bookmark = loaded or self._bookmark()
+        position = bookmark.start(passes)
+        if loaded is None:
+            self._shared.memory.whole = bookmark.ended
+            if get_worker_info() is not None:
                 position = replace(position, skip=context.worker)
-        config = self._config_at(position)
+        config = self.config_at(position)
         reader, items = make_items(config, position, context)
         progress = self._progress = IterationProgress(config, self.world_size, position, reader)
-        if of_worker is not None:
+        if loaded is not None:
             begin = position.sequence_index * (config.batch_size or 1) + position.taken
             begin = begin * context.workers + position.skip
             items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, begin, is_empty))
-        if is_rest and may_skip:
-            items = self._or_next_pass(items, progress, context, of_worker is not None)
-        iterator = StreamIterator(items, progress, context, self._topology, self._shared)
+        if not bookmark.next_read[1] and bookmark.epoch is not None:
+            items = self._or_next_pass(items, progress, context, loaded is not None)
+        iterator = StreamIterator(items, progress, context, self._ranks, self._shared)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
-
-    def standing(self) -> tuple[StreamConfig, Position]:
-        """Return the config with the weights in force, and the position at which ``iter()`` begins."""
-        position = self._begin(*self._stand())
-        return self._config_at(position), position
 
     def _or_next_pass(
         self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, of_worker: bool
     ) -> Iterator[Positioned]:
-        """Return the rest of a pass that ``set_epoch`` named, or where nothing is left of it for anybody, the next pass.
+        """Return the rest of a pass that ``set_epoch`` named, or if nothing is left of it for anybody, the next pass.
 
         Workers that load their states as a pass begins have looked for their first items before one of them reads on.
-        Workers that begin at one position for all look for items of all, where they find none of their own.
+        Workers that begin at one position for all look for items of all if they find none of their own.
         """
 
         def is_read() -> bool:
@@ -106,76 +135,88 @@ class StreamPosition:
                 return not of_worker or self._shared.nothing_left()
             position = replace(progress.position, skip=0)
             alone = replace(context, worker=0, workers=1)
-            return next(make_items(self._config_at(position), position, alone)[1], None) is None
+            return next(make_items(self.config_at(position), position, alone)[1], None) is None
 
         def rest() -> Iterator[Positioned]:
             first = list(islice(items, 1))
             if not first and is_read():
                 self._shared.memory.at_end = True
                 before = self._shared.workers_before(context.worker) if of_worker else context.worker
-                position = replace(self._begin(*self._stand()), skip=before)
+                position = replace(self.start, skip=before)
                 progress.position = position
-                progress.reader, following = make_items(self._config_at(position), position, context)
+                progress.reader, following = make_items(self.config_at(position), position, context)
                 yield from following
             yield from first
             yield from items
 
         return rest()
 
-    def _stand(self) -> Stand:
-        position, standing = self._shared.get()
-        progress = self._progress
-        if progress is not None and progress.began is not None and get_worker_info() is None:
-            # A loop that knows how many items there are asks for none behind the last.
-            end = self.passes.bounds(progress.position)[1]
-            standing = replace(standing, ended=standing.ended or progress.position.sequence_index == end)
-        return position, standing
+    def _existing(self) -> list[StreamIterator]:
+        """Return the iterators of this stream that somebody still refers to."""
+        return [iterator for reference in self._iterators if (iterator := reference()) is not None]
 
-    def _begin(self, position: Position, standing: Standing) -> Position:
-        """Return the position where ``iter()`` begins."""
-        number, whole = standing.next_read
-        if number > standing.number:
-            return self.passes.begin(number, position.weights)
-        if whole and (standing.rest or (standing.ended and self.passes.exist)):
-            return self.passes.again(position)
-        return self.passes.named(position, number) if standing.name is not None and standing.rest else position
-
-    def stats(self) -> dict[str, Any]:
-        """Return the counts and times of the latest iterator, or of a loader's workers that read after it."""
-        if workers := self._shared.stats_of_workers():
-            return stats_of_workers(workers)
-        if self._progress is not None:
-            return self._progress.stats()
-        position = self.current
-        return IterationProgress(self._config_at(position), self.world_size, position, None).stats()
+    # Saving
 
     def save(self, batches: int | None) -> dict[str, Any]:
         """Return the state of the current position, or of that after so many batches from where ``iter()`` begins."""
         if batches is not None:
-            return to_state(self._after(batches), self._config, self._topology.context())
+            return to_state(self._after(batches), self._config, self._ranks.context())
         if self._shared.memory.by_worker and get_worker_info() is None:
             counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
             )
-        return to_state(self.current, self._config, self._topology.context())
+        return to_state(self.current, self._config, self._ranks.context())
+
+    def _after(self, batches: int) -> Position:
+        """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
+        check_integer("batches", batches, least=0, most=MAX_STEPS)
+        config = self._config
+        if not config.counts_items:
+            raise StateError(
+                "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
+                "without workers, or use torchdata's StatefulDataLoader"
+            )
+        if config.sequential:
+            raise StateError(
+                "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
+                "iterate the stream without workers, or use torchdata's StatefulDataLoader"
+            )
+        if config.batch_size is None:
+            raise StateError(
+                "this stream gives single sequences, and what a DataLoader makes of them in its workers cannot be "
+                "counted; add .batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's "
+                "StatefulDataLoader"
+            )
+        # Workers read ahead, so they may have read the pass to its end before the consumer has. The latest says where it began.
+        bookmark = replace(self._bookmark(), ended=self._shared.memory.whole)
+        return self._batches_after(bookmark.start(self.passes), batches)
+
+    def _batches_after(self, position: Position, batches: int) -> Position:
+        """Return the position that is ``batches`` (without `.batch`, sequences) after another, in the same pass."""
+        index = position.sequence_index + batches * (self._config.batch_size or 1) * self.world_size
+        end = self.passes.bounds(position)[1]
+        if end is not None:
+            index = max(position.sequence_index, min(index, end))
+        return replace(position, sequence_index=index, skip=0)
+
+    # Moving
 
     def load(self, state: dict[str, Any]) -> None:
         """Move to the position of a state."""
         self._refuse_live("load_state_dict")
         passes = self.passes
-        position = passes.loaded(from_state(state, self._config, self._topology.context()))
-        number, at_end = passes.held(position)
+        number, position, at_end = passes.place(from_state(state, self._config, self._ranks.context()))
+        bookmark = self._bookmark()
         if (info := get_worker_info()) is None:
-            self._move(position, self._stand()[1].load(number, at_end), "load_state_dict")
+            self._move(bookmark.load(number, position, at_end), "load_state_dict")
             return
-        standing = self._stand()[1].load(
-            number, at_end=False
-        )  # whether all workers are at the end, they find out together
-        self._of_worker = position, standing
+        self._of_worker = bookmark.load(
+            number, position, at_end=False
+        )  # workers find out together if all are at the end
         if info.id == 0:
-            self._shared.set_by_worker(passes.again(position), standing)
+            self._shared.set_by_worker(bookmark.load(number, passes.begin(number, position.weights), at_end=False))
         self._forget_iterators("load_state_dict")
 
     def set_epoch(self, epoch: int) -> None:
@@ -194,57 +235,49 @@ class StreamPosition:
                 f"set_epoch({epoch}) on a stream of epochs={config.epochs}, which passes over all of them at once; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
-        position, before = self._stand()
-        standing = before.set_epoch(epoch)
-        if standing.offset is not None and epoch + standing.offset < 0:
+        before = self._bookmark()
+        bookmark = before.set_epoch(epoch)
+        if bookmark.offset is not None and epoch + bookmark.offset < 0:
             raise ConfigError(
-                f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-standing.offset}): the first call after "
+                f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-bookmark.offset}): the first call after "
                 "the state was loaded named the epoch that it was saved in; count up from there"
             )
-        if standing.next_read[1] and standing is not before:
-            if not passes.all_ranks_know(position):
+        if bookmark is not before and bookmark.next_read[1]:
+            if before.rest is not None and not passes.all_ranks_know(before.rest):
                 raise StateError(
                     f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the state that was loaded holds "
                     "this rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all "
                     "ranks'"
                 )
-            number = 0 if passes.of_several_epochs else standing.read
-            standing = replace(Standing(number, name=epoch, offset=number - epoch))
-            position = passes.begin(number, position.weights)
-            if max(number, position.sequence_index) > MAX_NUMBER:
-                raise ConfigError(
-                    f"set_epoch({epoch}) moves to sequence {position.sequence_index}, above the last, {MAX_NUMBER}"
-                )
-        elif standing is not before:
-            position = passes.named(position, standing.number)
-        self._move(position, standing, "set_epoch")
+            number, index = bookmark.next_read[0], bookmark.start(passes).sequence_index
+            if max(number, index) > MAX_NUMBER:
+                raise ConfigError(f"set_epoch({epoch}) moves to sequence {index}, above the last, {MAX_NUMBER}")
+        self._move(bookmark, "set_epoch")
 
     def next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
         self._refuse_live("the next pass")
-        passes, (position, standing) = self.passes, self._stand()
-        standing = standing.next_pass(self._config.epochs or 1)
-        if passes.exist:
-            position = passes.begin(standing.number, position.weights)
-        elif self._progress is not None:  # a mix that a take() after apply() ended goes on where it ended
-            position = replace(self._progress.position, given={})
-        self._move(position, standing, "the next pass")
+        bookmark = self._bookmark().next_pass()
+        if (
+            not self.passes.exist and self._progress is not None
+        ):  # a mix that a take() after apply() ended goes on there
+            bookmark = bookmark.move(replace(self._progress.position, given={}))
+        self._move(bookmark, "the next pass")
 
     def skip(self, batches: int) -> None:
         """Move so many batches on from the current position."""
         check_integer("batches", batches, least=0, most=MAX_STEPS)
         self._refuse_live("skip")
-        position, standing = self._stand()
-        began = self._progress is not None and not standing.ended
-        position = self.current if began else self._begin(position, standing)
+        bookmark = self._bookmark()
+        position = self.start if bookmark.ended else self.current
         if self._config.sequential or not self._config.counts_items:
-            self._move(position, standing, "skip")
+            self._move(bookmark.move(position), "skip")
             for _ in islice(self.iterate(), batches):
                 pass
             position = self.current
         else:
-            position = self._behind(position, batches)
-        self._move(position, standing, "skip")
+            position = self._batches_after(position, batches)
+        self._move(bookmark.move(position), "skip")
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the current position on."""
@@ -262,48 +295,10 @@ class StreamPosition:
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)
         changed = (*kept, (begin, exact_weights(weights, list(config.weights[0][1]))))
-        self._move(replace(position, weights=weights_to_json(changed)), self._stand()[1], "set_weights")
+        self._move(self._bookmark().move(replace(position, weights=weights_to_json(changed))), "set_weights")
 
-    def _after(self, batches: int) -> Position:
-        """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
-        check_integer("batches", batches, least=0, most=MAX_STEPS)
-        config, (position, standing) = self._config, self._stand()
-        # Workers may have read the rest of a pass ahead of who uses it, so whether it is read says the latest that began.
-        position = self._begin(position, replace(standing, ended=self._shared.memory.again))
-        if not config.counts_items:
-            raise StateError(
-                "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
-                "without workers, or use torchdata's StatefulDataLoader"
-            )
-        if config.sequential:
-            raise StateError(
-                "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
-                "iterate the stream without workers, or use torchdata's StatefulDataLoader"
-            )
-        if config.batch_size is None:
-            raise StateError(
-                "this stream gives single sequences, and what a DataLoader makes of them in its workers cannot be "
-                "counted; add .batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's "
-                "StatefulDataLoader"
-            )
-        return self._behind(position, batches)
-
-    def _behind(self, position: Position, batches: int) -> Position:
-        """Return the position that lies ``batches`` (without `.batch`, sequences) behind another, in the same pass."""
-        index = position.sequence_index + batches * (self._config.batch_size or 1) * self.world_size
-        end = self.passes.bounds(position)[1]
-        if end is not None:
-            index = max(position.sequence_index, min(index, end))
-        return replace(position, sequence_index=index, skip=0)
-
-    def _config_at(self, position: Position) -> StreamConfig:
-        """Return the config with the weights that hold at a position."""
-        if position.weights is None:
-            return self._config
-        return replace(self._config, weights=weights_from_json(position.weights))
-
-    def _move(self, position: Position, standing: Standing, what: str) -> None:
-        self._shared.set(position, replace(standing, began=False, ended=False))
+    def _move(self, bookmark: Bookmark, what: str) -> None:
+        self._shared.set(replace(bookmark, begun=False, ended=False))
         self._forget_iterators(what)
 
     def _refuse_live(self, what: str) -> None:
@@ -317,10 +312,6 @@ class StreamPosition:
         self._progress = None
         for iterator in self._existing():
             iterator.moved_by = moved_by
-
-    def _existing(self) -> list[StreamIterator]:
-        """Return the iterators of this stream that somebody still refers to."""
-        return [iterator for reference in self._iterators if (iterator := reference()) is not None]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_progress": None, "_iterators": []}

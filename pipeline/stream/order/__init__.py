@@ -109,30 +109,35 @@ A global step begins at any sequence index ``a`` and consists of the next ``n`` 
 ``n = R * B`` for ``R`` ranks with batches of ``B`` (1 without ``.batch``), fewer at the end of a bounded stream. The next
 step begins at ``a + n``. Rank ``r`` takes of a step:
 
-- where ``R`` divides ``C``: the ``i`` with ``i % R == r``, ascending;
-- otherwise: sort the step's indices by ``((i * s) % C, i)``; rank ``r`` takes the entries ``r * n // R`` to
+- where ``R`` divides ``C``: the ``i`` with ``(i - b) % R == r``, ascending;
+- otherwise: sort the step's indices by ``(((i - b) * s) % C, i)``; rank ``r`` takes the entries ``r * n // R`` to
   ``(r + 1) * n // R`` of the sorted list, in this order. ``s`` is the smallest integer that is at least
   ``(39 * C + 50) // 100`` and coprime to ``C`` (``C = 64``: 25; 16: 7; 1: 0).
 
-Rows of a batch are in the order in which the rank takes them. The set of a step depends on ``a`` and ``R * B`` alone, never on
-how many ranks share it.
+``b`` is the sequence index at which the step's pass begins (section 6), 0 of an endless stream. Rows of a batch are in the order
+in which the rank takes them. The set of a step depends on ``a`` and ``R * B`` alone, never on how many ranks share it.
 
 6. Ends
 -------
-A stream begins at sequence index 0. Without ``epochs`` and ``.take`` it is endless. With ``epochs=E`` tokens from token
-``E * T`` of the token stream on do not exist: they are missing in inputs and labels. Only stream sequences below ``U`` are
-given, those that have a label: ``U = max(0, ceil((E * T - d) / stride))``, where ``d`` is ``shift``, of ``labels="same"`` 1, of
-``shift="divisors"`` the largest divisor, of samples and documents 0; ``U = 0`` is an error. The stream ends before sequence
-index ``U``. A sequence index below ``U`` whose stream sequence is not given takes the stream sequence of an index of the same
-epoch from ``U`` on: the first such index the first that is below ``U`` there, the second the second, and so on.
-``.take(t)`` ends it before sequence index ``t`` (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes
-no token missing. With both, the smaller end holds.
+A stream begins at sequence index 0. Without ``epochs`` and ``.take`` it is endless. Else it has **passes**, all of them with the
+same number of sequence indices. It ends where the pass ends that it is in; ``set_epoch(e)`` moves to the beginning of pass ``e``.
 
-``set_epoch(e)`` moves to the beginning of **pass** ``e``. With ``.take(t)``, of a mix too, pass ``e`` is the sequence
-indices ``e * t`` to ``(e + 1) * t``. With ``epochs=1`` it is ``A(e)`` to ``A(e + 1)``, or the first ``t`` of these where
-``.take(t)`` is stated too, and no token is missing. With neither, a stream begins at ``A(e)`` and is endless, and a mix has
-no passes. A stream that loads a state ends where the pass ends in which the state was saved; of a state that was saved
-under another ``t``, ``R`` or ``B`` and lies outside of that pass, where the pass ends that holds its sequence index.
+With ``epochs=E``, pass ``e`` is the epochs ``e * E`` to ``(e + 1) * E`` alone, as section 4 says of a token stream that begins
+with epoch ``e * E``: it is cut from its own first token, and each pass has ``S = ceil(E * T / stride)`` stream sequences. So
+for epoch ``e * E + k``, ``k < E``, the ``A`` of section 4 is ``A(e * E + k) = e * S + ceil(k * T / stride)``. Tokens after the
+last of a pass do not exist: they are missing in inputs and labels. Only the first ``U`` stream sequences of a pass are given,
+those that have a label: ``U = max(0, ceil((E * T - d) / stride))``, where ``d`` is ``shift``, of ``labels="same"`` 1, of
+``shift="divisors"`` the largest divisor, of samples and documents 0; ``U = 0`` is an error. Pass ``e`` is the sequence indices
+``e * S`` to ``e * S + U``. One of these whose stream sequence is not given takes the stream sequence of an index of the same
+epoch from ``e * S + U`` on: the first such index the first that is given there, the second the second, and so on.
+
+``.take(t)`` ends each pass after ``t`` sequence indices (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes no
+token missing. With both, the smaller end holds. With ``.take(t)`` alone, of a mix too, pass ``e`` is the sequence indices
+``e * t`` to ``(e + 1) * t`` of the endless stream.
+
+An endless stream has no end, but ``set_epoch(e)`` moves it to ``A(e)``; an endless mix has no passes. A stream that loads a state
+ends where the pass ends in which the state was saved; of a state that was saved under another ``t``, ``R`` or ``B`` and lies
+outside of that pass, where the pass ends that holds its sequence index.
 
 Of a last step with ``n < R * B`` rows, ``last="pad"`` gives each rank what section 5 says, then rows that are filled, up to
 ``B``; ``last="drop"`` drops the step. Without ``.batch`` nothing is filled or dropped: a rank that section 5 gives no row

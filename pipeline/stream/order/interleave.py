@@ -6,63 +6,91 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .shuffle import permutation
 
+IntOrArray = TypeVar("IntOrArray", int, NDArray[np.int64])
+
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """Where sequences begin: ``tokens`` in an epoch, ``stride`` tokens apart, ``lanes`` readers.
 
-    For whole documents ``tokens`` are documents and ``stride`` is 1. ``end`` (None: there is none) is the first stream sequence
-    that a bounded stream does not give, since no label of it and of those behind it exists.
+    For whole documents ``tokens`` are documents and ``stride`` is 1. ``epochs`` are those of a pass, which is cut from its own
+    first token (None: the stream is endless). A sequence of a pass has a label if more than ``lag`` tokens lie before its end.
 
-    >>> order = Sequences(tokens=10, stride=4, lanes=2)
-    >>> [order.first(e) for e in range(4)]
-    [0, 3, 5, 8]
+    >>> endless, passes = Sequences(tokens=10, stride=4, lanes=2), Sequences(tokens=10, stride=4, lanes=2, epochs=1)
+    >>> [endless.first(e) for e in range(4)], [passes.first(e) for e in range(4)]
+    ([0, 3, 5, 8], [0, 3, 6, 9])
     """
 
     tokens: int
     stride: int
     lanes: int
-    end: int | None = None
+    epochs: int | None = None
+    lag: int = 0
 
     def first(self, epoch: int) -> int:
         """Return A(epoch): the sequence index that begins it."""
-        return -(-epoch * self.tokens // self.stride)
-
-    def with_labels(self, epochs: int, lag: int) -> int:
-        """Return how many sequences of ``epochs`` epochs have more than ``lag`` tokens before the end, and so a label.
-
-        >>> [Sequences(tokens=10, stride=4, lanes=2).with_labels(1, lag) for lag in (0, 1, 2, 10)]
-        [3, 3, 2, 0]
-        """
-        return max(0, -(-(epochs * self.tokens - lag) // self.stride))
+        number, epoch = (0, epoch) if self.epochs is None else divmod(epoch, self.epochs)
+        return number * self.pass_size + self._before(epoch)
 
     def epoch(self, i: int) -> int:
         """Return the epoch in which sequence index ``i`` begins."""
-        return i * self.stride // self.tokens
+        if self.epochs is None:
+            return i * self.stride // self.tokens
+        number, i = divmod(i, self.pass_size)
+        return number * self.epochs + i * self.stride // self.tokens
 
-    def lane_start(self, epoch: int, lane: int) -> int:
-        """Return the stream sequence at which ``lane`` begins to read ``epoch``."""
-        first = self.first(epoch)
-        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
-        return first + lane * share + min(lane, over)
+    @property
+    def pass_size(self) -> int:
+        """S: how many sequence indices a pass has; 0 of an endless stream."""
+        return self._before(self.epochs or 0)
+
+    @property
+    def labelled(self) -> int:
+        """U: how many sequences of a pass have a label.
+
+        >>> [Sequences(tokens=10, stride=4, lanes=2, epochs=1, lag=lag).labelled for lag in (0, 1, 2, 10)]
+        [3, 3, 2, 0]
+        """
+        return max(0, -(-((self.epochs or 0) * self.tokens - self.lag) // self.stride))
+
+    def _before(self, epochs: int) -> int:
+        """Return how many sequences begin in so many epochs from the first token of a pass."""
+        return -(-epochs * self.tokens // self.stride)
+
+    def _first_of_pass(self, epoch: int) -> tuple[int, int]:
+        """Return the stream sequence of its pass that begins an epoch, and the tokens of the pass before the epoch."""
+        in_pass = epoch if self.epochs is None else epoch % self.epochs
+        return self._before(in_pass), in_pass * self.tokens
+
+    def begin_of_lane(self, epoch: int, lane: int) -> int:
+        """Return the token of ``epoch`` at which ``lane`` begins to read it."""
+        share, over = divmod(self.first(epoch + 1) - self.first(epoch), self.lanes)
+        return self._token(epoch, lane * share + min(lane, over))
+
+    def _token(self, epoch: int, before: IntOrArray) -> IntOrArray:
+        """Return the token of ``epoch`` at which a stream sequence begins, ``before`` of the epoch lie before it."""
+        first, tokens = self._first_of_pass(epoch)
+        return (first + before) * self.stride - tokens
 
     def positions(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the tokens of ``epoch`` before sequence indices first(epoch) + ``inside``, all in it.
+        """Return the tokens of ``epoch`` at which sequence indices first(epoch) + ``inside`` begin, all in it.
 
         >>> Sequences(tokens=10, stride=4, lanes=2).positions(0, np.arange(3)).tolist()
         [0, 8, 4]
         """
-        first = self.first(epoch)
         before = self._in_lanes(epoch, inside)
-        if self.end is not None and (moved := before >= self.end - first).any():
-            before[moved] = self._instead(epoch, inside[moved])
-        return (first + before) * self.stride - epoch * self.tokens
+        if self.epochs is not None:
+            end = self.labelled - self._first_of_pass(epoch)[0]
+            if (unlabelled := before >= end).any():
+                before[unlabelled] = self._labelled_instead(epoch, end, inside[unlabelled])
+        return self._token(epoch, before)
 
     def _in_lanes(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many stream sequences of an epoch come before those of sequence indices in it."""
@@ -71,17 +99,18 @@ class Sequences:
         before: NDArray[np.int64] = lanes * share + np.minimum(lanes, over) + rows
         return before
 
-    def _instead(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the same for indices of sequences without a label, which give those that the end would cut off."""
-        assert self.end is not None
-        first, size = self.first(epoch), self.first(epoch + 1) - self.first(epoch)
-        unlabelled = np.arange(self.end - first, size)
+    def _labelled_instead(self, epoch: int, end: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which sequences the indices of those without a label give: those that the end of the pass would cut off.
+
+        Sequences of the epoch from ``end`` on have no label.
+        """
+        unlabelled = np.arange(end, self.first(epoch + 1) - self.first(epoch))
         cut_off = self._in_lanes(epoch, unlabelled)
         without_label = np.sort(self.indices(epoch, unlabelled))
-        return cut_off[cut_off < self.end - first][without_label.searchsorted(inside)]
+        return cut_off[cut_off < end][without_label.searchsorted(inside)]
 
     def indices(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which indices of an unbounded epoch its stream sequences have; both count from its first.
+        """Return which indices of an epoch its stream sequences have, before labels are looked at; both count from its first.
 
         >>> Sequences(tokens=10, stride=4, lanes=2).indices(0, np.arange(3)).tolist()
         [0, 2, 1]
@@ -98,8 +127,8 @@ class Sequences:
 class RankStep:
     """What one rank takes of a global step: ``size`` sequence indices from ``begin`` on, shared among ``ranks``.
 
-    ``lanes`` are those of the stream. Only the rank's rows ``first`` to before ``last`` are meant (None: all from there).
-    The indices come in the order of the rank's rows.
+    ``lanes`` are those of the stream, ``pass_begin`` is the first sequence index of the pass. Only the rank's rows ``first`` to
+    before ``last`` are meant (None: all from there). The indices come in the order of the rank's rows.
 
     >>> list(RankStep(0, 6, rank=1, ranks=2, lanes=64)), list(RankStep(0, 6, rank=1, ranks=3, lanes=4))
     ([1, 3, 5], [3, 2])
@@ -110,6 +139,7 @@ class RankStep:
     rank: int
     ranks: int
     lanes: int
+    pass_begin: int = 0
     first: int = 0
     last: int | None = None
 
@@ -125,11 +155,12 @@ class RankStep:
 
     def indices(self) -> NDArray[np.int64]:
         """Return the sequence indices, in the order of the rank's rows."""
+        begin = self.begin - self.pass_begin
         if self.lanes % self.ranks == 0:
-            offsets = np.arange((self.rank - self.begin) % self.ranks, self.size, self.ranks)
+            offsets = np.arange((self.rank - begin) % self.ranks, self.size, self.ranks)
         else:
             # In the order of section 5; keys of few bits are sorted by radix, in linear time.
-            lanes = (self.begin % self.lanes + np.arange(self.size)) % self.lanes
+            lanes = (begin % self.lanes + np.arange(self.size)) % self.lanes
             keys = (lanes * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
             part = slice(self.rank * self.size // self.ranks, (self.rank + 1) * self.size // self.ranks)
             offsets = np.argsort(keys, kind="stable")[part]

@@ -34,9 +34,9 @@ class _Span(NamedTuple):
 class IndexedLanes:
     """Finds rows in windows. Positions count units of the endless stream: tokens, or whole ``documents``.
 
-    ``sequences`` say where rows begin, each of which needs ``width`` units from there; no window is loaded from epoch ``end``
-    on (None: there is no end). A lane's next window is loaded before the lane comes to it, but at the border of an epoch
-    all lanes wait once: to hold the windows of two epochs would double the memory.
+    ``sequences`` say where rows begin. A row needs ``width`` units from there, as far as its pass has them. A lane's next window
+    is loaded before the lane comes to it, but at the border of an epoch all lanes wait once: to hold the windows of two
+    epochs would double the memory.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class IndexedLanes:
         *,
         width: int = 1,
         documents: bool = False,
-        end: int | None = None,
     ) -> None:
         self.windows = windows
         self.sequences = sequences
@@ -55,7 +54,7 @@ class IndexedLanes:
         self._order = order
         self.width = width
         self._documents = documents
-        self._end = end
+        self.pass_units = None if sequences.epochs is None else sequences.epochs * self.units
         self._ahead = max(width, self.units // order.windows // _AHEAD)
         nothing = _Span(Window(np.zeros(0), np.zeros(1, np.int64)), 0, 0, 0, [])
         self._spans = [nothing] * sequences.lanes
@@ -99,7 +98,7 @@ class IndexedLanes:
         later: list[Key] = []
         for lane, positions in by_lane.items():
             high = max(positions)
-            last = high + self.width - 1
+            last = self._last_of_row(high)
             ahead = max(last, min(high + self._ahead, self._last_of_lane(lane, high)))
             needed = self._keys_of_rows(positions)
             keys = needed + [key for key in self.keys(last + 1, ahead) if key not in needed]
@@ -119,24 +118,33 @@ class IndexedLanes:
         epoch, number, begin, _ = self.window_of(position)
         return self.windows.get((epoch, number)), position - begin
 
+    def units_of_row(self, position: int) -> int:
+        """Return how many units the row has that begins at a position: fewer than ``width`` at the end of a pass."""
+        units = self.pass_units
+        return self.width if units is None else min(self.width, units - position % units)
+
+    def _last_of_row(self, position: int) -> int:
+        """Return the last position of the row that begins at one."""
+        return position + self.units_of_row(position) - 1
+
     def _last_of_lane(self, lane: int, position: int) -> int:
         """Return the last position that a lane, of sequence indices modulo lanes, needs in the epoch of a position."""
         order, epoch = self.sequences, position // self.units
         number = (lane - order.first(epoch)) % order.lanes
-        return (order.lane_start(epoch, number + 1) - 1) * order.stride + self.width - 1
+        return self._last_of_row(epoch * self.units + order.begin_of_lane(epoch, number + 1) - order.stride)
 
     def _keys_of_rows(self, positions: list[int]) -> list[Key]:
         """Return the windows of a lane's rows. Between its rows of two epochs lie those of all other lanes."""
         by_epoch: dict[int, list[int]] = {}
         for position in positions:
             by_epoch.setdefault(position // self.units, []).append(position)
-        keys = [self.keys(min(some), max(some) + self.width - 1) for some in by_epoch.values()]
+        keys = [self.keys(min(some), self._last_of_row(max(some))) for some in by_epoch.values()]
         return list(dict.fromkeys(chain.from_iterable(keys)))
 
     def keys(self, first: int, last: int) -> list[Key]:
         """Return the windows that hold the positions ``first`` to ``last``."""
         keys = []
-        while first <= last and (self._end is None or first < self._end * self.units):
+        while first <= last:
             epoch, number, _, first = self.window_of(first)
             keys.append((epoch, number))
         return keys

@@ -44,14 +44,13 @@ def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, siz
 
 
 class TokenRows:
-    """Rows of tokens, as wide as ``lanes`` says. Behind the first ``tokens`` of the endless stream (None: no end) are zeros."""
+    """Rows of tokens, as wide as ``lanes`` says. Zeros stand for tokens after the end of a pass."""
 
     masks = False  # whether rows have loss masks
 
-    def __init__(self, lanes: IndexedLanes, *, tokens: int | None) -> None:
+    def __init__(self, lanes: IndexedLanes) -> None:
         self.lanes = lanes
         self.width = lanes.width
-        self._tokens = tokens
 
     def fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> Int | None:
         """Fill rows of a buffer with the sequences of these indices, which begin at these positions.
@@ -60,9 +59,9 @@ class TokenRows:
         """
         self._fill(buffer, rows, indices, positions)
         self.lanes.windows.bytes_read += len(rows) * self.width * buffer.tokens.itemsize
-        if self._tokens is None:
+        if (units := self.lanes.pass_units) is None:
             return None
-        existing = np.minimum(self._tokens - positions, self.width).clip(0)
+        existing = np.minimum(units - positions % units, self.width)
         return existing if (existing < self.width).any() else None
 
     def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
@@ -74,7 +73,7 @@ class TokenRows:
                 if ends is not None:
                     ends[row] = window.ends_inside(at, at + width)
             else:
-                fill_row(self._from(position), buffer, row, self.existing(position))
+                fill_row(self._from(position), buffer, row, self.lanes.units_of_row(position))
 
     def _from(self, position: int) -> Iterator[WindowOffset]:
         """Yield where a position lies, and the beginnings of the windows behind."""
@@ -82,10 +81,6 @@ class TokenRows:
             window, at = self.lanes.location(position)
             yield window, at
             position += len(window.tokens) - at
-
-    def existing(self, position: int) -> int:
-        """Return how many of a row's tokens lie before the end of the stream."""
-        return self.width if self._tokens is None else max(0, min(self.width, self._tokens - position))
 
 
 Tokens = NDArray[Any]
@@ -172,8 +167,8 @@ class MappedTokenRows(TokenRows):
 
     masks = True
 
-    def __init__(self, lanes: IndexedLanes, *, tokens: int | None, maps: DocumentMaps) -> None:
-        super().__init__(lanes, tokens=tokens)
+    def __init__(self, lanes: IndexedLanes, maps: DocumentMaps) -> None:
+        super().__init__(lanes)
         self._maps = maps
         self._kept: dict[int, dict[int, Window]] = {}  # by lane, by position of the document
 
@@ -182,7 +177,9 @@ class MappedTokenRows(TokenRows):
         numbers = (indices % self.lanes.sequences.lanes).tolist()
         for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
             before, self._kept[lane] = self._kept.get(lane, {}), {}
-            fill_row(self._documents(position, before, self._kept[lane]), buffer, row, self.existing(position))
+            fill_row(
+                self._documents(position, before, self._kept[lane]), buffer, row, self.lanes.units_of_row(position)
+            )
 
     def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
         """Yield where a position lies in its document, mapped, and the beginnings of those behind; they go to ``kept``."""

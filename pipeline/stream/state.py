@@ -21,14 +21,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ...errors import StateError
-from ..arguments import MAX_ROWS
-from ..config import StreamConfig
-from ..lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
-from ..order.mixture import exact_weights, weights_from_json, weights_to_json
-from ..position import MAX_NUMBER, Position, WorkerContext
+from ..errors import StateError
+from .arguments import MAX_ROWS
+from .config import StreamConfig
+from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
+from .order.mixture import exact_weights, weights_from_json, weights_to_json
+from .position import MAX_NUMBER, Position, WorkerContext
 
-STATE_VERSION = 2
+STATE_VERSION = 3
+_VERSIONS = (
+    2,
+    3,
+)  # that are read; of version 2, start_epoch is None before set_epoch(), and an epoch if there are several
 _CURES = {
     "data": "; the shards or texts are other ones: load the state into a stream of those that it was saved with",
     "filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)",
@@ -56,7 +60,7 @@ log = logging.getLogger("pipeline")
 
 def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
-    part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
+    part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.pass_number}
     part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
     part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
     if position.skip:
@@ -65,7 +69,9 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
         part["workers"] = context.workers
     if config.sequential:
         count = config.make_lanes(context.world_size).count
-        lanes = position.lanes or beginning(position.start_epoch or 0, count, len(config.sources.live))
+        lanes = position.lanes or beginning(
+            position.pass_number * (config.epochs or 1), count, len(config.sources.live)
+        )
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.sources.is_mix:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
@@ -107,7 +113,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
         saved.sequence_index,
         saved.skip,
         _taken(saved.step, config, context),
-        saved.start_epoch,
+        _pass_number(saved, config),
         saved.given,
         saved.bound_to,
         _weights(saved.weights, config) if config.sources.is_mix else None,
@@ -122,6 +128,7 @@ class SavedState:
     ``rank``: the rank whose part this is, None where the state is of all.
     """
 
+    version: int
     shape: dict[str, Any]
     rank: int | None
     sequence_index: int
@@ -147,8 +154,9 @@ def parse_state(state: object, rank: int) -> SavedState:
         raise StateError(
             f"this is no state of a stream, but {description}; load what stream.state_dict() gave, as checkpoint['data']"
         )
-    if type(state["version"]) is not int or state["version"] != STATE_VERSION:
-        raise StateError(f"state version {_short(state['version'])}, but this release reads {STATE_VERSION}")
+    if type(state["version"]) is not int or state["version"] not in _VERSIONS:
+        versions = " and ".join(map(str, _VERSIONS))
+        raise StateError(f"state version {_short(state['version'])}, but this release reads {versions}")
     shape = _leaf("shape", state.get("shape"), dict)
     for name, most in (("epochs", MAX_ROWS), ("lanes", MAX_ROWS), ("ranks", MAX_ROWS), ("global_batch", MAX_NUMBER)):
         if shape.get(name) is not None:
@@ -174,6 +182,7 @@ def parse_state(state: object, rank: int) -> SavedState:
             if not isinstance(number, str):  # of a live source
                 _number(f"lane {lane}", number)
     return SavedState(
+        version=state["version"],
         shape=shape,
         rank=part_rank,
         sequence_index=_number("sequence_index", part["sequence_index"]),
@@ -220,6 +229,22 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
             raise StateError(
                 f"{field} was {_short(before)} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
             )
+
+
+def _pass_number(saved: SavedState, config: StreamConfig) -> int:
+    """Return the pass in which a state was saved; raises if an earlier release cut that pass otherwise."""
+    number, epochs = saved.start_epoch or 0, config.epochs
+    if saved.version > 2 or saved.start_epoch is None or epochs is None:
+        return number
+    sequences = config.sequences()
+    if sequences is not None:
+        is_cut = sequences.labelled < sequences.pass_size or (number and epochs * sequences.tokens % sequences.stride)
+        if is_cut:
+            raise StateError(
+                f"an earlier release saved this state in pass {number} (start_epoch), whose sequences it cut otherwise; begin "
+                f"that pass anew, by set_epoch({number}) in place of load_state_dict()"
+            )
+    return number // epochs
 
 
 def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
@@ -271,7 +296,17 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for number, each in enumerate(saved):
         if each.bound_to is not None:
             raise StateError(f"stage {each.bound_to} makes state {number} its rank's own; it cannot be merged")
-        for field in ("shape", "sequence_index", "start_epoch", "given", "step", "skip", "workers", "weights"):
+        for field in (
+            "version",
+            "shape",
+            "sequence_index",
+            "start_epoch",
+            "given",
+            "step",
+            "skip",
+            "workers",
+            "weights",
+        ):
             first, other = getattr(saved[0], field), getattr(each, field)
             if first != other:
                 raise StateError(

@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from ...errors import ConfigError, StateError
-from ..config import StreamConfig
-from ..position import WorkerContext
+from ..errors import ConfigError, StateError
+from .config import StreamConfig
+from .position import WorkerContext
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedRank:
+class _Carried:
     """What the process numbered ``process`` tells a loader's worker that it starts without fork, which has no process group.
 
     ``part``: its rank and world size, None where it does not know them though several ranks were ``launched``.
@@ -31,7 +31,7 @@ class CarriedRank:
     launched: int
 
 
-class Topology:
+class Ranks:
     """Rank and world size of this process.
 
     They are those ``stated`` by the user, else those of torch.distributed where it is initialised, else 0 of 1. A loader's
@@ -40,7 +40,7 @@ class Topology:
 
     def __init__(self, stated: tuple[int, int] | None) -> None:
         self.stated = stated
-        self._carried: CarriedRank | None = None
+        self._carried: _Carried | None = None
 
     def context(self) -> WorkerContext:
         """Return the context of this process, where an iteration begins."""
@@ -87,7 +87,7 @@ class Topology:
         carried = self._carried
         if get_spawning_popen() is not None:
             launched = self._launched_ranks()
-            carried = CarriedRank(os.getpid(), self._known() or (None if launched > 1 else (0, 1)), launched)
+            carried = _Carried(os.getpid(), self._known() or (None if launched > 1 else (0, 1)), launched)
         return {"stated": self.stated, "_carried": carried}
 
     def _known(self) -> tuple[int, int] | None:
@@ -95,7 +95,7 @@ class Topology:
         carried = self._from_parent()
         return self.stated or (None if carried is None else carried.part) or _distributed()
 
-    def _from_parent(self) -> CarriedRank | None:
+    def _from_parent(self) -> _Carried | None:
         """Return what the parent of a loader's worker carried over.
 
         What an earlier process carried over, such as a launcher before it started the ranks, does not count.

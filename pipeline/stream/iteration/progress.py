@@ -1,0 +1,128 @@
+"""What an iteration counts: how far it is, items, tokens and times, and what its reader and its mix say."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ..assemble import make_mixture
+from ..batch.row_buffer import Reader
+from ..config import StreamConfig
+from ..lanes import NUMBERS, beginning
+from ..order.mixture import Mixture
+from ..position import Position
+from ..sequential.sequential_reader import lane_stats
+from .passes import Passes
+
+
+class IterationProgress:
+    """The position of an iterator, its counts and its times, which are known after the iterator is gone."""
+
+    def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
+        self.position = position
+        self.items = 0
+        self.tokens = 0
+        self.waited = 0.0
+        self.began: float | None = None
+        self.ended: float | None = None
+        self.finished = False  # all items were handed out, and no error ended it
+        self.reader = reader
+        self._config, self._world_size = config, world_size
+
+    @cached_property
+    def _mixture(self) -> Mixture | None:
+        return make_mixture(self._config, self._world_size)
+
+    def stats(self) -> dict[str, Any]:
+        """Return counts, times and rates, and what the reader counts."""
+        seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
+        tokens_read = None if self.reader is None else self.reader.tokens_read
+        return dict(
+            items=self.items,
+            tokens=self.tokens,
+            seconds=seconds,
+            tokens_per_second=self.tokens / seconds if seconds else 0.0,
+            waited_seconds=self.waited,
+            waited_share=self.waited / seconds if seconds else 0.0,
+            sequence_index=self.position.sequence_index,
+            **stats_of(self.reader, self._config),
+            **stats_at(self.position, self._config, self._world_size, self._mixture, tokens_read),
+        )
+
+
+def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, float]:
+    """Return the numbers of stats under flat names.
+
+    >>> metrics_of({"tokens": 8, "waited_share": 0.5, "sources": {"web": {"asked": 0.75, "served": 0.7}}})
+    {'data/tokens': 8, 'data/waited_share': 0.5, 'data/source/web/asked': 0.75, 'data/source/web/served': 0.7}
+    """
+    metrics: dict[str, float] = {}
+    for name, value in stats.items():
+        path = f"{prefix}/{'source' if name == 'sources' else name}"
+        metrics |= metrics_of(value, path) if isinstance(value, Mapping) else {path: value}
+    return metrics
+
+
+def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of what workers of a loader counted. They do not know how long their consumer waits.
+
+    >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
+    >>> stats_of_workers([one, two])
+    {'items': 4, 'tokens': 16, 'seconds': 2.0, 'sequence_index': 10, 'epoch': 0, 'tokens_per_second': 8.0}
+    """
+    furthest = max(workers, key=lambda stats: stats["sequence_index"])
+    shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out what is too long
+    merged = {name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")}
+    for name in merged.keys() & {
+        "items",
+        "tokens",
+        "bytes_read",
+        "documents",
+        "rejected",
+        "bad_records",
+        "damaged_files",
+    }:
+        merged[name] = sum(stats[name] for stats in workers)
+    merged["seconds"] = max(stats["seconds"] for stats in workers)
+    merged["tokens_per_second"] = merged["tokens"] / merged["seconds"] if merged["seconds"] else 0.0
+    if "rejected_by" in merged:
+        reasons = sum((Counter(stats["rejected_by"]) for stats in workers), Counter[str]())
+        merged["rejected_by"] = dict(sorted(reasons.items()))
+    if "sources" in merged:
+        merged["sources"] = {
+            name: source | {"tokens": sum(stats["sources"][name]["tokens"] for stats in workers)}
+            for name, source in merged["sources"].items()
+        }
+    return merged
+
+
+def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
+    """Return what a reader counts, or what it would count before it reads anything."""
+    if reader is not None:
+        return reader.stats()
+    return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
+
+
+def stats_at(
+    position: Position,
+    config: StreamConfig,
+    world_size: int,
+    mixture: Mixture | None,
+    tokens_read: Sequence[int] | None,
+) -> dict[str, Any]:
+    """Return the epoch of a position; of a mix, that of the source that is least far, and what each source served."""
+    if mixture is None:
+        return {"epoch": Passes(config, world_size).epoch(position)}
+    shares = mixture.shares(position.sequence_index)
+    if config.sequential:
+        cursors = position.lanes or beginning(position.pass_number, 1, len(shares))
+        epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
+    else:
+        shared = zip(config.sources.counted.values(), shares.values(), strict=True)
+        epochs = [config.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
+    columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
+    served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
+    return {"epoch": min(epochs), "sources": served}

@@ -1,0 +1,159 @@
+"""The user's stages in one iteration. What a resume would lose of their items is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ...errors import ConfigError
+from ..config import Map, StreamConfig, Take, stage_name
+from ..position import Position, WorkerContext
+from ..sequential.sequential_reader import LongSearch
+
+Positioned = tuple[Position, Any]  # an item, with the position after it
+
+_ITEMS_A_CHECK = 64  # items that a stage takes between two looks at the epoch
+_EPOCHS_OF_A_PART = 8  # of which a rank, that sees a part of each, may give nothing
+
+log = logging.getLogger("pipeline")
+
+
+class UserStages:
+    """The user's stages in one iteration from the position ``start`` on.
+
+    ``epoch_of`` gives the epoch of a position where the items have no end; it is None where they have one.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        start: Position,
+        context: WorkerContext,
+        epoch_of: Callable[[Position], int] | None,
+    ) -> None:
+        self.start = start
+        self.context = context
+        self.epoch_of = epoch_of
+        self.takes = config.takes
+        self.dropping: str | None = None  # a stage that gave another number of items than it took
+
+    def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Run stages, numbered from ``first`` on, over items."""
+        for number, stage in enumerate(stages, first):
+            if isinstance(stage, Map):
+                items = _mapped(stage.function, items)
+            elif isinstance(stage, Take):
+                items = self._counted(stage.count, number, items)
+            else:
+                items = _AppliedStage(self, number, stage).run(items)
+        return items
+
+    def ranks_may_differ(self, number: int) -> bool:
+        """Say whether ranks may see unequally many items at a stage: there are several, and something ends before it."""
+        return self.context.world_size > 1 and (self.epoch_of is None or any(take < number for take in self.takes))
+
+    def _counted(self, count: int, number: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Give items until ``count`` were given since the pass began; too few on one of several ranks are an error."""
+        given = self.start.given.get(str(number), 0)
+        while given < count:
+            for position, item in islice(items, 1):
+                given += 1
+                yield replace(position, given={**position.given, str(number): given}), item
+                break
+            else:
+                if self.dropping is not None and self.ranks_may_differ(number):
+                    raise ConfigError(
+                        f"the stream ended after {given} of the {count} items of .take() on rank {self.context.rank} of "
+                        f"{self.context.world_size}, since stage {self.dropping} drops items and the stream is bounded; make "
+                        "it endless (no epochs=), or take fewer, else ranks take unequally many steps"
+                    )
+                return
+
+
+def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iterator[Positioned]:
+    for position, item in items:
+        yield position, function(item)
+
+
+class _AppliedStage:
+    """A stage of the user in one iteration: each item that it gives gets the position after the last item that it took.
+
+    A state is saved between two items that the stage gives, so a stage that has more than one for an item is an error. What a
+    stage keeps of items that it took ahead is lost by a resume, which `assert_resumes` shows. The position of a stage that
+    drops items belongs to one rank. On several ranks of a bounded stream such a stage is an error, since a rank that ends early
+    leaves the others waiting forever.
+    """
+
+    def __init__(self, stages: UserStages, number: int, stage: Any) -> None:
+        self._stages = stages
+        self._stage = stage
+        self._name = stage_name(number, stage)
+        self._position = self._gave_at = stages.start  # after the last item that was taken, and that was given
+        self._taken = 0  # items since the last that was given
+        self._bound = stages.start.bound_to == self._name
+        self._search = LongSearch()
+        self._since: int | None = None  # the epoch in which it gave its last item
+        later = any(take > number for take in stages.takes)
+        self._must_be_even = stages.ranks_may_differ(number) and not later
+
+    def run(self, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Give the items of the stage."""
+        exhausted = False
+
+        def feed() -> Iterator[Any]:
+            nonlocal exhausted
+            for self._position, item in items:
+                self._taken += 1
+                self._refuse_fruitless()
+                yield item
+            exhausted = True
+
+        for item in self._stage(feed()):
+            if self._taken == 0:
+                raise ConfigError(
+                    f"stage {self._name} gave two items for one, so a state between them would lose the second; give one item "
+                    "that holds both"
+                )
+            self._bound |= self._taken > 1  # ranks that gave equally many may have taken unequally many
+            if self._taken > 1:
+                self._dropped()
+            self._taken, self._gave_at, self._since = 0, self._position, None
+            self._search.restart()
+            position = replace(self._position, skip=0)
+            yield replace(position, bound_to=self._name) if self._bound else position, item
+        if self._taken and exhausted:  # a stage that stops by itself may stop equally on all ranks
+            self._dropped()
+            if self._gave_at is self._stages.start:
+                log.warning("stage %s took all %d items that were left, and gave none", self._name, self._taken)
+
+    def _dropped(self) -> None:
+        """Note that items were dropped; ``ConfigError`` where ranks would then take unequally many steps."""
+        self._stages.dropping = self._name
+        if self._must_be_even:
+            ranks = self._stages.context.world_size
+            raise ConfigError(
+                f"stage {self._name} drops or adds items of a bounded stream, so its {ranks} ranks would take unequally many "
+                "steps and some wait forever; make the stream endless (no epochs=) and end it by .take(n) after that stage, "
+                "or use .filter() on documents"
+            )
+
+    def _refuse_fruitless(self) -> None:
+        """Warn of a stage that has given nothing for seconds; an epoch of an endless stream without an item is an error."""
+        if self._taken % _ITEMS_A_CHECK:
+            return
+        if (seconds := self._search.overdue()) is not None:
+            log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)
+        if (epoch_of := self._stages.epoch_of) is None:
+            return
+        if self._since is None:  # of the epoch that the search begins in, a part may be over
+            self._since = epoch_of(self._gave_at) - (self._gave_at.sequence_index == 0)
+        patience = 1 if self._stages.context.world_size == 1 else _EPOCHS_OF_A_PART
+        if epoch_of(self._position) - self._since > patience:
+            epochs = "a whole epoch" if patience == 1 else f"{patience} epochs"
+            raise ConfigError(
+                f"stage {self._name} took {self._taken} items, those of {epochs}, and gave none: it drops everything; loosen "
+                "it, or end the stream by epochs="
+            )

@@ -1,0 +1,72 @@
+"""What the workers of a loader count, in memory that their parent sees."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from contextlib import suppress
+from multiprocessing.sharedctypes import RawValue
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+MAX_WORKERS = 1 << 10
+_TEXT_BYTES = 64 << 10  # of the counts of all workers as JSON
+_LONG = ("sources", "rejected_by")  # left out if the others would not fit beside them
+
+
+class _Memory(ctypes.Structure):
+    """``workers``: how many read the latest pass. ``texts``: in as many equal parts what each counted, as JSON.
+
+    ``totals``: the items, tokens and seconds of each, noted at every item.
+    """
+
+    _fields_ = (
+        ("workers", ctypes.c_int64),
+        ("texts", ctypes.c_uint8 * _TEXT_BYTES),
+        ("totals", (ctypes.c_double * 3) * MAX_WORKERS),
+    )
+
+
+class WorkerCounts:
+    """Counts that the workers of a loader note, and that their parent adds up. In other processes nothing is noted."""
+
+    def __init__(self) -> None:
+        self.memory: Any = RawValue(_Memory)
+
+    def begin(self) -> None:
+        """Forget what this worker counted in an earlier pass."""
+        if (info := get_worker_info()) is not None:
+            self.memory.workers = info.num_workers
+            self._write(info.id, b"")
+
+    def note_totals(self, items: int, tokens: int, seconds: float) -> None:
+        """Note what this worker made in its pass. It costs little, so that a pause after any item finds all of it."""
+        if (info := get_worker_info()) is not None:
+            self.memory.totals[info.id][:] = items, tokens, seconds
+
+    def note(self, stats: dict[str, Any]) -> None:
+        """Note what this worker counted in its pass; what would not fit is left out."""
+        if (info := get_worker_info()) is None:
+            return
+        for left_out in ((), _LONG):
+            counted = {name: value for name, value in stats.items() if name not in left_out}
+            text = json.dumps(counted, separators=(",", ":")).encode()
+            if len(text) < _TEXT_BYTES // info.num_workers:
+                self._write(info.id, text)
+                return
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return what each worker counted in the latest pass."""
+        stats, size = [], _TEXT_BYTES // max(1, self.memory.workers)
+        for worker in range(self.memory.workers):
+            part = bytes(self.memory.texts[worker * size : (worker + 1) * size])
+            with suppress(ValueError):  # it has noted nothing yet, or is writing
+                items, tokens, seconds = self.memory.totals[worker]
+                totals = {"items": int(items), "tokens": int(tokens), "seconds": seconds}
+                stats.append(json.loads(part.partition(b"\0")[0]) | totals)
+        return stats
+
+    def _write(self, worker: int, text: bytes) -> None:
+        begin = worker * (_TEXT_BYTES // self.memory.workers)
+        memoryview(self.memory.texts).cast("B")[begin : begin + len(text) + 1] = text + b"\0"

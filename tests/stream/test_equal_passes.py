@@ -1,0 +1,136 @@
+"""All passes of a bounded stream have one length, which len() tells whatever was read, loaded or called before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import StateError
+from tests.stream.streams import ids
+
+# Epochs of 50, not of 64: cut one after the other, four passes had 16, 16, 15 and 16 batches.
+UNEQUAL: dict[str, Any] = {"lengths": [50] * 20}
+
+
+def unequal(batch: int | None = 1, **options: Any) -> pipeline.Stream:
+    data = pipeline.ShardDataset.from_tokens(np.arange(1, 1001), epochs=1, **UNEQUAL)
+    stream = data.shuffle(seed=3).pack(64, **options)
+    return stream if batch is None else stream.batch(batch)
+
+
+def passes(stream: pipeline.Stream, count: int) -> list[list[Any]]:
+    found = []
+    for number in range(count):
+        stream.set_epoch(number)
+        found.append(ids(stream))
+    return found
+
+
+def test_passes_whose_counts_would_differ_have_one_length_and_hold_each_token_once() -> None:
+    found = passes(unequal(), 4)
+    assert [len(batches) for batches in found] == [16] * 4
+    assert len({json.dumps(batches) for batches in found}) == 4
+    for batches in found:
+        tokens = sorted(token for [row] in batches for token in row if token)
+        assert tokens == list(range(1, 1001))
+
+
+@settings(max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    epochs=st.integers(1, 3),
+    seq_len=st.integers(1, 8),
+    stride=st.integers(1, 8),
+    batch=st.none() | st.integers(1, 3),
+    take=st.none() | st.integers(1, 9),
+    ranks=st.integers(1, 5),
+    lanes=st.integers(1, 5),
+    last=st.sampled_from(["pad", "drop"]),
+    layout=st.sampled_from(["pack", "documents", "sample"]),
+)
+def test_len_is_that_of_every_pass_on_every_rank(
+    lengths: list[int],
+    epochs: int,
+    seq_len: int,
+    stride: int,
+    batch: int | None,
+    take: int | None,
+    ranks: int,
+    lanes: int,
+    last: str,
+    layout: str,
+) -> None:
+    lengths = [*lengths, 20]
+    data = pipeline.ShardDataset.from_tokens(np.arange(1, sum(lengths) + 1), lengths=lengths, epochs=epochs)
+    stream = data.shuffle(seed=1) if layout == "sample" else data.shuffle(seed=1, lanes=lanes)
+    if layout == "pack":
+        stream = stream.pack(seq_len, stride=min(stride, seq_len))
+    else:
+        stream = stream.documents() if layout == "documents" else stream.sample(seq_len)
+    stream = stream if take is None else stream.take(take)
+    stream = stream if batch is None else stream.batch(batch, last=last)
+    for rank in range(ranks):
+        loader, part = stream.shard(rank, ranks).loader(), stream.shard(rank, ranks)
+        length = len(part)
+        for _ in range(3):
+            assert len(ids(loader)) == length == len(loader)
+        state = loader.state_dict()
+        part.load_state_dict(state)
+        assert len(part) == length
+
+
+@pytest.mark.parametrize("source", ["bare", "loader", "2 workers"])
+def test_a_run_resumed_at_any_batch_of_three_passes_equals_the_one_that_never_stopped(source: str) -> None:
+    whole = passes(unequal(2), 3)
+    for number in range(3):
+        for stop in range(len(whole[number])) if source != "2 workers" else (0, 3, 7):
+            first = unequal(2)
+            first.set_epoch(number)
+            state = first.state_dict(batches=stop)
+            stream = unequal(2)
+            stream.load_state_dict(json.loads(json.dumps(state)))
+            items: Any = stream.loader() if source == "loader" else stream
+            if source == "2 workers":
+                items = DataLoader(stream, batch_size=None, num_workers=2)
+            found = []
+            for later in range(number, 3):
+                stream.set_epoch(later)
+                found.append(ids(items))
+            assert found == [whole[number][stop:], *whole[number + 1 :]], (number, stop)
+
+
+def test_several_epochs_are_one_pass_and_the_next_pass_goes_on_with_later_epochs() -> None:
+    def make(epochs: int) -> pipeline.Stream:
+        data = pipeline.ShardDataset.from_tokens(np.arange(1, 1001), epochs=epochs, **UNEQUAL)
+        return data.shuffle(seed=3).documents().batch(4)
+
+    loader = make(2).loader()
+    found = [ids(loader) for _ in range(2)]
+    single = make(1)
+    assert [batch for batches in found for batch in batches] == [batch for each in passes(single, 4) for batch in each]
+
+
+@pytest.mark.parametrize(("start_epoch", "options"), [(1, {}), (0, {"shift": 63})])
+def test_a_state_of_a_pass_that_earlier_releases_cut_otherwise_is_refused_by_name(
+    start_epoch: int, options: dict[str, Any]
+) -> None:
+    state = {**unequal(**options).state_dict(batches=3), "version": 2, "start_epoch": start_epoch}
+    with pytest.raises(StateError, match=rf"pass {start_epoch} .*set_epoch\({start_epoch}\)"):
+        unequal(**options).load_state_dict(state)
+
+
+def test_states_of_earlier_releases_go_on_if_their_pass_was_cut_alike() -> None:
+    whole = passes(unequal(stride=50), 2)
+    stream = unequal(stride=50)
+    stream.set_epoch(1)
+    for start_epoch, state in ((1, stream.state_dict(batches=3)), (None, unequal(stride=50).state_dict(batches=3))):
+        resumed = unequal(stride=50)
+        resumed.load_state_dict({**state, "version": 2, "start_epoch": start_epoch})
+        assert ids(resumed) == whole[start_epoch or 0][3:]
