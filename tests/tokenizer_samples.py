@@ -48,6 +48,22 @@ def train(kind: str, path: Path) -> Path:
     return path
 
 
+def train_without_unknown(path: Path, alphabet: str = "abcdefghijklmnopqrstuvwxyz") -> Path:
+    """Train a BPE of letters that has no unknown token: it leaves out every other character."""
+    from tokenizers import Tokenizer as Trained
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    trained = Trained(models.BPE())
+    trained.normalizer, trained.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Metaspace()
+    letters = [*alphabet, "▁"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=60, special_tokens=["</s>"], initial_alphabet=letters, limit_alphabet=27, show_progress=False
+    )
+    trained.train_from_iterator([" ".join(alphabet), "the cat and the hat"], trainer)
+    path.write_text(trained.to_str())
+    return path
+
+
 def gpt2_folder(definition: str, folder: Path) -> Path:
     """Write the byte-level BPE of a definition as GPT-2 has it: no special token named, one token for every role."""
     model = json.loads(definition)["model"]

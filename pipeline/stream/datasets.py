@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
+from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from .arguments import check_choice, check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
 from .config import StreamConfig
@@ -224,6 +225,9 @@ class ShardDataset(Documents):
                 raise ConfigError(f"texts must be strings, but number {number} is of type {type(text).__name__}")
         loaded = load_tokenizer(tokenizer)
         tokens, lengths = loaded.encode_flat(documents, bos=bos, eos=True)
+        lost, whole = loaded.count_lost(documents, tokens)
+        if lost:
+            warn(f"tokenizer {loaded.name}: {loaded.loss_said(lost, whole)}")
         label = f"ShardDataset.from_texts({len(documents):,} texts, {loaded.name!r})"
         data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
         data.vocab_size, data.encoder = loaded.vocab_size, loaded
@@ -356,6 +360,11 @@ class TextDataset(Texts):
         encoder = load_tokenizer(tokenizer)
         if bos and encoder.bos_id is None:
             raise ConfigError(f"bos=True: tokenizer {encoder.name!r} has no begin-of-text id; leave bos out")
+        if encoder.can_lose and encoder.unknown is None and tokens_key is None:
+            warn(
+                f"tokenizer {encoder.name!r} has neither a token for each byte nor an unknown one: characters that its "
+                "vocabulary lacks are left out"
+            )
         options: dict[str, Any] = {"text_key": text_key, "id_key": id_key, "on_error": on_error, "eos": eos, "bos": bos}
         if tokens_key is not None:
             if normalize or text_key != "text":

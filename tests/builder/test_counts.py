@@ -24,6 +24,7 @@ from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
 from tests.builds import rejected, run_plain, write_jsonl
 from tests.corpus import english
+from tests.tokenizer_samples import train_without_unknown
 
 
 def counted(values: Sequence[float], holds: Sequence[bool] | None = None) -> Histogram:
@@ -183,3 +184,16 @@ def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_p
     assert sum(row.tokens for row in rows) == kept.tokens == stats.tokens
     cut = [row.tokens for row in rows if row.what == "text cut from documents"]
     assert preset != "c4" or cut[0] < 0
+
+
+def test_a_build_says_which_share_of_its_characters_has_no_token(tmp_path: Path) -> None:
+    tokenizer = train_without_unknown(tmp_path / "letters.json")
+    texts = ["one two", "three 3", "four four \u2603", "one two"]  # the last is a duplicate
+    inputs = write_jsonl(tmp_path / "in.jsonl", texts)
+    for number, options in enumerate(({}, {"limits": Limits(partition_records=1, batch_records=1)})):
+        manifest = run_plain(inputs, tmp_path / str(number), tokenizer=str(tokenizer), **options)
+        said = "tokenizer letters.json: 2 of 25 characters (8.00%) have no token and are left out"
+        assert manifest.counts["notes"] == [said]
+        assert "2 of 25 characters" in (tmp_path / str(number) / "report.html").read_text()
+    whole = run_plain(write_jsonl(tmp_path / "letters.jsonl", ["one"]), tmp_path / "whole", tokenizer=str(tokenizer))
+    assert "notes" not in whole.counts

@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
 from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Encode, Load, fault_of_fast, load_definition
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer
-from tests.tokenizer_samples import CORPUS, auto_ids, gpt2_folder
+from tests.tokenizer_samples import CORPUS, auto_ids, gpt2_folder, train_without_unknown
 
 TEXTS = st.one_of(
     st.text(),
@@ -164,6 +164,36 @@ def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition_and_an_id
         tokenizer.encode("x")
 
 
+def test_characters_without_a_token_are_counted(
+    trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path
+) -> None:
+    tokenizer = load_tokenizer(train_without_unknown(tmp_path / "t.json"))
+    texts = ["The cat\u2603", "1 \u00e9t\u00e9, \u2603\u2603", "", "hat"]
+    tokens, _ = tokenizer.encode_flat(texts)
+    lost = sum(character not in "abcdefghijklmnopqrstuvwxyz " for text in texts for character in text.lower())
+    for _ in range(2):
+        assert tokenizer.count_lost(texts, tokens) == (lost, sum(map(len, texts)))
+    assert tokenizer.loss_said(9, 21) == "9 of 21 characters (42.86%) have no token and are left out"
+    value = json.loads(trained.definition)
+    value["model"]["vocab"] = {t: i for t, i in value["model"]["vocab"].items() if len(t) == 1 and t != "\u0120"}
+    value["model"]["merges"], value["model"]["vocab"]["<|endoftext|>"] = [], 0
+    (tmp_path / "bytes.json").write_text(json.dumps(value))
+    assert load_tokenizer(tmp_path / "bytes.json").count_lost(["a b  c"], tokens)[0] == 3
+    for kind, known in (("llama", None), ("wordpiece", "[UNK]")):
+        tokenizer = load_tokenizer(definitions[kind])
+        tokens, _ = tokenizer.encode_flat(["words \u2603\u2603 of \u2603"])
+        assert (tokenizer.can_lose, tokenizer.unknown) == (known is not None, known)
+        assert tokenizer.count_lost(["words"], tokens)[0] == (2 if known else 0)
+
+
+def test_text_that_a_model_without_an_unknown_token_cannot_encode_is_an_error(tmp_path: Path) -> None:
+    value = json.loads(wide(10, tmp_path / "w.json").read_text())
+    del value["model"]["vocab"]["<unk>"]
+    (tmp_path / "w.json").write_text(json.dumps(value))
+    with pytest.raises(ConfigError, match=r"w.json: cannot encode '<'.*give its model an unknown token"):
+        load_tokenizer(tmp_path / "w.json")
+
+
 def test_lone_surrogates_are_refused_by_place(trained: Tokenizer) -> None:
     for tokenizer in (trained, load_tokenizer("bytes")):
         with pytest.raises(InputError, match="surrogate at character 2"):
@@ -241,3 +271,14 @@ def test_a_long_text_without_spaces_is_encoded_within_the_time_limit(trained: To
     encode = ENCODERS[name](trained.definition)
     for piece in ("a", "=", " ", "\u4e2d\u6587\u5b57", "etaoinshrdlu"):
         assert encode(piece * (400_000 // len(piece)))  # work that grows with the square would take an hour
+
+
+def test_streams_of_text_say_that_characters_are_left_out(tmp_path: Path) -> None:
+    import pipeline
+
+    definition = train_without_unknown(tmp_path / "t.json")
+    with pytest.warns(UserWarning, match=r"t.json.* 2 of 7 characters \(28.57%\) have no token"):
+        pipeline.ShardDataset.from_texts(["the 4\u2603t"], definition)
+    (tmp_path / "a.txt").write_text("the cat")
+    with pytest.warns(UserWarning, match=r"t.json.* characters that its vocabulary lacks are left out"):
+        pipeline.TextDataset(tmp_path / "a.txt", tokenizer=definition)

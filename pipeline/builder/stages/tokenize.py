@@ -2,6 +2,7 @@
 
 train_tokenizer/                the tokenizer that was trained
 tokenize/000034/tokens.bin      ids in the stored dtype, documents joined
+tokenize/000034/lost.json       what the tokenizer has no ids for, if its vocabulary lacks characters: how much, and of how much
 tokenize/000034/lengths.npy     int64, tokens of each document, 0 of no survivor: shards are laid out by these exact counts
 """
 
@@ -12,17 +13,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
 from ...draws import draws, threshold
 from ...progress import Progress
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
+from ..counts.build_stats import BuildStats
 from ..counts.counts import PASSED
 from ..partitions.partition import TOKENIZE, Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .stage import Run, Stage
 
+_LOST = "lost.json"
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
 
 
@@ -75,20 +79,34 @@ class TokenizeStage(Stage):
         sizes = {partition: partition.bytes for partition in todo}
         run.do(self.name, tokenize_partition, todo, prepare, sizes.__getitem__)
 
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        tokenizer = load_build_tokenizer(workspace)
+        if tokenizer.can_lose:
+            losses = [read_json(partition.tokens_folder / _LOST) for partition in partitions(workspace)]
+            lost, whole = np.sum([(0, 0), *losses], axis=0).tolist()
+            if lost:
+                name = workspace.plan.settings["tokenizer"]
+                stats.notes.append(f"tokenizer {name}: {tokenizer.loss_said(lost, whole)}")
+
 
 def tokenize_partition(partition: Partition) -> None:
     """Encode the survivors of one partition, a record batch at a time."""
     tokenizer = load_build_tokenizer(partition.workspace)
     boundaries = bos_and_eos(tokenizer, partition.workspace.plan.recipe)
     survives, first = partition.survives, 0
+    losses = [(0, 0)]
     lengths = np.zeros(len(survives), np.int64)
     with result_directory(partition.tokens_folder) as directory:
         with open(directory / "tokens.bin", "wb") as file:
             for batch in partition.batches("text"):
                 texts, rows = batch.column(0).to_pylist(), np.flatnonzero(survives[first : first + len(batch)])
                 if len(rows):
-                    tokens, counts = tokenizer.encode_flat([texts[row] for row in rows.tolist()], **boundaries)
+                    kept = [texts[row] for row in rows.tolist()]
+                    tokens, counts = tokenizer.encode_flat(kept, **boundaries)
                     tokens.tofile(file)
+                    losses += [tokenizer.count_lost(kept, tokens)] if tokenizer.can_lose else []
                     lengths[first + rows] = counts
                 first += len(batch)
         np.save(directory / "lengths.npy", lengths)
+        if tokenizer.can_lose:
+            write_json(directory / _LOST, np.sum(losses, axis=0).tolist())

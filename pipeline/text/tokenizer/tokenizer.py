@@ -39,6 +39,7 @@ from .load_tokenizer import (
     read_loaded,
     read_vocabulary,
 )
+from .lost_characters import lost_characters
 
 _CHOSEN = os.environ.get(THREADS)  # by the user, before this package sets it
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -116,6 +117,33 @@ class Tokenizer:
             lengths += bos + eos
         return tokens, lengths
 
+    @property
+    def can_lose(self) -> bool:
+        """Whether text may hold characters that the vocabulary lacks: not if each byte has a token."""
+        return not self._vocabulary.is_complete
+
+    @property
+    def unknown(self) -> str | None:
+        """The token of text that the vocabulary lacks; None: such characters are left out, or there are none."""
+        return self._vocabulary.unknown
+
+    def count_lost(self, texts: Sequence[str], tokens: Array) -> tuple[int, int]:
+        """Return how many of the ``tokens`` of texts are the unknown one, and how many there are.
+
+        If the tokenizer has no unknown token, the numbers are those of characters that are left out, and of all.
+        """
+        if self.unknown is not None:
+            return int((tokens == self._vocabulary.ids[self.unknown]).sum()), len(tokens)
+        whole = sum(map(len, texts))
+        return (lost_characters(self.definition).count(texts) if self.can_lose else 0), whole
+
+    def loss_said(self, lost: int, whole: int) -> str:
+        """Return what `count_lost` counted in words."""
+        what, loss = "characters", "have no token and are left out"
+        if self.unknown is not None:
+            what, loss = "tokens", f"are {self.unknown!r}, for text that the vocabulary lacks"
+        return f"{lost:,} of {whole:,} {what} ({lost / max(1, whole):.2%}) {loss}"
+
     def encode(self, text: str) -> Array:
         """Return the ids of one text, shape ``(tokens,)`` in ``dtype``.
 
@@ -168,13 +196,16 @@ class Tokenizer:
             return self._encode_text(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException:  # Rust's panics among them
+        except BaseException as error:  # Rust's panics among them
             try:
                 text.encode()
-            except UnicodeEncodeError as error:
-                raise InputError(f"a lone surrogate at character {error.start} cannot be encoded") from None
+            except UnicodeEncodeError as fault:
+                raise InputError(f"a lone surrogate at character {fault.start} cannot be encoded") from None
             if self.encoder != FAST:
-                raise
+                raise ConfigError(
+                    f"{self.name}: cannot encode {text[:60]!r} ({error}); give its model an unknown token that is in its "
+                    "vocabulary, or choose another tokenizer"
+                ) from None
             return load_definition(self.definition)(text)  # the fast one met a limit, as of its regular expressions
 
     def _stored(self, parts: Sequence[bytes]) -> Array:
