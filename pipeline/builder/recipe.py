@@ -101,8 +101,8 @@ class Recipe:
     max_errors: int | float = setting(
         1000,
         READING,
-        "give up when more records than this are bad (default: 1000), or a larger share of them, as 0.01 or 1%%: of the first "
-        "10,000 in input order, and of any more",
+        "give up when more records than this are bad (default: 1000), or more than a tenth of 100 or more records; or at a share "
+        "alone, as 0.3 or 30%%: of the first 10,000 in input order, and of any more",
         least=0,
     )
     transforms: tuple[str, ...] = setting(

@@ -149,6 +149,23 @@ def test_bad_records_stop_the_build_where_asked_or_where_they_are_too_many(input
         run_plain([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "two", max_errors=1, limits=limits)
 
 
+def bad_of_100(folder: Path, bad: int, **options: Any) -> dict[str, int]:
+    path = write_jsonl(
+        folder / "in.jsonl", [*(english(k) for k in range(options.pop("records", 100) - bad)), *[{}] * bad]
+    )
+    return run_plain(path, folder / str(bad), dedup=False, **options).counts["bad"]
+
+
+def test_more_than_a_tenth_of_bad_records_ends_a_build_whose_number_of_them_is_allowed(tmp_path: Path) -> None:
+    assert sum(bad_of_100(tmp_path, 10).values()) == 10
+    with pytest.raises(
+        BuildError, match=r"11 of 100 records are bad, a share of 11.*such as .*line 90.* --max-errors 0\.2 "
+    ):
+        bad_of_100(tmp_path, 11)
+    for number, options in enumerate([{"records": 99}, {"max_errors": 0.2}, {"on_error": "skip"}], 12):
+        assert sum(bad_of_100(tmp_path, number, **options).values()) == number
+
+
 def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list[str], tmp_path: Path) -> None:
     limits = Limits(named_documents=7)  # whose keepers are named together
     counts = run(inputs, tmp_path / "out", keep_rejected=True, limits=limits).counts

@@ -131,7 +131,7 @@ def test_a_quote_that_is_not_closed_counts_as_all_its_lines(tmp_path: Path) -> N
     assert "lines 7 to 101" in bad.detail
     with pytest.raises(BuildError, match=r"more than 94 bad records, such as x\.csv: line 7: .*lines 7 to 101"):
         run(tmp_path / "x.csv", tmp_path / "a", max_errors=94, **PLAIN)
-    assert run(tmp_path / "x.csv", tmp_path / "b", max_errors=95, **PLAIN).counts["bad"] == {"invalid CSV": 95}
+    assert run(tmp_path / "x.csv", tmp_path / "b", max_errors=0.95, **PLAIN).counts["bad"] == {"invalid CSV": 95}
     stream = pipeline.TextDataset(tmp_path / "x.csv", "bytes", epochs=1, on_error="records").documents()
     assert len(list(stream)) == 5
     assert stream.stats()["bad_records"] == 95

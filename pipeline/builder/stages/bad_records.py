@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import orjson
@@ -15,6 +16,8 @@ from ..recipe import Recipe
 from ..work.workspace import Workspace
 
 LEAST_RECORDS = 10_000  # from which on a share is checked before all records are read
+DEFAULT_SHARE = 0.1  # of bad records beside a number of them: more are hardly damage, but a wrong setting
+_FEW_RECORDS = 100  # of fewer, a tenth says little
 
 
 class BadRecords:
@@ -46,11 +49,17 @@ class BadRecords:
                 self._check_share(*self._in_order)
 
     def _check_share(self, records: int, bad: int) -> None:
-        share, which = self._recipe.max_errors, "the first " if self._waiting else ""
-        if 0 < share < 1 and bad > share * records:
+        allowed, which = self._recipe.max_errors, "the first " if self._waiting else ""
+        is_share = 0 < allowed < 1
+        if not is_share and (self._recipe.on_error == "skip" or records < _FEW_RECORDS):
+            return
+        share = allowed if is_share else DEFAULT_SHARE
+        if bad > share * records:
+            limit = f"--max-errors allows {share:.2%}" if is_share else "a tenth is allowed"
+            cure = "a larger share" if is_share else f"--max-errors {min(0.99, math.ceil(10 * bad / records) / 10)}"
             raise BuildError(
-                f"{bad:,} of {which}{records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
-                f"{share:.2%}{self._example()}; mend the input, or start over with a larger share and --overwrite"
+                f"{bad:,} of {which}{records:,} records are bad, a share of {bad / records:.2%}, but {limit}{self._example()}; "
+                f"mend the input, or start over with {cure} and --overwrite"
             )
 
     def _example(self) -> str:
