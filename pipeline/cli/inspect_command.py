@@ -34,7 +34,7 @@ EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that canno
 
 _MOST_GROUPS = 8  # sources and languages shown by name
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, emoji=False, soft_wrap=True)
 
 
 def make_parser(prog: str | None = None) -> Parser:

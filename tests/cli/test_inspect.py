@@ -85,6 +85,17 @@ def test_a_document_is_shown_by_number_key_or_id_with_its_origin_and_its_tokens(
     assert "  't'\n" in capsys.readouterr().out
 
 
+def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"text": "A :smile: is [bold]no[/bold] emoji :date:", "date": ":100:"})
+    )
+    run_plain(tmp_path / "a.jsonl", tmp_path / "out", keep_fields="date")
+    assert inspect([str(tmp_path / "out"), "--document", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "A :smile: is [bold]no[/bold] emoji :date:" in shown
+    assert " column:date: :100:\n" in shown
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

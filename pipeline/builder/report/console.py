@@ -26,7 +26,7 @@ def make_page(*, stderr: bool = False) -> Console:
     """Return a console of 100 columns, or of as many as the terminal has."""
     from rich.console import Console
 
-    page = Console(stderr=stderr, highlight=False)
+    page = Console(stderr=stderr, highlight=False, emoji=False)
     page.width = min(_COLUMNS, page.width) if page.is_terminal else _COLUMNS
     return page
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -114,11 +116,11 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
         column = _find(schema, name)
         if column is not None:
             columns[name], kind = column
-            plain = kind.value_type if types.is_dictionary(kind) else kind
+            plain = getattr(_value_type(kind), "storage_type", _value_type(kind))
             checks = _textual() if keys.vocabulary is None else _lists()
             if name == keys.text_key and not any(check(plain) for check in checks):
                 raise UnreadableFileError(
-                    f"column {name!r} is {plain}, not {keys.wanted}; {keys.key_name} names the one to read"
+                    f"column {name!r} is {kind}, not {keys.wanted}; {keys.key_name} names the one to read"
                 )
             if name == keys.id_key and types.is_nested(kind):
                 raise UnreadableFileError(
@@ -136,10 +138,9 @@ def rows_of(
 ) -> Iterator[list[Record]]:
     """Yield, for each of some record batches, a record for each row."""
     for batch in batches:
-        values = {
-            name: (_ids if keys.vocabulary is not None and name == keys.text_key else _values)(_column(batch, path))
-            for name, path in columns.items()
-        }
+        values = {name: _values(_column(batch, path)) for name, path in columns.items() if name != keys.text_key}
+        read_texts = _texts if keys.vocabulary is None else _ids
+        values[keys.text_key] = read_texts(_column(batch, columns[keys.text_key]))
         texts = values[keys.text_key]
         ids = values.get(keys.id_key, [None] * len(texts))
         records: list[Record] = []
@@ -164,8 +165,9 @@ def _open(stream: ByteStream) -> Any:
 
 
 def _record(text: Any, id: Any, line: int, keys: RecordKeys) -> Record:
-    if isinstance(text, bytes) or isinstance(id, bytes):
-        return keys.bad(line, None, INVALID_UTF8)
+    for name, value in ((keys.text_key, text), (keys.id_key, id)):
+        if isinstance(value, Exception):
+            return _unreadable(name, value, line, keys)
     if text is None:
         return keys.bad(line, None, f"{keys.text_key!r} is {kind_of(text)}, not {keys.wanted}")
     return keys.document(text, "" if id is None else scalar_name(id), line)
@@ -174,17 +176,18 @@ def _record(text: Any, id: Any, line: int, keys: RecordKeys) -> Record:
 def _with_fields(document: Document, values: list[Any], keys: RecordKeys) -> Record:
     """Return a document with its other fields, or the bad record that it is where one does not fit its type."""
     for field, value in zip(keys.kept, values, strict=True):
-        if isinstance(value, bytes):
-            return keys.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
-        if (fit := field.fit(_plain(value))) is MISFIT:
+        if isinstance(value, Exception):
+            return _unreadable(field.name, value, document.line, keys)
+        if (fit := field.fit(value)) is MISFIT:
             return keys.bad(document.line, None, field.misfit(value), f"it is {shown(value)}")
         document.metadata[field.name] = fit
     return document
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: times and decimals as text."""
-    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+def _unreadable(name: str, error: Exception, line: int, keys: RecordKeys) -> Record:
+    if isinstance(error, UnicodeDecodeError):
+        return keys.bad(line, None, INVALID_UTF8, f"column {name!r}, byte {error.start}: {error.reason}")
+    return keys.bad(line, None, f"column {name!r} cannot be read", str(error))
 
 
 def _rows_to_skip(table: Any, group: int, keys: RecordKeys, columns: Mapping[str, list[str]]) -> int:
@@ -199,7 +202,10 @@ def _rows_to_skip(table: Any, group: int, keys: RecordKeys, columns: Mapping[str
         if field.name not in read:
             continue
         number = numbers.get(".".join(columns[field.name]))
-        statistics = None if number is None else metadata.column(number).statistics
+        found = _find(table.schema_arrow, field.name)
+        if number is None or found is None or not _is_plain(found[1]):
+            continue
+        statistics = metadata.column(number).statistics
         if statistics is None or not statistics.has_min_max or not statistics.has_null_count:
             continue
         low, high = statistics.min, statistics.max
@@ -250,18 +256,85 @@ def _column(batch: Any, path: list[str]) -> Any:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return a column as Python values; text that is not UTF-8 stays bytes."""
-    import pyarrow as pa
+    """Return a column as values that JSON has, and the error in place of one that cannot be read.
+
+    A time is text as ISO 8601 has it, a duration a number of seconds, a map an object. Bytes are hexadecimal, but for those of
+    no fixed size that are text in UTF-8.
+    """
+    import pyarrow.types as types
+
+    values = _python_values(column)
+    if types.is_fixed_size_binary(_value_type(column.type)):
+        return [value if value is None else value.hex() for value in values]
+    return values if _is_plain(column.type) else [_plain(value) for value in values]
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether JSON has the values of a column as pyarrow gives them, and as the statistics of Parquet do."""
+    import pyarrow.types as types
+
+    checks = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+    )
+    return any(check(_value_type(kind)) for check in checks)
+
+
+def _value_type(kind: Any) -> Any:
+    import pyarrow.types as types
+
+    return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def _texts(column: Any) -> list[Any]:
+    """Return a column of texts, and the error in place of one that is not UTF-8."""
+    return [_decoded(value) if isinstance(value, bytes) else value for value in _python_values(column)]
+
+
+def _python_values(column: Any) -> list[Any]:
+    """Return a column as pyarrow has it in Python, and the error in place of a value that Python cannot have."""
     import pyarrow.types as types
 
     if types.is_dictionary(column.type):  # not by dictionary_decode, which Polars' strings do not have
-        words = _values(column.dictionary)
+        words = _python_values(column.dictionary)
         return [None if index is None else words[index] for index in column.indices.to_pylist()]
     try:
-        values = column.to_pylist()
-    except UnicodeDecodeError:
-        values = column.cast(pa.large_binary()).to_pylist()
-    return [_decoded(value) for value in values] if any(type(value) is bytes for value in values) else values
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    except (ArithmeticError, LookupError, ValueError):  # text that is not UTF-8, a year after 9999
+        values = [_python_value(value) for value in column]
+    return values
+
+
+def _python_value(value: Any) -> Any:
+    try:
+        return value.as_py(maps_as_pydicts="strict")
+    except (ArithmeticError, LookupError, ValueError) as error:
+        return error
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str() | Exception():
+            return value
+        case bytes():
+            text = _decoded(value)
+            return text if isinstance(text, str) and "\0" not in text else value.hex()
+        case Decimal():
+            exponent = value.as_tuple().exponent
+            return float(value) if isinstance(exponent, int) and exponent < 0 else int(value)
+        case timedelta():
+            return value.total_seconds()
+        case date() | time():
+            return value.isoformat()
+        case list():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)
 
 
 def _ids(column: Any) -> list[Any]:
@@ -274,11 +347,11 @@ def _ids(column: Any) -> list[Any]:
     return [values[begin:end] if valid else None for (begin, end), valid in rows]
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: bytes) -> str | UnicodeDecodeError:
     try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return value
+        return value.decode()
+    except UnicodeDecodeError as error:
+        return error
 
 
 READER = FormatReader(read_parquet, cuts=group_cuts, in_order=False, part_rows=rows_of_groups)
