@@ -232,5 +232,6 @@ def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
     reader = load_reader(form)
     if reader.cuts_compressed:
         return 1  # each lane would extract all texts
-    is_whole = reader.cuts is never_cut and not form.one_document
-    return wanted if is_compressed(item.path) or is_whole else 1
+    if is_compressed(item.path):
+        return 1 if reader.unpacks else wanted  # each lane would fill the disk
+    return wanted if reader.cuts is never_cut and not form.one_document else 1

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file, write_json
 from ..errors import ConfigError, CorruptShardError, did_you_mean
+from ..notices import warn
 from ..objects.request_options import RequestOptions
 from ..progress import Progress
 from ..shards.dataset_folder import REPAIR, DatasetFolder
@@ -143,8 +144,23 @@ class _Source(NamedTuple):
 
 
 def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[[int], None]) -> np.dtype[Any]:
-    """Write the ids of a split as one array without a header."""
-    return _write_array(directory, split, source, advance, source.dtype)
+    """Write the ids of a split as one array without a header. Warn if its end-of-text ids do not tell where documents end."""
+    ends, lost = source.manifest.tokenizer["eos_id"], 0
+
+    def count(block: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        nonlocal lost
+        held = np.add.accumulate(np.append(0, block == ends))  # end-of-text ids before each place
+        last = np.cumsum(lengths)
+        lost += int(((held[last] - held[last - lengths] != 1) | (held[last] == held[last - 1])).sum())
+
+    dtype = _write_array(directory, split, source, advance, source.dtype, count)
+    if lost:
+        warn(
+            f"{split}.bin: {lost:,} of {source.manifest.splits[split].documents:,} documents hold the end-of-text id {ends} "
+            "before their end, or do not end with it: an array that is cut at this id gives other documents; --to megatron and "
+            "--to parquet keep where they end"
+        )
+    return dtype
 
 
 def _write_megatron(directory: Path, split: str, source: _Source, advance: Callable[[int], None]) -> np.dtype[Any]:
@@ -156,13 +172,21 @@ def _write_megatron(directory: Path, split: str, source: _Source, advance: Calla
 
 
 def _write_array(
-    directory: Path, split: str, source: _Source, advance: Callable[[int], None], dtype: np.dtype[Any]
+    directory: Path,
+    split: str,
+    source: _Source,
+    advance: Callable[[int], None],
+    dtype: np.dtype[Any],
+    look: Callable[[NDArray[Any], NDArray[np.int64]], None] = lambda block, lengths: None,
 ) -> np.dtype[Any]:
-    """Write the ids of a split in a dtype of the same width."""
+    """Write the ids of a split in a dtype of the same width; ``look`` at each block and the lengths of its documents."""
     most = np.iinfo(dtype).max
     with atomic_file(directory / f"{split}.bin") as file:
         for shard in source.shards(split):
-            for block, _ in source.blocks(shard):
+            first = 0
+            for block, documents in source.blocks(shard):
+                look(block, shard.lengths[first : first + documents])
+                first += documents
                 if len(block) and (greatest := int(block.max())) > most:
                     raise ConfigError(
                         f"{shard.info.name}: id {greatest}, but {dtype} holds ids to {most}: choose another format"

@@ -19,6 +19,7 @@ from ..objects.urls import is_remote
 from ..paths import natural_key
 from ..progress import Progress
 from ..shards.manifest import FileInfo, Manifest
+from ..shards.token_arrays import is_llmc, map_tokens
 from ..text.document import BadRecord, Document, made_id
 from ..text.fields import parse_fields
 from ..text.readers.document_reader import DocumentReader, InputFile, find_inputs
@@ -52,7 +53,8 @@ def import_tokens(
     ``sources`` are files, folders, patterns or urls of Parquet, Arrow or JSON (Lines), whose column or field
     ``tokens_key`` holds lists of ids; ``keep_fields`` are kept of their records, those are read of which ``where`` holds.
     ``NAME.bin`` beside ``NAME.idx`` is Megatron's; any other ``.bin`` is an array of ``dtype`` ("uint16" or "uint32")
-    without a header, and that and ``.npy`` are cut into documents behind each ``eos_id`` (default: the tokenizer's).
+    without a header, or with that of llm.c, which says the dtype. Such and ``.npy`` are cut into documents behind each
+    ``eos_id`` (default: the tokenizer's).
     These are files of this machine, or folders of them.
 
     ``tokenizer``, ``eos_id`` and ``settings`` are those of `write_shards`, which says what else is raised.
@@ -144,39 +146,24 @@ class _Reading:
             raise ConfigError(
                 f"{path}: nothing says where its documents end; name the id behind each: --eos-id N (eos_id=)"
             )
-        tokens, begin = _mapped(path, self.dtype), 0
-        for at in range(0, len(tokens), _STEP):
+        tokens = map_tokens(path, self.dtype)
+        begin = int(
+            is_llmc(path) and len(tokens) > 0 and tokens[0] == self.eos_id
+        )  # it writes the id before each document
+        for at in range(begin, len(tokens), _STEP):
             for end in (np.flatnonzero(tokens[at : at + _STEP] == self.eos_id) + at + 1).tolist():
                 yield tokens[begin:end]
                 begin = end
         if begin == 0 and len(tokens):
             raise DamagedInputError(
                 f"{path}: none of its {len(tokens):,} ids is {self.eos_id}, so nothing ends documents; name another --eos-id, "
-                f"or another --dtype ({self.dtype} was read)"
+                f"or another --dtype ({tokens.dtype} was read)"
             )
         if begin < len(tokens):
             yield tokens[begin:]
 
     def _note(self, name: str, size: int, sha256: str | None) -> None:
         self.inputs.append({"name": name, "source": "", "bytes": size, "sha256": sha256})
-
-
-def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the ids of a ``.npy``, or of a ``.bin`` of a dtype."""
-    if path.suffix == ".npy":
-        try:
-            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise DamagedInputError(f"{path}: not a whole npy file ({error}); copy it again") from None
-        if array.ndim != 1 or array.dtype.kind not in "ui":
-            raise DamagedInputError(f"{path}: {array.dtype} of shape {array.shape}, where a 1-D array of ids is read")
-        return array
-    size = path.stat().st_size
-    if size % dtype.itemsize:
-        raise DamagedInputError(
-            f"{path}: {size} bytes are no whole number of {dtype} ids; name another --dtype, or copy it again"
-        )
-    return np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
 
 
 def _arrays(name: str) -> list[Path]:

@@ -73,8 +73,9 @@ def write_shards(
     settings are those of a build. Equal documents and settings give equal bytes.
 
     ``output`` appears when it is complete; it is a directory that is empty or not there. Raises ``ConfigError`` for
-    settings that cannot work, ``InputError`` for the first document that is no list of ids of the tokenizer; with
-    ``on_error="records"`` such are skipped and counted. ``inputs`` are what the manifest says of files that were read.
+    settings that cannot work, ``InputError`` if there is no document, and for the first one that is no list of ids of the
+    tokenizer; with ``on_error="records"`` such are skipped and counted. ``inputs`` are what the manifest says of files that
+    were read.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -131,6 +132,7 @@ class _Spool:
     bad: Counter[str] = field(default_factory=Counter)
     names: dict[str, None] = field(default_factory=dict)  # of all fields, in the order in which they first came
     closed: int = 0  # documents that lacked the end-of-text id
+    empty: int = 0  # documents without an id
     greatest: int = 0
 
     @property
@@ -159,7 +161,8 @@ class _Spool:
                     self._refuse(document, number, error)
                     continue
                 self.greatest = max(self.greatest, int(tokens.max(initial=0)))
-                if len(tokens) and tokens[-1] != self.eos_id:
+                self.empty += not len(tokens)
+                if not len(tokens) or tokens[-1] != self.eos_id:
                     tokens = np.append(tokens, end)
                     self.closed += 1
                 tokens_file.write(tokens.data)
@@ -167,6 +170,11 @@ class _Spool:
                 fields.write(line)
                 self.names.update(dict.fromkeys(values))
                 self.lengths.append(len(tokens))
+        if not self.lengths:
+            skipped = ", ".join(f"{count:,} skipped: {reason}" for reason, count in self.bad.items())
+            raise InputError(
+                f"no document was read{f' ({skipped})' * bool(skipped)}; name sources that hold documents of token ids"
+            )
 
     def _parts(self, document: Any) -> tuple[Any, dict[str, Any]]:
         if isinstance(document, BadRecord):
@@ -205,6 +213,8 @@ class _Spool:
             notes.append(
                 f"{self.closed:,} documents lacked the end-of-text id {self.eos_id} at their end: it was added"
             )
+        if self.empty:
+            notes.append(f"{self.empty:,} documents are empty: the end-of-text id is all that they hold")
         nothing = dict.fromkeys(DUPLICATES, 0)
         return BuildStats(
             read=number,

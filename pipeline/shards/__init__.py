@@ -5,6 +5,7 @@ shard_plan.py      which documents are in which split, and which shards hold the
 writer.py          documents -> one atomic, reproducible, indexed tar
 index.py           where the documents of a shard lie: its index, parsed and checked
 npy.py             strict reading of npy headers
+token_arrays.py    files that are one array of ids, mapped
 tar_members.py     a strict walk over the headers of any plain tar
 foreign.py         token tars of other tools: an index made by a scan
 manifest.py        manifest.json, written last

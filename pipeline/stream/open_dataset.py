@@ -18,6 +18,7 @@ from ..objects.urls import is_remote
 from ..shards.dataset_folder import size_of
 from ..shards.manifest import MANIFEST_NAME
 from ..shards.shard_names import ENDING, join
+from ..shards.token_arrays import map_tokens
 from .arguments import parse_request_options
 from .data.shard_data import DEFAULT_CACHE
 from .datasets import ShardDataset, TextDataset
@@ -41,10 +42,11 @@ def open_dataset(
 ) -> Stream:
     """Open what a user names as a bare dataset, to which ``.shuffle()``, ``.pack()``, ... follow.
 
-    A directory with a manifest, and tars of ``.npy`` members, are a `ShardDataset` of ``split``. An array (``.npy``, or ``.bin``
-    with a ``dtype`` such as "uint16") is `ShardDataset.from_tokens` of a memmap. All else is a `TextDataset` of ``tokenizer``
-    (default: "bytes") and ``text_key`` (default: "text"). Paths, globs, braces, lists and urls are taken as these take
-    them. A url without an ending is a dataset if a manifest lies there. ``cache_dir`` is that of a `ShardDataset`.
+    A directory with a manifest, and tars of ``.npy`` members, are a `ShardDataset` of ``split``. An array (``.npy``, ``.bin``
+    with a ``dtype`` such as "uint16", or with the header of llm.c) is `ShardDataset.from_tokens` of a memmap. All else is a
+    `TextDataset` of ``tokenizer`` (default: "bytes") and ``text_key`` (default: "text"). Paths, globs, braces, lists and urls
+    are taken as these take them. A url without an ending is a dataset if a manifest lies there. ``cache_dir`` is that of a
+    `ShardDataset`.
 
     Raises ``ManifestError`` for ``split`` of an array or of text, which have none but "train"; ``ConfigError`` for a ``.bin``
     without ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` of what needs none; else as these classes do.
@@ -81,14 +83,7 @@ def _mapped(path: Any, dtype: str | None) -> np.ndarray:
     """Return a file of tokens as an array that is mapped into memory."""
     if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
         raise ConfigError(f"an array of tokens is one local file, got {path!r}")
-    if str(path).lower().endswith(".npy"):
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    if dtype is None:
-        raise ConfigError(f"{path}: nothing says which integers it holds; give their dtype, such as uint16")
-    try:
-        return np.memmap(path, np.dtype(dtype), "r")
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as integers of {dtype!r}: {error}") from None
+    return map_tokens(Path(path), dtype)
 
 
 def _first_name(what: Any) -> str:

@@ -25,6 +25,7 @@ OnError = Literal["stop", "records", "skip"]
 """What happens where records cannot be used: the first one stops; they are skipped; so are the rests of damaged files."""
 ON_ERROR = get_args(OnError)
 INVALID_UTF8 = "invalid UTF-8"
+BINARY = "binary data, not text"
 INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import ConfigError, InputError, did_you_mean
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+PACKED = (*COMPRESSIONS, ".tgz")  # endings of compressed files
 _COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
 
 
@@ -49,7 +50,7 @@ FORMATS = (
     Format("plain", (".txt",), record="text", one_document=True),
     Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group", record="row"),
     Format("arrow", (".arrow",), compressible=False, record="row"),
-    Format("tar", (".tar",), compressible=False),
+    Format("tar", (".tar", ".tgz")),
     Format("warc", (".warc", ".wet"), record="record"),
 )
 _BY_ENDING = {suffix: format for format in FORMATS for suffix in format.suffixes} | {
@@ -76,6 +77,12 @@ FORMAT_HELP = (
 )
 ENDINGS = tuple(_BY_ENDING)
 """Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""
+READABLE = (
+    f"{' '.join(suffix for format in FORMATS for suffix in format.suffixes)}, each but "
+    f"{' and '.join(suffix for format in FORMATS if not format.compressible for suffix in format.suffixes)} also with "
+    f"{' '.join(COMPRESSIONS)}"
+)
+"""What errors say of them."""
 
 
 def find_format(name: str) -> Format | None:
@@ -147,8 +154,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     if format is None:
         suffix = PurePath(name.lower()).suffix or "none"
         raise InputError(
-            f"{os.fspath(path)}: unknown ending ({suffix}); readable are {' '.join(ENDINGS)}; --format text "
-            "reads plain text of any ending"
+            f"{os.fspath(path)}: unknown ending ({suffix}); readable are {READABLE}; --format text reads "
+            "plain text of any ending"
         )
     return format
 
@@ -159,7 +166,7 @@ def is_named_compressed(path: str | os.PathLike[str]) -> bool:
     >>> is_named_compressed("a.jsonl.zst"), is_named_compressed("a.parquet"), is_named_compressed("a.csv")
     (True, True, False)
     """
-    return os.fspath(path).lower().endswith(COMPRESSIONS) or format_of(path).compresses
+    return os.fspath(path).lower().endswith(PACKED) or format_of(path).compresses
 
 
 def text_times(path: str | os.PathLike[str]) -> int:

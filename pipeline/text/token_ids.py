@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,9 @@ class Vocabulary:
             ids = np.empty((0, 0))
         if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "ui"):
             raise WrongIdsError("not a list of token ids", f"it is {value_said(value)}")
+        if isinstance(value, list) and bool in set(map(type, value)):  # which NumPy takes for 1 and 0 beside numbers
+            at = next(index for index, each in enumerate(value) if isinstance(each, bool))
+            raise WrongIdsError("not a list of token ids", f"{json.dumps(value[at])} at position {at}")
         least, most = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
         if least < 0 or most >= self.size:
             wrong = least if least < 0 else most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,16 @@ def test_what_is_exported_is_imported_as_the_same_documents(
             sources = str(path / "out" / FILES[to].format(split))
             pipeline.import_tokens(sources, path / split, eos_id=0, val_fraction=0, progress=QUIET)
             assert stored(path / split) == stored_split(path / "set", split)
+
+
+@pytest.mark.parametrize("to", FILES)
+def test_ends_of_documents_that_an_array_loses_are_counted(to: str, tmp_path: Path) -> None:
+    dataset_of([[5, 0, 6], [7], [], [0, 0]], tmp_path / "set", val_fraction=0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        export(tmp_path / "set", tmp_path / "out", to)
+    lost = [str(each.message) for each in said if "documents hold the end-of-text id" in str(each.message)]
+    assert [message.split(" documents")[0] for message in lost] == ["train.bin: 2 of 4"] * (to == "nanogpt")
 
 
 @pytest.mark.parametrize(("to", "dtype"), [("megatron", "int32"), ("nanogpt", "uint32"), ("parquet", "int64")])

@@ -122,6 +122,7 @@ def test_fields_are_kept_and_records_selected_where_asked(tmp_path: Path) -> Non
         ('{"input_ids": "text"}', "x.jsonl: line 2: 'input_ids' is text, not a list of token ids"),
         ('{"text": [1]}', "x.jsonl: line 2: no field 'input_ids': there are 'text'; tokens_key (--tokens-key) names"),
         ('{"input_ids": [1', "x.jsonl: line 2: invalid JSON"),
+        ('{"input_ids": [2, true]}', "x.jsonl: line 2: not a list of token ids: true at position 1"),
         ('{"input_ids": [1, null]}', "x.jsonl: line 2: not a list of token ids"),
     ],
 )
@@ -187,6 +188,61 @@ def test_a_flat_array_whose_documents_nothing_ends_is_refused_with_the_cure(tmp_
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DamagedInputError, match="19 bytes are no whole number of uint16 ids"):
         read(file, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.bin", "x.json"])
+def test_an_empty_source_is_an_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InputError, match="no document was read"):
+        read(tmp_path / name, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def write_llmc(path: Path, ids: list[int], magic: int = 20240520, version: int = 1, dtype: str = "<u2") -> Path:
+    header = np.zeros(256, "<i4")
+    header[:3] = magic, version, len(ids)
+    path.write_bytes(header.tobytes() + np.array(ids, dtype).tobytes())
+    return path
+
+
+@pytest.mark.parametrize(("magic", "version", "dtype"), [(20240520, 1, "<u2"), (20240801, 7, "<u4")])
+def test_the_header_of_llmc_says_the_dtype_and_is_no_token(
+    magic: int, version: int, dtype: str, tmp_path: Path
+) -> None:
+    ids = [EOS, 5, 6, EOS, 7, EOS, 8, 3] * 70  # llm.c writes the id before each document
+    file = write_llmc(tmp_path / "x.bin", ids, magic, version, dtype)
+    read(file, tmp_path / "out")
+    assert stored(tmp_path / "out") == [[5, 6, EOS], [7, EOS], [8, 3, EOS]] * 70
+    batch = next(iter(pipeline.open_dataset(file).pack(8).batch(1)))
+    assert batch["input_ids"].tolist() == [ids[:8]]
+
+
+def test_a_header_of_llmc_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    whole = write_llmc(tmp_path / "x.bin", [5, EOS])
+    cases = {
+        "1026 bytes, but 1028 for the 2 ids": whole.read_bytes()[:-2],
+        "of version 7, where 1 is read": write_llmc(tmp_path / "v.bin", [5, EOS], version=7).read_bytes(),
+        "questions of an evaluation": write_llmc(tmp_path / "q.bin", [5, EOS], magic=20240522).read_bytes(),
+    }
+    for said, data in cases.items():
+        (tmp_path / "x.bin").write_bytes(data)
+        with pytest.raises(DamagedInputError, match=said):
+            read(tmp_path / "x.bin", tmp_path / "out")
+
+
+def test_an_array_under_a_wrong_name_or_dtype_is_refused_with_the_cure(tmp_path: Path) -> None:
+    raw = write_bin(tmp_path).rename(tmp_path / "raw.npy")
+    with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy.*name it \.bin and say their --dtype"):
+        read(raw, tmp_path / "out")
+    with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy"):
+        pipeline.open_dataset(raw)
+    np.array(FLAT * 20, "<u4").tofile(tmp_path / "wide.bin")
+    np.array([300, EOS] * 40, "<u2").tofile(tmp_path / "short.bin")
+    with pytest.raises(DamagedInputError, match=r"as of ids of 32 bits; name --dtype uint32"):
+        read(tmp_path / "wide.bin", tmp_path / "out")
+    np.save(tmp_path / "flat.npy", np.array(FLAT))
+    read((tmp_path / "flat.npy").rename(tmp_path / "flat.bin"), tmp_path / "out")
+    assert stored(tmp_path / "out") == DOCUMENTS
 
 
 def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def digests(output: Path) -> dict[str, str]:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    documents=st.lists(st.lists(st.integers(2, 383), max_size=20), max_size=30),
+    documents=st.lists(st.lists(st.integers(2, 383), max_size=20), min_size=1, max_size=30),
     val_fraction=st.sampled_from([0.0, 0.3, 0.9]),
     tokens_per_shard=st.sampled_from([None, 7, 50]),
     tokens_per_sample=st.sampled_from([0, 16]),
@@ -62,10 +62,25 @@ def test_every_document_is_stored_once_closed_and_in_order(
     output = tmp_path_factory.mktemp("out") / "set"
     shards = {"tokens_per_shard": tokens_per_shard, "tokens_per_sample": tokens_per_sample}
     manifest = write(iter(documents), output, val_fraction=val_fraction, **shards)
-    assert stored(output) == [[*ids, EOS] if ids else [] for ids in documents]
+    assert stored(output) == [[*ids, EOS] for ids in documents]
     assert manifest.counts["kept"] == len(documents)
     assert list(verify_dataset(output)) == []
     assert Manifest.read(output) == manifest
+
+
+def test_an_empty_document_is_closed_and_counted(tmp_path: Path) -> None:
+    manifest = write([[5], [], [EOS]], tmp_path / "set", val_fraction=0)
+    assert stored(tmp_path / "set") == [[5, EOS], [EOS], [EOS]]
+    assert any("2 documents lacked the end-of-text id" in note for note in manifest.counts["notes"])
+    assert any("1 documents are empty" in note for note in manifest.counts["notes"])
+
+
+def test_no_document_is_an_error_that_counts_what_was_skipped(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no document was read; name sources"):
+        write([], tmp_path / "set")
+    with pytest.raises(InputError, match=r"no document was read \(2 skipped: not a list of token ids\)"):
+        write([["a"], [1.5]], tmp_path / "set", on_error="records")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dataset_of_ids_streams_as_a_built_one(tmp_path: Path) -> None:

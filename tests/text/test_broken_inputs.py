@@ -21,8 +21,10 @@ import zstandard
 
 import pipeline
 from pipeline.errors import InputError
+from pipeline.text.document import BINARY
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, find_inputs
 from tests.builds import run
+from tests.format_samples import tar_of
 
 LINES = b"".join(b'{"id": "%d", "text": "document %d, with some text to it"}\n' % (n, n) for n in range(2_000))
 GZIP = gzip.compress(LINES, mtime=0)
@@ -101,6 +103,7 @@ def many_streams(ending: str) -> bytes:
 
 
 WHOLE = parquet(pa.table({"text": [f"{n * 7919:x} is the text of {n}" for n in range(500)]}), row_group_size=100)
+TAR = tar_of({"a.jsonl": b'{"text": "a"}\n', "b.txt": b"b" * 2000})
 NOT_WHOLE = "not a whole parquet file"
 BAD_LINES: list[tuple[bytes, str]] = [
     (b'{"text": "cut', "invalid JSON"),
@@ -168,8 +171,10 @@ FILES = [
     ),
     # Text.
     Broken("latin.txt", b"caf\xe9", bad=[(1, "invalid UTF-8")]),
-    Broken("zeros.txt", b"\0" * 9, ["\0" * 9]),
-    Broken("zeros-between.txt", b"a \0 b" * 9, ["a \0 b" * 9]),
+    Broken("zeros.txt", b"\0" * 9, bad=[(1, BINARY)]),
+    Broken("zeros-between.txt", b"a \0 b" * 9, bad=[(1, BINARY)]),
+    Broken("paper.txt", b"%PDF-1.7\n", bad=[(1, BINARY)]),
+    Broken("zip.jsonl", b"PK\3\4", error="binary data, not text: it begins as a zip archive does"),
     *(
         Broken(f"{form}-{number}.txt", (text * 40).encode(form), bad=[(1, "invalid UTF-8")])
         for form in ("utf-16", "utf-16-le", "utf-16-be")
@@ -204,6 +209,11 @@ FILES = [
     Broken("cut.parquet", WHOLE[: len(WHOLE) // 2], error=NOT_WHOLE),
     Broken("no-footer.parquet", WHOLE[:-100], error=NOT_WHOLE),
     Broken("flipped.parquet", with_flipped_bit(), error=NOT_WHOLE),
+    Broken("cut.tar.gz", gzip.compress(TAR)[:-20], 1, error="the gzip stream is cut off at byte"),
+    Broken("cut-inside.tgz", gzip.compress(TAR[:700]), error="the file ends inside the payload"),
+    Broken("unpacked.tar.gz", TAR, 2),
+    Broken("packed.tar", gzip.compress(TAR), 2),
+    Broken("nothing.tar.gz", b"", error="the file ends without the end-of-archive blocks"),
     Broken("cut.arrow", arrow(pa.table({"text": ["a" * 999]}))[:600], error="not a whole Arrow file"),
 ]
 

@@ -104,7 +104,7 @@ def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give
     assert sorted(seen) == [id for id, _, _ in origins(tmp_path / "out")]
 
 
-@pytest.mark.parametrize("name", sorted(name for name in FORMATS if not name.endswith(".tar")))
+@pytest.mark.parametrize("name", sorted(name for name in FORMATS if ".tar" not in name and ".tgz" not in name))
 def test_every_format_is_read_as_a_member_here_and_from_a_server(tmp_path: Path, name: str) -> None:
     pairs = [("a", "The first text."), ("b", "The second one.")]
     payload = FORMATS[name](pairs)
@@ -134,6 +134,23 @@ def test_a_tar_of_which_no_member_can_be_read_names_what_it_holds(tmp_path: Path
     path = write_tar(tmp_path / "pile.tar", {"a.jpg": b"1", ".b.txt": b"2"})
     with pytest.raises(DamagedInputError, match=r"pile\.tar: no member can be read, only a\.jpg"):
         make(path, tmp_path / "out")
+
+
+def test_a_compressed_tar_gives_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    plain = pile(tmp_path / "in/pile.tar")
+    (tmp_path / "in/pile.tar.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    make(plain, tmp_path / "plain")
+    limits = Limits(lane_bytes=1_000, partition_characters=5_000, batch_records=5)
+    make(tmp_path / "in/pile.tar.gz", tmp_path / "packed", limits=limits, workers=2)
+    packed = [
+        (id.replace(".gz", ""), file.replace(".tar.gz", ".tar"), line)
+        for id, file, line in origins(tmp_path / "packed")
+    ]
+    assert packed == [(id.replace(".gz", ""), file, line) for id, file, line in origins(tmp_path / "plain")]
+    with running_inputs(tmp_path / "in") as server:
+        make(server.url("pile.tar.gz"), tmp_path / "far")
+    assert origins(tmp_path / "far") == origins(tmp_path / "packed")
 
 
 def test_names_that_are_not_utf8_are_spelled_out(tmp_path: Path) -> None:

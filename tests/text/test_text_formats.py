@@ -20,8 +20,9 @@ import zstandard
 import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
-from pipeline.errors import ConfigError, StateError
+from pipeline.errors import ConfigError, InputError, StateError
 from tests.builds import run
+from tests.format_samples import tar_of
 from tests.input_server import running_inputs
 from tests.text_samples import spelled
 
@@ -66,6 +67,16 @@ def test_documents_are_lines_paragraphs_or_what_stands_between_separators(
         packed = tmp_path / f"x.txt{ending}"
         packed.write_bytes(compress.compress(data.encode()))
         assert streamed(packed, format) == [(f"{packed.name}:{line}", text) for line, text in documents]
+
+
+@pytest.mark.parametrize("format", JOIN)
+def test_binary_data_are_no_text(tmp_path: Path, format: str) -> None:
+    data = JOIN[format](["one", "t\0wo", "three"]).encode()
+    (tmp_path / "x.txt").write_bytes(data)
+    assert [text for _, text in streamed(tmp_path / "x.txt", format, on_error="records")] == ["one", "three"]
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(tar_of({"x.txt": data})))
+    with pytest.raises(InputError, match="it begins as a tar does; read it under the name of what it holds"):
+        streamed(tmp_path / "x.tar.gz", format)
 
 
 @pytest.mark.parametrize("shift", [-1, 0, 6, 12, 13])

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from ..formats import COMPRESSIONS
+from ..document import BINARY
+from ..formats import PACKED
 from ..storage.input_file import InputFile, as_input
 
 BLOCK = 1 << 20
@@ -24,6 +25,10 @@ _HEADS = {
     "bzip2": re.compile(rb"BZh.(?:1AY&SY|\x17rE8P\x90)", re.DOTALL),  # its first block, or the end of an empty stream
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one that holds no data
 }
+_BINARY = (
+    *((b"%PDF-", "PDF"), (b"{\\rtf", "rich text file"), (b"PK\3\4", "zip archive"), (b"7z\xbc\xaf", "7z archive")),
+    *((b"\x7fELF", "program"), (b"\x89PNG", "picture"), (b"\xff\xd8\xff", "picture"), (b"\x93NUMPY", "npy array")),
+)
 _LONGEST_LINE = 1 << 29
 _TEXT_HEAD = 4096  # bytes that tell whether text is UTF-16
 UTF16 = "UTF-16 text; convert it to UTF-8 first"
@@ -134,7 +139,7 @@ class ByteStream:
             raise UnreadableFileError(
                 "compressed data under a name without .gz, .zst, .bz2 or .xz; give it the name of what it holds"
             )
-        if not self.path.lower().endswith(COMPRESSIONS) or compression(self.file):
+        if not self.path.lower().endswith(PACKED) or compression(self.file):
             return
         self.file.seek(0)
         head = self.file.read(BLOCK)
@@ -226,6 +231,8 @@ class ByteStream:
                 break
         if is_utf16(head):
             raise UnreadableFileError(UTF16)
+        if (sign := binary_sign(head)) and "NUL" not in sign:
+            raise UnreadableFileError(f"{BINARY}: {sign}; read it under the name of what it holds, without --format")
         if head.startswith(codecs.BOM_UTF8):
             self.text_start = len(codecs.BOM_UTF8)
         yield head[self.text_start :]
@@ -289,6 +296,18 @@ def is_utf16(text: bytes) -> bool:
     return min(even, odd) == 0 and max(even, odd) > max(1, min(len(text), _TEXT_HEAD) // 20)
 
 
+def binary_sign(data: bytes) -> str:
+    """Return what shows that data are no text, '' if nothing does.
+
+    >>> binary_sign(b"%PDF-1.7"), binary_sign(b"a \\0 b"), binary_sign(b"text")
+    ('it begins as a PDF does', 'a NUL at byte 2', '')
+    """
+    kind = "tar" if data[257:262] == b"ustar" else next((name for mark, name in _BINARY if data.startswith(mark)), "")
+    if kind:
+        return f"it begins as a {kind} does"
+    return f"a NUL at byte {data.find(0)}" if 0 in data else ""
+
+
 def _decompressor(kind: str) -> Any:
     """Return what unpacks one member or frame."""
     if kind == "gzip":
@@ -322,4 +341,4 @@ def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
         with open(path, "rb") as file:
             if file.read(1):
                 return bool(compression(file))
-    return os.fspath(path).lower().endswith(COMPRESSIONS)
+    return os.fspath(path).lower().endswith(PACKED)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ..document import INVALID_UTF8, BadRecord, Record, RecordKeys, Tally
+from ..document import BINARY, INVALID_UTF8, BadRecord, Record, RecordKeys, Tally
 from ..formats import BLANK_LINE, LINE_END, Format
-from .byte_stream import BLOCK, ByteStream, UnreadableFileError
+from .byte_stream import BLOCK, ByteStream, UnreadableFileError, binary_sign
 from .format_reader import FormatReader, line_cuts, never_cut
 
 _BLANKS = b" \t\r\v\f"
@@ -66,13 +66,14 @@ def _read(delimiter: _Delimiter, stream: ByteStream, keys: RecordKeys, tally: Ta
 
 
 def _record(text: bytes, keys: RecordKeys, line: int, byte: int) -> Record | None:
+    if sign := binary_sign(text):
+        return keys.bad(line, byte, BINARY, sign)
     try:
         decoded = text.removeprefix(BOM_UTF8).decode()  # which stands there where files were joined
     except UnicodeDecodeError as error:
         return keys.bad(line, byte, INVALID_UTF8, f"byte {error.start} of the document: {error.reason}")
-    return (
-        None if not decoded or decoded.isspace() else keys.document(decoded, "", line, byte=byte)
-    )  # blanks beyond ASCII
+    is_blank = not decoded or decoded.isspace()  # blanks beyond ASCII
+    return None if is_blank else keys.document(decoded, "", line, byte=byte)
 
 
 def _text_of(piece: bytes) -> tuple[int, bytes]:

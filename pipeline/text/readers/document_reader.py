@@ -213,7 +213,7 @@ class DocumentReader:
         self._confirmed = replace(self._tally)
 
     def _batches(self, stream: ByteStream, reader: FormatReader) -> Iterator[list[Record]]:
-        if self.format.compressible and not (reader.cuts_compressed and self.span != WHOLE):
+        if self.format.compressible and not reader.unpacks and not (reader.cuts_compressed and self.span != WHOLE):
             stream.check_compression()
         batches, where = reader.read(stream, self._keys, self._tally), self._keys.where
         return batches if where is None else (list(selected(records, where)) for records in batches)

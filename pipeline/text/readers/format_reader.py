@@ -46,6 +46,7 @@ class FormatReader:
 
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
     ``unit_bytes``; it depends on the file alone. ``cuts_compressed`` says that it is asked of compressed files, too.
+    ``unpacks`` says that a compressed file is unpacked to the disk before it is read.
     ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead.
     ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups: streams read these apart.
     """
@@ -54,6 +55,7 @@ class FormatReader:
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     in_order: bool = True
     cuts_compressed: bool = False
+    unpacks: bool = False
     part_rows: Callable[[InputFile], list[int]] | None = None
 
     @property

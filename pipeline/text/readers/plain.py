@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..code_languages import language_of
-from ..document import INVALID_UTF8, Record, RecordKeys, Tally, Unselected
-from .byte_stream import UTF16, ByteStream, is_utf16
+from ..document import BINARY, INVALID_UTF8, Record, RecordKeys, Tally, Unselected
+from .byte_stream import UTF16, ByteStream, binary_sign, is_utf16
 from .format_reader import FormatReader
 
 SUFFIX = ".txt"
@@ -40,6 +40,9 @@ def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
         return
     if is_utf16(data):
         yield [keys.bad(1, 0, INVALID_UTF8, UTF16)]
+        return
+    if sign := binary_sign(data):
+        yield [keys.bad(1, None, BINARY, sign)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)

@@ -1,8 +1,10 @@
-"""Tars: each member is read as a file of its name would be."""
+"""Tars: each member is read as a file of its name would be. A compressed tar is unpacked to a temporary file first."""
 
 from __future__ import annotations
 
+import errno
 import io
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, cast
@@ -14,7 +16,7 @@ from ...paths import is_hidden
 from ...shards.tar_members import Member, walk_or_raise
 from ..document import Document, Record, RecordKeys, Tally
 from ..formats import Format, find_format
-from .byte_stream import ByteStream, UnreadableFileError
+from .byte_stream import ByteStream, UnreadableFileError, compression
 from .format_reader import FormatReader, load_reader
 
 UNREADABLE_MEMBER = "member that cannot be read further"
@@ -30,8 +32,10 @@ def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
     ``UnreadableFileError`` where the tar is cut or corrupt, and for one of which no member can be read.
     """
     read = 0
+    packed = bool(compression(stream.file))
+    archive, damage = _unpacked(stream) if packed else (stream.file, None)
     try:
-        for member in walk_or_raise(_Slices(stream.file), stream.path):
+        for member in walk_or_raise(_Slices(archive), stream.path):
             name = _name(member)
             if is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/"):
                 continue
@@ -40,18 +44,43 @@ def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
                 tally.leave_out(name)
                 continue
             read += 1
-            contents = ByteStream(cast(BinaryIO, _MemberFile(stream.file, member, f"{stream.path}/{name}")))
+            contents = ByteStream(cast(BinaryIO, _MemberFile(archive, member, f"{stream.path}/{name}")))
             for records in _records(contents, name, form, keys, tally):
-                stream.bytes_read = member.data + contents.bytes_read
+                if not packed:
+                    stream.bytes_read = member.data + contents.bytes_read
                 yield records
     except ShardError as error:
-        raise UnreadableFileError(str(error).removeprefix(f"{stream.path}: ")) from None
+        raise damage or UnreadableFileError(str(error).removeprefix(f"{stream.path}: ")) from None
+    finally:
+        if packed:
+            archive.close()
+    if damage:
+        raise damage
     if not read:
         found = f"only {tally.left_out_text}" if tally.left_out else "no file"
         raise UnreadableFileError(
             f"no member can be read, {found}; members are read by their endings, as files are; shards of tokens are streamed"
         )
-    stream.bytes_read = stream.file.seek(0, io.SEEK_END)
+    if not packed:
+        stream.bytes_read = stream.file.seek(0, io.SEEK_END)
+
+
+def _unpacked(stream: ByteStream) -> tuple[BinaryIO, UnreadableFileError | None]:
+    """Return a temporary file of the data, and the damage that ended them early, if any."""
+    file, damage = tempfile.TemporaryFile(prefix="shardwright-"), None  # noqa: SIM115 - it ends with this object
+    try:
+        for block in stream.blocks():
+            file.write(block)
+        file.flush()
+    except UnreadableFileError as error:
+        damage = error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            error.errno, f"{tempfile.gettempdir()}, where it is unpacked, is full; name another folder: TMPDIR"
+        ) from None
+    return cast(BinaryIO, file), damage
 
 
 def _name(member: Member) -> str:
@@ -130,4 +159,4 @@ class _MemberFile(io.RawIOBase):
         return len(data)
 
 
-READER = FormatReader(read_tar)
+READER = FormatReader(read_tar, unpacks=True)

@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...notices import warn
 from ...objects.urls import is_remote
 from ...paths import natural_key, shortened
-from ..formats import ENDINGS, find_format
+from ..formats import ENDINGS, READABLE, find_format
 from .input_file import InputFile
 from .open_input import open_input
 
@@ -45,7 +45,7 @@ def readable_files(
     if not files:
         content = f"only {shortened(unread)}" if unread else "no file"
         content += f" ({left_out})" if left_out else ""
-        raise InputError(f"{spec}: nothing to read, {content}; readable are {' '.join(ENDINGS)}")
+        raise InputError(f"{spec}: nothing to read, {content}; readable are {READABLE}")
     if unread:
         unknown = len(unread) - len(others)
         reasons = "hidden, links to files that are read, or with an ending not known"

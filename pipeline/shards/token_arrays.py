@@ -1,0 +1,102 @@
+"""Files that are one array of token ids: ``.npy``, and ``.bin`` without a header, as nanoGPT's, or with that of llm.c.
+
+The header of llm.c is 256 little-endian int32: a magic number, a version and how many ids follow, the others 0
+(https://github.com/karpathy/llm.c, dev/data/data_common.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, DamagedInputError
+
+_NPY = b"\x93NUMPY"
+_LLMC_BYTES = 1024
+_LLMC: dict[int, tuple[int, np.dtype[Any]]] = {
+    20240520: (1, np.dtype("<u2")),
+    20240801: (7, np.dtype("<u4")),
+}  # by the magic number: version and dtype
+_LLMC_EVALUATION = 20240522
+_SAMPLE = 1 << 16  # ids by which the dtype is doubted
+
+
+def map_tokens(path: Path, dtype: str | np.dtype[Any] | None = None) -> NDArray[Any]:
+    """Return the ids of a file, mapped; ``dtype`` is that of a ``.bin`` whose header does not say it.
+
+    Raises ``DamagedInputError`` if the file is not what its name and ``dtype`` say, ``ConfigError`` if ``dtype`` is missing or
+    cannot be.
+    """
+    with open(path, "rb") as file:
+        head = file.read(_LLMC_BYTES)
+    if path.suffix.lower() == ".npy" or head.startswith(_NPY):
+        return _of_npy(path, head)
+    if is_llmc(path):
+        return _of_llmc(path, head)
+    if dtype is None:
+        raise ConfigError(f"{path}: nothing says which integers it holds; give their dtype, such as uint16")
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise ConfigError(f"{path}: cannot be read as integers of {dtype!r}: {error}") from None
+    size = path.stat().st_size
+    if size % kind.itemsize:
+        raise DamagedInputError(
+            f"{path}: {size} bytes are no whole number of {kind} ids; name another --dtype, or copy it again"
+        )
+    tokens = np.memmap(path, kind, "r") if size else np.empty(0, kind)
+    _check_width(path, tokens)
+    return tokens
+
+
+def is_llmc(path: Path) -> bool:
+    """Whether a file begins with the header of llm.c."""
+    with open(path, "rb") as file:
+        magic = int.from_bytes(file.read(4), "little")
+    return magic in _LLMC or magic == _LLMC_EVALUATION
+
+
+def _of_npy(path: Path, head: bytes) -> NDArray[Any]:
+    if head and not head.startswith(_NPY):
+        raise DamagedInputError(
+            f"{path}: no header of NumPy, which begins with {_NPY!r} (found {head[:6]!r}); if it holds ids alone, name it "
+            ".bin and say their --dtype (dtype=)"
+        )
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DamagedInputError(f"{path}: not a whole npy file ({error}); copy it again") from None
+    if array.ndim != 1 or array.dtype.kind not in "ui":
+        raise DamagedInputError(f"{path}: {array.dtype} of shape {array.shape}, where a 1-D array of ids is read")
+    return array
+
+
+def _of_llmc(path: Path, head: bytes) -> NDArray[Any]:
+    magic, version, count = np.frombuffer(head.ljust(12, b"\0")[:12], "<i4").tolist()
+    if magic == _LLMC_EVALUATION:
+        raise DamagedInputError(
+            f"{path}: the questions of an evaluation of llm.c, which are no documents; leave it out"
+        )
+    wanted, dtype = _LLMC[magic]
+    if version != wanted:
+        raise DamagedInputError(
+            f"{path}: a header of llm.c of version {version}, where {wanted} is read; write it again"
+        )
+    size, expected = path.stat().st_size, _LLMC_BYTES + count * dtype.itemsize
+    if size != expected:
+        raise DamagedInputError(
+            f"{path}: {size} bytes, but {expected} for the {count} ids that its header states; copy it again"
+        )
+    return np.memmap(path, dtype, "r", _LLMC_BYTES) if count else np.empty(0, dtype)
+
+
+def _check_width(path: Path, tokens: NDArray[Any]) -> None:
+    """Raise ``DamagedInputError`` if ids of 32 bits are read as ids of 16: then every second one is almost 0."""
+    low, high = tokens[0:_SAMPLE:2], tokens[1:_SAMPLE:2]
+    if tokens.dtype.itemsize == 2 and len(high) >= 32 and int(high.max()) < 16 < int(low.max()):
+        raise DamagedInputError(
+            f"{path}: every second uint16 is less than 16, as of ids of 32 bits; name --dtype uint32 (dtype=)"
+        )
