@@ -8,8 +8,7 @@ from typing import Any
 
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.extents.extent_table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
-from pipeline.shards.extents.load_extents import load_extent_table
-from pipeline.shards.extents.table_file import decode_table, write_table
+from pipeline.shards.extents.table_file import decode_table, load_extent_table, write_table
 from pipeline.shards.manifest import EXTENTS_NAME, Manifest
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.shard_list import resolve

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.shards.extents.extent_table import EXTENT_BYTES, ExtentTable
-from pipeline.shards.extents.load_extents import payload_bytes
-from pipeline.shards.extents.table_file import write_table
+from pipeline.shards.extents.table_file import payload_bytes, write_table
 from pipeline.shards.index import ShardIndex
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.shard_access import ShardAccess

@@ -28,6 +28,9 @@ from .format import (
 from .manifest import ShardInfo
 from .tar_members import REPAIR
 
+# Where documents start in their file (bytes), and their tokens.
+BlockIndex = tuple[NDArray[np.int64], NDArray[np.uint32]]
+
 
 class Footer(TypedDict, total=False):
     """The fields of a shard's footer (see `pipeline.shards.format`); empty for a tar that has none."""
@@ -179,3 +182,12 @@ def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:
                 f"{name}: its footer says {field} {actual}, the manifest {wanted}: another shard lies under this name; "
                 "copy the right one or rebuild"
             )
+
+
+def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> BlockIndex:
+    """Return an index of its bytes, as shards hold them.
+
+    >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))
+    (array([512]), array([7], dtype=uint32))
+    """
+    return np.frombuffer(starts, "<i8"), np.frombuffer(lengths, "<u4")

@@ -8,6 +8,7 @@ import secrets
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,21 @@ class ShardAccess:
         keeps: bool = True,
     ) -> None:
         self.requests = requests or RequestOptions()
-        directory = Path(cache_dir) if cache_dir is not None else default_directory()
-        self.cache = Cache(directory, cache_limit) if keeps else None
+        self._cache_dir, self._cache_limit, self._keeps = cache_dir, cache_limit, keeps
         # The version of objects that have none: what replaces one cannot be told from it, so it is of use to this run alone.
         self.run = f"none, run {secrets.token_hex(8)}"
-        self._index_dir = directory if keeps else None
+
+    @cached_property
+    def directory(self) -> Path | None:
+        """Where blocks, whole shards and indexes of tars are kept; None where nothing is."""
+        if not self._keeps:
+            return None
+        return default_directory() if self._cache_dir is None else Path(self._cache_dir)
+
+    @cached_property
+    def cache(self) -> Cache | None:
+        """What is kept of remote shards."""
+        return None if self.directory is None else Cache(self.directory, self._cache_limit)
 
     @contextmanager
     def opened(self, url: str, expected: ShardInfo | None = None) -> Iterator[tuple[int, int]]:
@@ -94,7 +105,7 @@ class ShardAccess:
             path = local_name(url)
             with opened(path) as (handle, size):
                 index = index_of(lambda start, count: os.pread(handle, count, start), size, path, expected)
-            return foreign_index(path, self._index_dir) if index is None else index
+            return foreign_index(path, self.directory) if index is None else index
         size = expected.bytes if expected is not None else describe(url, self.requests).size
         index = index_of(lambda start, count: self._read(url, start, count), size, shown(url), expected)
         if index is not None:

@@ -56,9 +56,10 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
     for item in items:
         folder, followed = _followed(item, manifest_of, real_path)
         named.setdefault(folder, []).append(followed)
-    afar = [folder for folder in named if folder and is_remote(folder)]
-    manifests = {folder: None if folder in afar else manifest_of(folder) for folder in named}
-    manifests |= zip(afar, side_by_side(partial(manifest_of, folder) for folder in afar), strict=True)
+    remote = [folder for folder in named if folder and is_remote(folder)]
+    manifests = {folder: None if folder in remote else manifest_of(folder) for folder in named}
+    if remote:
+        manifests |= zip(remote, side_by_side(partial(manifest_of, folder) for folder in remote), strict=True)
     unnamed = [item for folder in named if manifests[folder] is None for item in named[folder]]
     _refuse_several_splits(unnamed, split)
     bare = [item.path for item in unnamed]

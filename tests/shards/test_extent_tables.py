@@ -15,8 +15,8 @@ import webdataset
 import pipeline
 from pipeline.errors import ConfigError, ManifestError, StorageError
 from pipeline.progress import Progress
-from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table
-from pipeline.shards.manifest import MANIFEST_NAME
+from pipeline.shards.extents.table_file import decode_table
+from pipeline.shards.manifest import EXTENTS_NAME, MANIFEST_NAME
 from pipeline.shards.verify.dataset import Problem, verify_dataset
 from tests.corpus import english
 from tests.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits

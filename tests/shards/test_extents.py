@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.extent_table import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
-from pipeline.shards.extents.load_extents import table_of_index
-from pipeline.shards.extents.table_file import decode_table, encode_table
+from pipeline.shards.extents.table_file import decode_table, encode_table, table_of_index
 from pipeline.shards.writer import write_shard
 from tests.shard_samples import read_index
 

@@ -17,7 +17,7 @@ import webdataset
 import pipeline
 from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardError
 from pipeline.shards.blocks.local_blocks import LocalBlocks
-from pipeline.shards.extents.load_extents import load_tars
+from pipeline.shards.extents.table_file import load_tars
 from pipeline.shards.foreign import foreign_index, sample_parts
 from pipeline.shards.index import ShardIndex
 from pipeline.shards.manifest import ShardInfo

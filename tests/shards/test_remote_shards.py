@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, StorageError
-from pipeline.shards.extents.table_file import EXTENTS_NAME
-from pipeline.shards.manifest import Manifest, Split
+from pipeline.shards.manifest import EXTENTS_NAME, Manifest, Split
 from pipeline.stream.stream import Stream
 from tests import interpreters
 from tests.faulty_server import FaultyServer

@@ -193,7 +193,7 @@ def test_no_name_leads_out_of_its_directory(name: str) -> None:
 
 def test_the_shards_room_loads_nothing_heavy_before_it_is_needed() -> None:
     rooms = "dataset_folder foreign index manifest tar_members shard_names writer shard_access shard_plan verify.dataset".split()
-    code = f"import sys, {', '.join(f'pipeline.shards.{room}' for room in [*rooms, 'extents.load_extents'])}; print(*sys.modules)"
+    code = f"import sys, {', '.join(f'pipeline.shards.{room}' for room in [*rooms, 'extents.table_file'])}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"torch", "fsspec", "s3fs", "aiohttp", "pyarrow", "numba", "transformers", "datasets", "webdataset"}
     assert heavy.isdisjoint(loaded)

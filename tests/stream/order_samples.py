@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import pipeline
-from pipeline.shards.extents.load_extents import payload_bytes
+from pipeline.shards.extents.table_file import payload_bytes
 from tests.order_oracle import (
     EXTENT_BYTES,
     Row,

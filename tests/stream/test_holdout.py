@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, ManifestError, StateError
 from pipeline.shards.extents.extent_table import EXTENT_BYTES
-from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table
+from pipeline.shards.extents.table_file import decode_table
+from pipeline.shards.manifest import EXTENTS_NAME
 from pipeline.stream.data.holdout import held_out
 from pipeline.stream.order import derive_key
 from tests.faulty_server import running_server

@@ -12,8 +12,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
-from pipeline.shards.extents.table_file import EXTENTS_NAME
-from pipeline.shards.manifest import MANIFEST_NAME, Manifest, ShardInfo
+from pipeline.shards.manifest import EXTENTS_NAME, MANIFEST_NAME, Manifest, ShardInfo
 from tests.faulty_server import running_server
 from tests.shard_samples import EOS, write_documents, write_manifest
 

@@ -16,7 +16,8 @@ import pytest
 
 import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
-from pipeline.shards.extents.table_file import EXTENTS_NAME, decode_table
+from pipeline.shards.extents.table_file import decode_table
+from pipeline.shards.manifest import EXTENTS_NAME
 from pipeline.stream.lanes import TextWindowSize
 from tests import interpreters
 from tests.extent_samples import edit_table

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from ..index import BlockIndex
 
-BlockIndex = tuple[
-    NDArray[np.int64], NDArray[np.uint32]
-]  # where documents start in their file (bytes), and their tokens
 Runs = Sequence[tuple[int, int]]  # extents of one shard each: rows of a table, the first and the one behind the last
 
 
@@ -30,12 +26,3 @@ class BlockReader(Protocol):
 
     def read(self, runs: Runs, out: memoryview) -> None:
         """Fill ``out`` with the bytes of runs, one behind the other."""
-
-
-def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> BlockIndex:
-    """Return an index of its bytes, as shards hold them.
-
-    >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))
-    (array([512]), array([7], dtype=uint32))
-    """
-    return np.frombuffer(starts, "<i8"), np.frombuffer(lengths, "<u4")

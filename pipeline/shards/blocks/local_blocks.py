@@ -15,10 +15,10 @@ from ...errors import CorruptShardError, ShardError, TruncatedShardError
 from ...objects.urls import is_remote, local_name, shown
 from ..extents.extent_table import ExtentTable
 from ..format import TAIL
-from ..index import ShardIndex, footer_of
+from ..index import BlockIndex, ShardIndex, as_index, footer_of
 from ..manifest import ShardInfo
 from ..shard_access import ShardAccess
-from .block_reader import BlockIndex, Runs, as_index
+from .block_reader import Runs
 
 _INDEX_BYTES = 64 << 20
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extents.extent_table import ExtentTable
-from .block_reader import BlockIndex, Runs
+from ..index import BlockIndex
+from .block_reader import Runs
 
 
 class MemoryBlocks:

@@ -17,9 +17,10 @@ from ...objects.request_threads import in_threads
 from ...objects.urls import identity, shown
 from ..extents.extent_table import ExtentTable, IndexLocation
 from ..format import BLOCK, HEADERS, NPY_HEADER
+from ..index import BlockIndex, as_index
 from ..manifest import ShardInfo
 from ..shard_access import ShardAccess
-from .block_reader import BlockIndex, Runs, as_index
+from .block_reader import Runs
 
 REQUEST_BYTES = 4 << 20  # of neighbours that are asked for at once
 _INDEX_GAP = 64 << 10  # between the lengths of two blocks: to read over them takes less time than a request

@@ -8,7 +8,7 @@ from ...errors import ShardError, ShardwrightError
 from ...objects.urls import shown
 from ..dataset_folder import REPAIR, DatasetFolder
 from ..extents.extent_table import CHECKSUMS, COUNTS, ExtentTable
-from ..extents.load_extents import read_table, table_of_index
+from ..extents.table_file import read_table, table_of_index
 from ..index import ShardIndex
 from ..manifest import Manifest
 from .findings import Problem, ShardCheck

@@ -26,7 +26,7 @@ from ...shards.blocks.memory_blocks import MemoryBlocks
 from ...shards.blocks.remote_blocks import RemoteBlocks
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
-from ...shards.extents.load_extents import load_extent_table, load_tars
+from ...shards.extents.table_file import load_extent_table, load_tars
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.shard_access import ShardAccess
 from ...shards.shard_list import ShardList, resolve
