@@ -17,7 +17,7 @@ from tests.documentation import blocks_of
 from tests.stream.ranks import run_ranks
 
 BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]
-RECIPES = dict(zip(("trainer", "accelerate", "lightning", "fabric", "dcp"), BLOCKS, strict=True))
+RECIPES = dict(zip(("rows", "trainer", "accelerate", "lightning", "fabric", "dcp"), BLOCKS, strict=True))
 VOCABULARY = 64
 VALIDATION_BATCHES = 5
 
@@ -86,7 +86,11 @@ def lightning_module(record: Recorder) -> Any:
 
 
 def make_stream(dataset: str, epochs: int | None = None) -> pipeline.Stream:
-    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=1, lanes=6).pack(16).batch(2)
+    return make_sequences(dataset, epochs).batch(2)
+
+
+def make_sequences(dataset: str, epochs: int | None = None) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=1, lanes=6).pack(16)
 
 
 def run_recipe(
@@ -97,10 +101,12 @@ def run_recipe(
     os.chdir(directory)
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     record = Recorder(Path(output, f"{rank}.jsonl"), kill_at)
-    model = hugging_face_model(record) if name == "trainer" else plain_model(record)
+    model = hugging_face_model(record) if name in ("rows", "trainer") else plain_model(record)
     around: dict[str, Any] = {
         "stream": make_stream(dataset, changes.get("epochs")),
         "validation": make_stream(dataset, 1).take(VALIDATION_BATCHES),
+        "sequences": make_sequences(dataset, changes.get("epochs")),
+        "validation_sequences": make_sequences(dataset, 1).take(2 * VALIDATION_BATCHES),
         "model": model,
         "module": lightning_module(record) if name == "lightning" else None,
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),

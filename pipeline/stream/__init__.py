@@ -18,7 +18,8 @@ ranks.py              which rank a process is, and where a stream ends that seve
 state.py              a position as plain JSON; what refuses it in another stream
 batch/                rows -> batches -> the device
 iteration/            where a stream stands, passes, iterators, the user's stages
-frameworks.py         stream.loader() for training frameworks, and what is refused there
+frameworks.py         stream.loader() and stream.rows() for training frameworks
+readers.py            who reads a stream, and what is refused
 arguments.py          checks of the users' arguments
 function_identity.py  a name for a function's source and values, for states
 testing.py            assert_resumes

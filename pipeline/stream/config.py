@@ -48,7 +48,8 @@ class StreamConfig:
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix, and nothing else, has ``weights``, from
     global sequences on, and perhaps a ``stopping_strategy``. ``filters`` say which documents stay, ``document_maps`` what
-    becomes of them. ``calls`` are the calls of the chain as text.
+    becomes of them. ``whole_rows``: ``rows`` made it, and ``keyed``:
+    its keys are a framework's. ``calls`` are the calls of the chain as text.
     """
 
     sources: Sources
@@ -73,6 +74,8 @@ class StreamConfig:
     numpy: bool = False
     prefetch: int | None = None
     stored: bool = False
+    whole_rows: bool = False
+    keyed: bool = False
     calls: tuple[str, ...] = ()
 
     @property

@@ -1,26 +1,13 @@
-"""Training frameworks: what they take in place of a ``DataLoader``, batches under their keys, and what is refused.
+"""Training frameworks: what they take in place of a ``DataLoader``, and batches or rows under their keys.
 
-`Loader` is left alone by Accelerate, and is not read ahead by Lightning. Models of frameworks shift labels by themselves or not,
-as `key_map` knows. A stream is refused where a framework would lose a part of it without an error:
-
-Accelerate: a stream gives each rank its own part. ``accelerator.prepare(DataLoader(stream))``, and so
-``Trainer(train_dataset=stream)``, splits what it reads again: it dispatches the items of rank 0 to all ranks, or keeps
-every n-th item of each rank. Either way a part of the data is never read. ``GradientState`` has the loader that is
-iterated.
-
-Lightning reads one batch ahead of the training step in loaders without a length, and then saves their state: each resume
-loses that batch. A ``Trainer`` has its loaders, but no list holds the trainers: Python's collector of garbage finds what
-refers to their class.
-
-No framework is imported here: where one is not loaded, it reads no stream.
+`Loader` is left alone by Accelerate, and is not read ahead by Lightning. `Stream.rows` is for what makes batches by itself.
+Models of frameworks shift labels by themselves or not, as `key_map` knows.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -34,14 +21,18 @@ from .batch.collate import IGNORE
 from .config import StreamConfig
 from .iteration.iterator import StreamIterator
 from .iteration.stream_position import StreamPosition
+from .readers import refuse_reader_of_loader
 
 ENDLESS_LENGTH = 2**31  # what frameworks take for a length where a stream has none
 
 log = logging.getLogger("pipeline")
 
 
-class Loader:
+class Loader(IterableDataset[Any]):
     """Iterates a stream under the keys and by the protocol of a training framework.
+
+    It is an ``IterableDataset`` so that a framework that takes it for a dataset iterates it, and is refused, and draws no
+    permutation of its length.
 
     ``len()`` is the stream's own if it is known, else ``length``, else 2**31 of an endless stream. The first pass begins where
     the stream stands. If the stream knows its length, each later ``iter()`` begins the next pass, even if the last one was
@@ -81,6 +72,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of a pass; it ends an earlier one."""
+        refuse_reader_of_loader(self, self._config, keyed=self._map is not _unchanged)
         if self._repeat:
             self.close()
             self._position = StreamPosition(self._config)
@@ -112,6 +104,14 @@ class Loader:
         if self._repeat:
             return
         self._position.load(state)
+
+    @property
+    def dataset(self) -> Any:
+        """There is none: ``AttributeError`` names what skips batches, which Accelerate does by the dataset of a loader."""
+        raise AttributeError(
+            "stream.loader() has no dataset; in place of accelerate.skip_first_batches(loader, n), call stream.skip(n) before "
+            "the loop, which reads nothing of an indexed stream, or load a state: loader.load_state_dict(...)"
+        )
 
     def close(self) -> None:
         """End the running pass and stop its threads."""
@@ -150,22 +150,29 @@ class Loader:
 KeyMap = Callable[[Any], Any]
 
 
-def key_map(keys: str | KeyMap | None, config: StreamConfig) -> KeyMap:
-    """Return the function that ``keys`` name, for the batches of ``config``; raises ``ConfigError`` where they do not suit."""
+def key_map(keys: str | KeyMap | None, config: StreamConfig, *, rows: bool = False) -> KeyMap:
+    """Return the function that ``keys`` name, for the batches of ``config``, or for its ``rows``.
+
+    Raises ``ConfigError`` if they do not suit the stream.
+    """
     if keys is None:
         return _unchanged
     if callable(keys):
         return keys
-    if not isinstance(keys, str) or keys not in ("hf", "torchtitan"):
-        raise ConfigError(f"keys must be 'hf', 'torchtitan' or a function of a batch, got {keys!r}")
+    known = ("hf",) if rows else ("hf", "torchtitan")
+    if not isinstance(keys, str) or keys not in known:
+        raise ConfigError(
+            f"keys must be {', '.join(map(repr, known))} or a function of a {'row' if rows else 'batch'}, got {keys!r}"
+        )
     for unsuitable, what, cure in (
-        (config.batch_size is None, "samples", "add .batch(size)"),
+        (not rows and config.batch_size is None, "samples", "add .batch(size)"),
         (config.numpy, "NumPy arrays", "remove .numpy()"),
         (config.stored, "ids in their stored width", "remove dtype='stored'"),
         (config.layout is not None and config.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
     ):
         if unsuitable:
-            raise ConfigError(f"keys={keys!r} needs batches of int64 tensors, but the stream gives {what}; {cure}")
+            wanted = "rows" if rows else "batches"
+            raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream gives {what}; {cure}")
     same = config.layout is not None and config.layout.same_labels
     if keys == "hf":
         return _hugging_face if same else partial(_hugging_face, shifted=True)
@@ -198,74 +205,3 @@ def _torchtitan(batch: dict[str, Any]) -> tuple[dict[str, torch.Tensor], torch.T
     if positions is None:
         positions = torch.arange(ids.shape[-1], device=ids.device).expand_as(ids)
     return {"input": ids.reshape(-1), "positions": positions.reshape(-1)}, batch["labels"].reshape(-1)
-
-
-def refuse_second_split(stream: IterableDataset[Any], kind: type, world_size: int) -> None:
-    """Raise ``ConfigError`` where Accelerate splits what it reads of a stream that is split among ``world_size`` ranks.
-
-    ``kind`` is the class of all streams.
-    """
-    data_loader, state = sys.modules.get("accelerate.data_loader"), sys.modules.get("accelerate.state")
-    if world_size == 1 or data_loader is None or state is None:
-        return
-    loader = state.GradientState().active_dataloader
-    if loader is None or not _may_read(loader, stream, kind):
-        return
-    processes = 1
-    if isinstance(loader, data_loader.DataLoaderDispatcher):
-        processes = state.PartialState().num_processes
-    elif isinstance(loader.dataset, data_loader.IterableDatasetShard):
-        processes = loader.dataset.num_processes
-    if processes > 1:
-        raise ConfigError(
-            f"Accelerate would split this stream among {processes} processes, but the stream gives each of "
-            f"{world_size} ranks its own part already, so most of the data would never be read: use "
-            "stream.loader() in place of the DataLoader, and for evaluation stream.loader(repeat=True), each pass of "
-            "which is the same; accelerator.prepare leaves them alone, and a Trainer takes them from "
-            "get_train_dataloader and get_eval_dataloader"
-        )
-
-
-def refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
-    """Raise ``ConfigError`` where Lightning trains on a loader of a stream, and would read ahead of a state that it saves."""
-    modules = [sys.modules.get(name) for name in ("lightning.pytorch", "pytorch_lightning")]
-    classes = [trainer for module in modules if (trainer := getattr(module, "Trainer", None)) is not None]
-    if not classes or has_length(stream):
-        return
-    classes = [kind for base in classes for kind in _with_subclasses(base)]
-    for trainer in [referrer for referrer in gc.get_referrers(*classes) if type(referrer) in classes]:
-        for loader in _flat(trainer.train_dataloader) if trainer.training else ():
-            if hasattr(loader, "load_state_dict") and not has_length(loader) and _may_read(loader, stream, kind):
-                raise ConfigError(
-                    "Lightning reads one batch ahead in a loader without a length, then saves its state, so each resume "
-                    "would lose a batch of this stream: give trainer.fit stream.loader(), which has a length, or bound the "
-                    "stream by epochs= or .take(n)"
-                )
-
-
-def has_length(loader: Any) -> bool:
-    """Say whether a loader or a stream knows its length."""
-    try:
-        return len(loader) >= 0
-    except (TypeError, NotImplementedError):
-        return False
-
-
-def _may_read(loader: Any, stream: IterableDataset[Any], kind: type) -> bool:
-    """Say whether a loader reads a stream of a ``kind``: itself, or perhaps inside an iterable dataset of the user."""
-    while (dataset := getattr(loader, "dataset", None)) is not None:
-        loader = dataset
-    return loader is stream or (isinstance(loader, IterableDataset) and not isinstance(loader, kind))
-
-
-def _with_subclasses(kind: Any) -> list[Any]:
-    return [kind, *(subclass for inner in kind.__subclasses__() for subclass in _with_subclasses(inner))]
-
-
-def _flat(loaders: Any) -> list[Any]:
-    """Return the loaders in a collection of any depth."""
-    if isinstance(loaders, Mapping):
-        return [loader for value in loaders.values() for loader in _flat(value)]
-    if isinstance(loaders, list | tuple):
-        return [loader for value in loaders for loader in _flat(value)]
-    return [] if loaders is None else [loaders]

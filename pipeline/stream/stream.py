@@ -30,11 +30,12 @@ from .arguments import (
 )
 from .config import Map, StreamConfig, Take
 from .decoding import decoded
-from .frameworks import Loader, refuse_read_ahead, refuse_second_split
+from .frameworks import Loader, key_map
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.progress import metrics_of
 from .iteration.stream_position import StreamPosition
 from .layout import DocumentLayout, PackLayout, SampleLayout
+from .readers import refuse_reader
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -497,10 +498,42 @@ class Stream(IterableDataset[Any]):
         check_flag("repeat", repeat)
         return Loader(self._config, self._position, keys, length, repeat)
 
+    def rows(self, keys: str | Callable[[Any], Any] | None = None) -> Stream:
+        """Return the rows of the whole stream, for what makes batches and divides them among ranks by itself.
+
+        Give it to the ``Trainer`` of transformers as ``train_dataset`` or ``eval_dataset``, and to Accelerate in a loader,
+        ``prepare(DataLoader(stream.rows(), batch_size=n))``. Every process reads the same rows. A resume that skips what was
+        read is exact.
+
+        ``keys``: None gives rows as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted ``labels`` and,
+        if a row has them, ``attention_mask`` and ``position_ids``; a function gives its result for each row.
+
+        Raises ``ConfigError`` after ``batch``; and while iterating, if a loader without Accelerate reads it on several ranks.
+
+        >>> import pipeline
+        >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).rows(keys="hf")))
+        >>> row["input_ids"].tolist(), row["labels"].tolist()
+        ([0, 1, 2, 3], [-100, 1, 2, 3])
+        """
+        if self._config.batch_size is not None:
+            raise ConfigError(
+                f".rows() is for what makes batches by itself; remove .batch({self._config.batch_size}), and state the size "
+                "there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
+            )
+        if self._config.rank is not None and self._config.world_size > 1:
+            raise ConfigError(
+                f".rows() gives the whole stream, which its reader divides; remove .shard({self._config.rank}, "
+                f"{self._config.world_size})"
+            )
+        function = key_map(keys, self._config, rows=True)
+        steps = self._config.steps if keys is None else (*self._config.steps, Map(function))
+        call = _call("rows", {"keys": keys})
+        return self._with(call, steps=steps, rank=0, world_size=1, whole_rows=True, keyed=keys is not None)
+
     # Iteration and position
 
     def __iter__(self) -> Iterator[Any]:
-        self._refuse_frameworks()
+        self._refuse_reader()
         return self._position.iterate()
 
     @property
@@ -610,7 +643,7 @@ class Stream(IterableDataset[Any]):
         >>> stream.state_dict()["sequence_index"], len(list(stream))
         (32, 16)
         """
-        refuse_second_split(self, Stream, self._position.world_size)
+        self._refuse_reader()
         self._position.set_epoch(epoch)
 
     def skip(self, batches: int) -> None:
@@ -729,13 +762,11 @@ class Stream(IterableDataset[Any]):
         return f"{config.sources!r}{''.join(config.calls)}\n  {config.sources.sizes()}; {seed}; {epochs}; {at}"
 
     def __getstate__(self) -> dict[str, Any]:
-        self._refuse_frameworks()  # a spawned worker does not see what its parent iterates
+        self._refuse_reader()  # a spawned worker does not see what its parent iterates
         return self.__dict__
 
-    def _refuse_frameworks(self) -> None:
-        """Raise ``ConfigError`` where a framework that reads this stream would lose a part of it."""
-        refuse_second_split(self, Stream, self._position.world_size)
-        refuse_read_ahead(self, Stream)
+    def _refuse_reader(self) -> None:
+        refuse_reader(self, self._config, Stream, self._position.world_size)
 
     def _with(self, *calls: str, **changes: Any) -> Stream:
         """Return a stream at its start whose config differs by these fields, which the ``calls`` stated."""

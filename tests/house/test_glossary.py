@@ -30,7 +30,7 @@ NAMES = (
     " open_dataset transform write_shards"
 )
 STREAM_METHODS = (
-    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch sample"
+    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample"
     " set_epoch set_weights shard shuffle skip state_dict stats take to tokenizer trace vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}

@@ -44,6 +44,7 @@ def test_a_recipe_that_was_killed_goes_on_exactly(
     dataset: str, tmp_path: Path, name: str, ranks: int, others: int
 ) -> None:
     whole = [row for batch in islice(make_stream(dataset), 40) for row in batch["input_ids"].tolist()]
+    others = ranks if name == "rows" else others  # a Trainer skips batches of its ranks
     killed, found = killed_and_resumed(name, dataset, tmp_path, 8, {}, {}, (ranks, others))
     assert killed == steps(whole, ranks)[:7]
     assert len(found) >= 3
