@@ -65,7 +65,7 @@ _remembered = functools.lru_cache(maxsize=1 << 14)(_is_disguised)
 @functools.lru_cache(maxsize=64)
 def read_list(path: Path) -> tuple[frozenset[str], tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]]:
     """Return the single words of a list; and of each phrase its words and a pattern of all."""
-    entries = [line.partition("#")[0].lower().split() for line in path.read_text(encoding="utf-8").splitlines()]
+    entries = [line.partition("#")[0].lower().split() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     phrases = [tuple(entry) for entry in entries if len(entry) > 1]
     patterns = [re.compile(r"\b" + r"\W+".join(map(re.escape, phrase)) + r"\b") for phrase in phrases]
     return frozenset(entry[0] for entry in entries if len(entry) == 1), tuple(zip(phrases, patterns, strict=True))

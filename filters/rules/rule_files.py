@@ -13,6 +13,7 @@ import filters
 from filters.language.fasttext_model import check_label
 from filters.language.language import is_label, language_code
 from filters.language.scripts import script_of_label
+from filters.measures.url_lists import read_url_list
 from filters.rules.fineweb2 import profile_rules
 from filters.rules.resolve import named_files
 from filters.rules.rule import Cleaner, Rule
@@ -99,6 +100,10 @@ class RuleTable:
                 check_label(rule.files["model"].checked(), rule.parameters["label"])
             if rule.measure == URL_BLOCKED and not rule.files:
                 raise ConfigError(f"rule {name!r} needs a list: domains = FILE, words = FILE or both")
+            if rule.measure == URL_BLOCKED:
+                read_url_list.cache_clear()  # of what a list held before
+                for kind, file in rule.files.items():
+                    read_url_list(file.checked(), kind)  # lines that match nothing are named here
             if not rule.min <= rule.max:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} keeps nothing: min {rule.min:g} > max {rule.max:g}")
             if rule.min == -math.inf and rule.max == math.inf and not limits:
@@ -143,7 +148,7 @@ def _find(name: str, home: str) -> Path:
 
 def _load_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"rule file {path} is not TOML: {error}") from error
 

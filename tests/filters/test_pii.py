@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.cleaners.pii import pii
+from filters.measures.url_lists import read_url_list
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 from tests.builds import kept, run_plain, table, write_jsonl
@@ -105,6 +108,53 @@ def test_a_url_of_a_listed_domain_or_with_a_listed_word_is_blocked(tmp_path: Pat
         "b.org",
         "none",
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("\ufeffspam.example", "SPAM.example.", "*.spam.example", ".spam.example", "spam.example # bad"),
+        *(
+            "0.0.0.0 spam.example",
+            "127.0.0.1\tlocalhost spam.example #bad",
+            "::1 spam.example",
+            "fe80::1%lo0 spam.example",
+        ),
+        *("||spam.example^", "||spam.example", "https://spam.example/", "http://*.spam.example", "spam.example/"),
+        "[Adblock Plus 2.0]\n! Title: a\n||spam.example^",
+    ],
+)
+def test_a_list_of_domains_may_have_any_common_form(tmp_path: Path, line: str) -> None:
+    (tmp_path / "domains.txt").write_text(f"{line}\n", encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        listed = read_url_list(tmp_path / "domains.txt", "domains")
+    assert listed - {"localhost"} == {"spam.example"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("domains", "spam.example/page"),
+        ("domains", "||spam.example^$third-party"),
+        ("domains", "@@||spam.example^"),
+        ("domains", "spam.example##.ad"),
+        ("domains", "spam.example other.example"),
+        ("domains", "sp*m.example"),
+        ("words", "two words"),
+        ("words", "hyphen-ated"),
+    ],
+)
+def test_a_line_that_can_match_nothing_is_named_with_the_cure(tmp_path: Path, kind: str, line: str) -> None:
+    (tmp_path / "list.txt").write_text(f"# list\nspam\n{line}\n{line}\n")
+    (tmp_path / "r.toml").write_text(f'url_blocked = {{ {kind} = "list.txt" }}\n')
+    said = rf"list\.txt: 2 lines match nothing, the first is line 3: '{re.escape(line)}'; write"
+    with pytest.warns(UserWarning, match=said):
+        load_rules(str(tmp_path / "r.toml"))
+    (tmp_path / "only.txt").write_text(f"{line}\n")
+    (tmp_path / "r.toml").write_text(f'url_blocked = {{ {kind} = "only.txt" }}\n')
+    with pytest.raises(ConfigError, match=r"only\.txt: 1 line matches nothing"):
+        load_rules(str(tmp_path / "r.toml"))
 
 
 def test_words_may_be_allowed_up_to_a_number_and_stand_beside_a_list_of_domains(tmp_path: Path) -> None:
