@@ -34,7 +34,7 @@ Try rules on a sample of documents: show what each would drop, with examples, an
   %(prog)s raw/*.jsonl --rules mine.toml --measure words --set words.min=20 --set words.min=50
 
 The sample is the first records of every input file, the same number from each. Every document is measured once; each
---set judges the same values again with another limit. Nothing is written."""
+--set judges the same values again with other limits, joined by commas: words.min=20,words.max=9000. Nothing is written."""
 
 EPILOG = "exit status: 0 shown; 1 no document was read; 2 an error, or wrong usage; 130 interrupted"
 
@@ -90,7 +90,7 @@ def make_parser(prog: str | None = None) -> Parser:
         action="append",
         default=[],
         metavar="RULE.min=N",
-        help="judge the same values with this limit as well; may be repeated",
+        help="judge the same values with this limit in place of the rule's; each --set is judged apart",
     )
     for name in SETTINGS:
         add_setting(parser, name)
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         parser.error(f"--examples must be 0 or more, got {options.examples}")
     recipe = recipe_of(options, SETTINGS, transforms=("normalize", "clean", "language"))
     rules = load_rules(recipe.rules)
-    tried = _with_limits(rules, options.set)
+    variants = {setting: _with_limits(rules, setting) for setting in options.set} or {"": rules}
     measured = rules
     if options.measure and options.measure not in rules.measures:
         module = user_module(options.measure, "", "measure of --measure")
@@ -118,30 +118,37 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         bad.print()
         return 1
     bad.print()
-    violations = [sample.judge(tried) for sample in samples]
-    _print_table(tried, samples, violations, bad.read)
-    if options.show == "kept":
-        kept = [sample for sample, violation in zip(samples, violations, strict=True) if violation is None]
-        _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
-    else:
-        for rule in tried.rules:
-            dropped = [(s, v.reason) for s, v in zip(samples, violations, strict=True) if v and v.measure == rule.name]
-            _print_examples(rule.name, dropped[: options.examples])
-    if options.set:
-        before = sum(sample.judge(rules) is None for sample in samples)
-        after = sum(sample.judge(tried) is None for sample in samples)
-        print(f"\nkept without --set: {before:,}; with {' '.join(options.set)}: {after:,} ({after - before:+,})")
+    for setting, tried in variants.items():
+        violations = [sample.judge(tried) for sample in samples]
+        if len(variants) > 1:
+            print(f"--set {setting}\n")
+        _print_table(tried, samples, violations, bad.read)
+        if options.show == "kept":
+            kept = [sample for sample, violation in zip(samples, violations, strict=True) if violation is None]
+            _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
+        else:
+            for rule in tried.rules:
+                dropped = [
+                    (s, v.reason) for s, v in zip(samples, violations, strict=True) if v and v.measure == rule.name
+                ]
+                _print_examples(rule.name, dropped[: options.examples])
+        if setting:
+            before, after = (sum(sample.judge(each) is None for sample in samples) for each in (rules, tried))
+            print(f"\nkept without --set: {before:,}; with {setting}: {after:,} ({after - before:+,})")
+        if len(variants) > 1:
+            print()
     if options.measure:
-        limits = next((rule for rule in tried.rules if rule.name == options.measure), None)
+        shown = rules if len(variants) > 1 else next(iter(variants.values()))
+        limits = next((rule for rule in shown.rules if rule.name == options.measure), None)
         print()
         values = [sample.values[options.measure] for sample in samples if sample.values is not None]
         print(histogram(options.measure, values, limits))
     return 0
 
 
-def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
-    """Return the rules with limits replaced as in ``words.min=20``."""
-    for setting in settings:
+def _with_limits(rules: RuleSet, settings: str) -> RuleSet:
+    """Return the rules with limits replaced as in ``words.min=20,words.max=9000``."""
+    for setting in settings.split(","):
         limit, separator, number = setting.partition("=")
         name, _, kind = limit.rpartition(".")
         try:

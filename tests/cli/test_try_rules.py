@@ -67,6 +67,15 @@ def test_kept_documents_are_shown_where_they_are_asked_for(inputs: str, capsys: 
     assert "words 4 < 50" not in shown
 
 
+def test_each_set_is_judged_apart(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def judged(*settings: str) -> list[tuple[str, str]]:
+        assert main([inputs, "--rules", "gopher", *(word for each in settings for word in ("--set", each))]) == 0
+        return re.findall(r"kept without --set: 2; with (\S+): (\d+)", capsys.readouterr().out)
+
+    limits = ["words.min=100", "words.min=60", "words.min=60,words.max=62"]
+    assert judged(*limits) == [judged(each)[0] for each in limits] == list(zip(limits, "020", strict=True))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
