@@ -188,7 +188,7 @@ def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path) -> None:
 
 
 def test_the_lanes_of_a_file_that_cannot_be_cut_share_its_parts_and_keep_its_order(tmp_path: Path) -> None:
-    every = documents(400)
+    every = documents(160)
     with open(tmp_path / "in.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, list(every[0]))
         writer.writeheader()

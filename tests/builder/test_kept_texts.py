@@ -25,7 +25,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder, found = tmp_path_factory.mktemp("inputs"), {}
     for at, name in enumerate(("web", "wiki")):
         rows = [
-            {"id": f"{name}-{n}", "text": english(n + 900 * at, 60), "score": n / 7, "tags": [n]} for n in range(150)
+            {"id": f"{name}-{n}", "text": english(n + 900 * at, 60), "score": n / 7, "tags": [n]} for n in range(70)
         ]
         found[name] = str(write_jsonl(folder / f"{name}.jsonl", [*rows, rows[3]]))
     return found

@@ -101,7 +101,7 @@ def test_a_build_keeps_what_the_definition_keeps(
 
 def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
     raw = zstandard.ZstdDecompressor().stream_reader((shared_data / "dev/part-02.jsonl.zst").open("rb")).read()
-    texts = [normalize(orjson.loads(line)["text"]) for line in raw.splitlines()[:3_000]]
+    texts = [normalize(orjson.loads(line)["text"]) for line in raw.splitlines()[:600]]
     write_jsonl(tmp_path / "in.jsonl", texts)
     cut(tmp_path / "in.jsonl", tmp_path / "out", dedup_paragraphs=True)
     left = oracle([text for text in texts if text.strip()], KINDS)
@@ -191,6 +191,7 @@ def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> No
         assert manifest.counts["kept"] == texts.count("a")
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         """Megabytes that sorting all buckets of ``count`` parts takes, a megabyte of hashes each."""

@@ -141,6 +141,7 @@ def test_a_function_without_a_module_needs_a_version_and_processes_that_are_fork
     assert make(source, tmp_path / "out", transforms=[named], workers=2, start_method="fork").counts["kept"] == 1
 
 
+@pytest.mark.nightly
 def test_a_function_of_a_module_is_found_by_other_processes(tmp_path: Path) -> None:
     home = write_module(tmp_path / "home")
     source = write_records(tmp_path / "in.jsonl", ["A rutabaga.", "A turnip."])
@@ -309,7 +310,7 @@ def windows(document: Document) -> list[Document]:
     return [Document(" ".join(words[first : first + 20]), "", "", 0) for first in range(0, len(words) - 10, 10)]
 
 
-@pytest.mark.parametrize("options", [{"dedup": False}, {"dedup": True, "dedup_lines": True, "workers": 2}])
+@pytest.mark.parametrize("options", [{"dedup": False}, {"dedup": True, "dedup_lines": True}])
 def test_all_parts_of_a_document_go_to_the_same_split(tmp_path: Path, options: dict[str, Any]) -> None:
     texts = [" ".join(f"w{number}x{k}" for k in range(60)) for number in range(200)]
     source = write_records(tmp_path / "in.jsonl", [*texts, *(f"whole {k}" for k in range(200)), texts[0]])

@@ -215,7 +215,7 @@ def arrays(**sizes: int) -> dict[str, pipeline.Stream]:
     }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=3),
     weights=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=2),

@@ -33,6 +33,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 def test_memory_stays_flat_over_thousands_of_batches_and_their_epochs(dataset: Path) -> None:
     grown = run(

@@ -143,7 +143,7 @@ def states(small: Path, texts: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=st.sampled_from(list(MAKE)), edit=edits())
 def test_an_edited_state_is_refused_or_holds_what_the_edit_says(
     small: Path, texts: Path, states: dict[str, dict[str, Any]], name: str, edit: Callable[[dict[str, Any]], Any]
@@ -171,7 +171,7 @@ def holds(after: Any, edited: Any) -> bool:
     )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=st.sampled_from(list(MAKE)), edit=edits(), number=st.integers(1, 2))
 def test_edited_states_are_merged_or_refused(
     states: dict[str, dict[str, Any]], name: str, edit: Callable[[dict[str, Any]], Any], number: int

@@ -85,7 +85,7 @@ def assert_origins(rows: list[dict[str, Any]], dataset: pipeline.Stream) -> None
             assert (ids[own], len(ids)) == (span["ids"], span["document_tokens"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, texts: list[Path], data: st.DataObject) -> None:
     draw = data.draw

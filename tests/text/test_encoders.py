@@ -122,7 +122,7 @@ def test_a_token_that_characters_become_cannot_end_documents(definitions: dict[s
         load_tokenizer(tmp_path / "t.json", eos="<unk>")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(TEXTS, max_size=5))
 @example([END_OF_TEXT, f"a{END_OF_TEXT}"])
 def test_every_encoder_that_serves_gives_the_ids_of_the_definition(trained: Tokenizer, texts: list[str]) -> None:

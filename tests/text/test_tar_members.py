@@ -70,7 +70,7 @@ def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = pile(tmp_path / "pile.tar")
-    flags = ["--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0", "--no-dedup"]
+    flags = ["--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0", "--no-dedup", "--workers", "1"]
     assert run_command("build", [str(path), "--output", str(tmp_path / "out"), *flags]) == 0
     manifest = Manifest.read(tmp_path / "out")
     assert manifest.counts["read"] == manifest.counts["kept"] == 1_006

@@ -277,11 +277,12 @@ class ByteStream:
 
 def _member_begins(data: bytes, beginning: bytes) -> bool | None:
     """Tell whether data are those of a gzip member whose text begins so; None where they are too few to tell."""
+    member = _decompressor("gzip")
     try:
-        text = _decompressor("gzip").decompress(data, len(beginning))
+        text = member.decompress(data, len(beginning))
     except Exception:  # isal's own, which is no public name
         return False
-    return text == beginning if len(text) == len(beginning) else None
+    return text == beginning if member.eof or len(text) == len(beginning) else None
 
 
 def is_utf16(text: bytes) -> bool:
