@@ -187,10 +187,10 @@ def part_of_source(cursor: Cursor, source: int) -> Cursor:
     return cursor[NUMBERS * source : NUMBERS * (source + 1)]
 
 
-def missing_lanes(missing: list[int], count: int) -> StateError:
-    """Return the error for a state that lacks lanes."""
+def missing_lanes(missing: list[int], count: int, number: int | None = None) -> StateError:
+    """Return the error for a state that lacks lanes, ``number`` of them if ``missing`` are only the first."""
     named = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
     return StateError(
-        f"the state lacks lanes {named} ({len(missing)} of {count}): each rank saves its own; join the states of all "
+        f"the state lacks lanes {named} ({number or len(missing)} of {count}): each rank saves its own; join the states of all "
         "ranks with pipeline.merge_states([...]) to go on with other ranks"
     )

@@ -324,7 +324,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if count is None:
             raise StateError(f"shape.lanes is missing in the state; {_EDIT_CURE}")
         if missing := list(islice((lane for lane in range(count) if str(lane) not in lanes), 9)):
-            raise missing_lanes(missing, count)
+            present = sum(lane.isdecimal() and len(lane) < 11 and int(lane) < count for lane in lanes)
+            raise missing_lanes(missing, count, count - present)
         merged["lanes"] = lanes
     return merged
 
