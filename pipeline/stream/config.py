@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .data.counted_data import CountedData
+from .data.shard_data import say_once
 from .data.sources import Sources
 from .function_identity import DocumentMap, Filter
 from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
@@ -17,6 +18,7 @@ from .order import Sequences
 from .order.interleave import GROUP
 from .order.mixture import Mixture, Schedule, weights_to_json
 
+_UNEVEN = 0.05  # of an epoch: a mix that ends so far from it says so
 ORDER = 2  # version of the order of documents: another one is another stream
 
 
@@ -225,7 +227,18 @@ class StreamConfig:
         mixture = self.mixture(self.lane_count)
         assert mixture is not None
         sizes = [self.sequences_of(source).first(1) for source in self.sources.counted.values()]
-        return mixture.end(sizes, of_all=self.stopping_strategy == "all_exhausted")
+        of_all = self.stopping_strategy == "all_exhausted"
+        end = mixture.end(sizes, of_all=of_all)
+        # Lanes come to their ends apart: the first of them ends the mix, or the last does.
+        parts = [share["sequences"] / size for share, size in zip(mixture.shares(end).values(), sizes, strict=True)]
+        part = min(filter(None, parts)) if of_all else max(parts)
+        if abs(part - 1) > _UNEVEN and self.lane_count > 1:
+            say_once(
+                f"stopping_strategy={self.stopping_strategy!r}: when the mix ends, the source that ends it has given {part:.0%} "
+                f"of its epoch, since each of {self.lane_count} lanes has an end of its own; .shuffle(lanes=1) ends little data "
+                "at 100%"
+            )
+        return end
 
     def rank_period(self, world_size: int) -> int:
         """Return how the rows of a step are divided among ranks (see `RankStep`): by lanes; of sequential streams, neighbours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
+from pipeline.stream.data.shard_data import say_once
 from tests.order_oracle import key, permutation
 from tests.stream.order_oracle_mixes import served
 from tests.stream.sequential_oracle import EOS, Case, sequences_of
@@ -264,6 +266,18 @@ def test_a_mix_ends_with_the_first_source_that_is_exhausted_or_with_the_last(
         again = stream_of(strategy)
         again.set_epoch(1)  # the next run of as many rows
         assert len(list(again)) == end
+
+
+@pytest.mark.parametrize("strategy", ["first_exhausted", "all_exhausted"])
+def test_a_mix_that_ends_far_from_the_end_of_an_epoch_says_so(strategy: str, caplog: pytest.LogCaptureFixture) -> None:
+    say_once.cache_clear()
+    stream = pipeline.mix(arrays(a=233, b=500), {"a": 1, "b": 2}, stopping_strategy=strategy)
+    with caplog.at_level(logging.WARNING, logger="pipeline"):
+        assert abs(len(stream.shuffle(seed=0, lanes=1).pack(1)) / 733 - 1) < 0.1
+        assert "lanes" not in caplog.text
+        count = len(stream.shuffle(seed=0).pack(1))
+    assert count < 600 if strategy == "first_exhausted" else count > 850
+    assert "each of 16 lanes has an end of its own; .shuffle(lanes=1)" in caplog.text
 
 
 def test_what_cannot_end_or_has_no_strategy_is_refused_naming_the_way_out(folder: Path) -> None:
