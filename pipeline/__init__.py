@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .stream.state import merge_states
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
+    from .text.tokenizer.tokenizer import load_tokenizer
 
 _HOME = {
     "Limits": "pipeline.builder.limits",
@@ -94,6 +95,7 @@ _HOME = {
     "import_tokens": "pipeline.exchange.token_sources",
     "write_shards": "pipeline.exchange.token_writer",
     "load_rules": "filters.rules.ruleset",
+    "load_tokenizer": "pipeline.text.tokenizer.tokenizer",
     "Document": "pipeline.text.document",
     "Drop": "pipeline.text.judging",
     "transform": "pipeline.builder.transforms.user_functions",
@@ -134,6 +136,7 @@ __all__ = [
     "export_tokens",
     "import_tokens",
     "load_rules",
+    "load_tokenizer",
     "merge_states",
     "mix",
     "open_dataset",

@@ -57,7 +57,7 @@ class Stream(IterableDataset[Any]):
 
     Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
     has the keys ``input_ids`` and ``labels`` (int64, ``[batch_size, seq_len]``; labels of -100 do not count) and
-    ``valid_tokens`` (int: labels that count). Options add other keys; the README has a table of all. A sample has the
+    ``valid_tokens`` (int: labels that count). Options add other keys; `docs/train.md` has a table of all. A sample has the
     same keys, and arrays without the first dimension.
 
     A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a

@@ -251,7 +251,7 @@ class Tokenizer:
 
 
 def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
-    """Load the tokenizer that ``spec`` names and choose its encoder.
+    """Return the tokenizer that ``spec`` names, which datasets, streams and builds take in place of the name.
 
     ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with what
     else ``AutoTokenizer`` reads, or a name on the Hugging Face hub; or a loaded tokenizer: a `Tokenizer`, which is
@@ -259,6 +259,9 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     names the token that ends documents; else it is the configured ``eos_token``, or the first usual name in the
     vocabulary. ``sample`` are texts on which, beside hostile ones, the fast encoder must prove itself. Raises
     ``ConfigError`` with the cure.
+
+    >>> load_tokenizer("bytes").encode("to be").tolist()
+    [119, 114, 35, 101, 104]
     """
     if isinstance(spec, Tokenizer):
         parts = LoadedTokenizer(spec.definition, spec.roles, spec.extras)
