@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 # Worker processes of a test run.
 JOBS ?= 2
-# A file goes to one process whole; tests/conftest.py puts the files that take long first.
+# A file goes to one process whole; tests/conftest.py puts the rooms whose tests are fast first.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test test-stacks test-nightly test-lowest test-faults check loops demo clean

@@ -36,18 +36,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # get their arguments pickled, as spawned ones do.
 multiprocessing.set_forkserver_preload(list(LOADED))
 
-# Files that start many processes or build much. They run first: one that began last would keep one process of a run at
-# work while the others have nothing to do.
-LONG = (
-    "readme train_gpt build_resume record_limit kept_texts passes resources damaged_inputs install quotas golden loaders "
-    "order_definition live_texts builder warc build remote_inputs holdout command_streams remote_builds token_arrays "
-    "text_files mixes transforms compiled repeats block_requests progress remote_identity remote_shards input_changes benches"
-).split()
+# The rooms whose tests are fast run first, so that the first failure comes soon; doctests run before them. In a room the
+# largest file runs first: one that began last would keep one process of a run at work while the others have nothing to do.
+ROOMS = ("objects", "shards", "filters", "exchange", "cli", "house", "scripts", "text", "builder", "stream")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {f"test_{name}": number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    rooms = {Path(__file__).parent / room: number for number, room in enumerate(ROOMS)}
+    sizes = {path: path.stat().st_size for path in {item.path for item in items}}
+    items.sort(key=lambda item: (rooms.get(item.path.parent, -1), -sizes[item.path], item.path))
     for item in items:
         slow = item.get_closest_marker("stacks") or item.get_closest_marker("nightly")
         if slow and not item.get_closest_marker("timeout"):
