@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,56 @@ def train_without_unknown(path: Path, alphabet: str = "abcdefghijklmnopqrstuvwxy
     )
     trained.train_from_iterator([" ".join(alphabet), "the cat and the hat"], trainer)
     path.write_text(trained.to_str())
+    return path
+
+
+def train_sentencepiece(path: Path, kind: str, **settings: object) -> Path:
+    """Train a model of SentencePiece, which keeps spaces and characters as they are unless settings say otherwise.
+
+    A BPE has the runs of spaces of Llama 2 and Mistral, which have equal scores.
+    """
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    plain = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS),
+        model_prefix=str(path.with_suffix("")),
+        model_type=kind,
+        vocab_size=600,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{**plain, **settings},
+    )
+    if kind == "bpe":
+        model = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+        known = {piece.piece for piece in model.pieces}
+        for length in (2, 4, 8, 5, 16, 6, 12, 13, 10, 14, 3, 9, 7, 11, 15):
+            if (run := "\u2581" * length) not in known:
+                model.pieces.add(piece=run, score=-1e9)
+        path.write_bytes(model.SerializeToString())
+    return path
+
+
+def tekken_file(path: Path) -> Path:
+    """Write a small file of Tekken: the bytes, some tokens of two and more, three special ones."""
+    tokens = [*(bytes([byte]) for byte in range(256)), b"th", b"the", b" the", b"in", b" a"]
+    encoded = [base64.b64encode(token).decode() for token in tokens]
+    value = {
+        "config": {
+            "pattern": r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+",
+            "num_vocab_tokens": len(tokens),
+            "default_vocab_size": len(tokens) + 10,
+            "default_num_special_tokens": 10,
+            "version": "v7",
+        },
+        "vocab": [{"rank": rank, "token_bytes": token, "token_str": None} for rank, token in enumerate(encoded)],
+        "special_tokens": [
+            {"rank": rank, "token_str": token, "is_control": True}
+            for rank, token in enumerate(("<unk>", "<s>", "</s>"))
+        ],
+    }
+    path.write_text(json.dumps(value))
     return path
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError
+from pipeline.text.tokenizer.conformance import STRINGS
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
-from tests.tokenizer_samples import CORPUS, auto_ids
+from tests.tokenizer_samples import CORPUS, auto_ids, tekken_file, train_sentencepiece
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,11 +113,15 @@ def test_a_letter_cannot_end_documents(trained: Tokenizer, tmp_path: Path) -> No
 def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "bad.json").write_text('{"a": 1}')
+    (tmp_path / "o200k.tiktoken").write_text("IQ== 0\nIg== 1\n")
+    (tmp_path / "x.model").write_bytes(b"\xff\xfe")
     (tmp_path / "empty").mkdir()
     for spec, message in (
         (tmp_path / "bad.json", "not a tokenizer.json"),
         (tmp_path / "empty", "no vocabulary in an empty folder"),
         (tmp_path / "gone.json", "no such file"),
+        (tmp_path / "o200k.tiktoken", r"TikTokenConverter\(.*pattern="),
+        (tmp_path / "x.model", "not a SentencePiece model"),
         ("train:32000", "to train, not one to load"),
         ("train", "'train:32000'"),
         ("bites", "did you mean 'bytes'"),
@@ -177,6 +182,49 @@ def test_a_folder_of_which_files_are_missing_is_refused(trained: Tokenizer, tmp_
     (tmp_path / "class" / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
     with pytest.raises(ConfigError, match=r"AutoTokenizer cannot load it.*name .*tokenizer.json"):
         load_tokenizer(tmp_path / "class")
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*other ids than sentencepiece"
+)  # by a Unigram model, of text that spells its pieces
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("settings", [{}, {"add_dummy_prefix": False, "remove_extra_whitespaces": True}])
+def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, bool], tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = train_sentencepiece(tmp_path / "tokenizer.model", kind, byte_fallback=True, **settings)
+    judge = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    for spec in (path, tmp_path):
+        tokenizer = load_tokenizer(spec)
+        assert (tokenizer.eos_id, tokenizer.bos_id, tokenizer.can_lose) == (judge.eos_id(), judge.bos_id(), False)
+        for text in [*CORPUS[:5], *STRINGS]:
+            if kind == "bpe" or "<" not in text:
+                assert tokenizer.encode(text).tolist() == judge.encode(text), text
+        assert tokenizer.decode(tokenizer.encode("many  texts")).split() == ["many", "texts"]
+    tokenizer.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").encode(CORPUS[3]).tolist() == judge.encode(CORPUS[3])
+
+
+def test_a_sentencepiece_model_whose_normalizer_differs_warns_and_a_class_that_differs_is_refused(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("sentencepiece")
+    folded = train_sentencepiece(tmp_path / "m.model", "unigram", normalization_rule_name="nmt_nfkc")
+    with pytest.warns(UserWarning, match=r"m.model: .* other ids than sentencepiece for \d of \d+"):
+        load_tokenizer(folded)
+    train_sentencepiece(tmp_path / "tokenizer.model", "bpe", byte_fallback=True)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>"}')
+    with pytest.raises(ConfigError, match=r"class LlamaTokenizer .*name the file .*tokenizer.model"):
+        load_tokenizer(tmp_path)
+    assert load_tokenizer(tmp_path / "tokenizer.model").roles["eos_token"] == "</s>"
+
+
+def test_a_tekken_file_gives_the_ids_of_its_tokens(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tekken_file(tmp_path / "tekken_small.json"))
+    assert (tokenizer.vocab_size, tokenizer.eos_id, tokenizer.can_lose) == (271, 2, False)
+    assert tokenizer.encode("the in a\n").tolist() == [267, 42, 269, 270, 20]
+    assert not set(tokenizer.encode("<s></s>").tolist()) & {0, 1, 2}
+    text = CORPUS[2] + CORPUS[3]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_dropout_and_truncation_of_a_definition_do_not_touch_the_ids(trained: Tokenizer, tmp_path: Path) -> None:

@@ -39,6 +39,17 @@ STRINGS = (
     *("<s></s><unk><pad>[CLS][SEP][MASK]", "<|endoftext|><|im_start|><|eot_id|>", "<| endoftext |> <0x0A> <0xFF>"),
     *("\u0120\u010a",),
 )  # fmt: skip
+
+# On which a loaded tokenizer must agree with its serialised definition, and a class with the file that it loads.
+PROBES = (
+    "Hello, world! It's 12345.",
+    "  two  spaces\n\ttab",
+    "naïve \u4e2d\u6587 \U0001f600",
+    "a",
+    "I'M SURE THEY'LL: HTTPServer, iPhone 14",
+    "def f(x_1):\n    return x_1 ** 2  # ok\n\n\nprint(f(1000000))\r\n",
+    *STRINGS,
+)
 _SURROGATES = range(0xD800, 0xE000)
 _PLANES = 0x20000  # beyond lie ideographs, all of one kind; their ends stand above
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import shutil
 import socket
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,25 +20,17 @@ import orjson
 
 from ...errors import ConfigError, did_you_mean
 from ...shards.manifest import TOKENIZER_NAME
-from .conformance import STRINGS
+from .conformance import PROBES
+from .sentencepiece_model import convert_sentencepiece
 
 CONFIG_NAME = "tokenizer_config.json"
+MODEL_SUFFIX = ".model"  # of SentencePiece
+MODEL_NAME = f"tokenizer{MODEL_SUFFIX}"
 BYTES = "bytes"
 ROLES = ("eos_token", "bos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 END_OF_TEXT = "<|endoftext|>"
 _ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the commonest names of a text's end
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizer.json is all there is to them
-
-# On which a loaded tokenizer must agree with its serialised definition, and a class with the file that it loads.
-_PROBES = (
-    "Hello, world! It's 12345.",
-    "  two  spaces\n\ttab",
-    "naïve \u4e2d\u6587 \U0001f600",
-    "a",
-    "I'M SURE THEY'LL: HTTPServer, iPhone 14",
-    "def f(x_1):\n    return x_1 ** 2  # ok\n\n\nprint(f(1000000))\r\n",
-    *STRINGS,
-)
 
 BYT5_ROLES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + number for number in range(125)}}
@@ -62,6 +57,11 @@ def read_definition(spec: str) -> LoadedTokenizer:
     if path.is_dir():
         return _read_directory(path)
     if path.is_file():
+        _refuse_tiktoken(path)
+        if MODEL_SUFFIX in path.suffixes:
+            return _read_sentencepiece(path)
+        if path.name.startswith("tekken"):
+            return _read_tekken(path)
         beside = path.parent if path.name == TOKENIZER_NAME else None
         config = _read_config(beside) if beside else {}
         return LoadedTokenizer(canonical(_read_text(path), spec), _roles(config), _extras(config))
@@ -135,9 +135,9 @@ def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
     """Return whether each of the 256 bytes has a token, so that every text has ids."""
     from tokenizers import pre_tokenizers
 
-    if getattr(model, "byte_fallback", False):
-        return all(f"<0x{byte:02X}>" in ids for byte in range(256))
     parts = orjson.loads(definition)
+    if parts["model"].get("byte_fallback"):
+        return all(f"<0x{byte:02X}>" in ids for byte in range(256))
     is_byte_level = any(
         step["type"] == "ByteLevel" for name in ("pre_tokenizer", "normalizer") for step in _steps(parts[name])
     )
@@ -182,7 +182,39 @@ def _read_directory(path: Path) -> LoadedTokenizer:
     if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
         definition = canonical(_read_text(path / TOKENIZER_NAME), str(path))
         return LoadedTokenizer(definition, _roles(config), _extras(config))
+    model = path / MODEL_NAME
+    if model.is_file() and not (path / TOKENIZER_NAME).exists():
+        _refuse_tiktoken(model)  # transformers would take the pattern of Llama 3
+        if not config:
+            return _read_sentencepiece(model)
     return _read_auto(str(path))
+
+
+def _read_tekken(path: Path) -> LoadedTokenizer:
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copyfile(path, Path(folder, "tekken.json"))  # transformers knows it by this name alone
+        try:
+            return _read_auto(folder)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(folder, str(path))) from None
+
+
+def _refuse_tiktoken(path: Path) -> None:
+    """Raise ``ConfigError`` if a file is a list of tokens in base64, as tiktoken has it."""
+    with path.open("rb") as file:
+        if not re.fullmatch(rb"[A-Za-z0-9+/]+=* \d+\r?\n?", file.readline(1000)):
+            return
+    raise ConfigError(
+        f"{path}: a file of tiktoken has tokens alone, neither the pattern that splits text nor special tokens. Convert it once: "
+        f"`transformers.convert_slow_tokenizer.TikTokenConverter({str(path)!r}, pattern=PATTERN, extra_special_tokens=[...])"
+        f".converted().save({TOKENIZER_NAME!r})`, and name that file"
+    )
+
+
+def _read_sentencepiece(path: Path) -> LoadedTokenizer:
+    definition, roles = convert_sentencepiece(path)
+    config = _read_config(path.parent) if path.name == MODEL_NAME else {}
+    return LoadedTokenizer(canonical(definition, str(path)), {**roles, **_roles(config)}, _extras(config))
 
 
 def _read_auto(spec: str) -> LoadedTokenizer:
@@ -212,6 +244,8 @@ def _read_auto(spec: str) -> LoadedTokenizer:
             raise ConfigError(f"{spec}: {_missing(Path(spec))}")
         if not os.path.isdir(spec):
             file = Path(_cached(spec) or file)
+        if not file.is_file():
+            file = file.with_name(MODEL_NAME)
         if file.is_file():
             _check_file(file, parts.definition, spec, type(loaded).__name__)
     return parts
@@ -238,16 +272,17 @@ def _missing(folder: Path) -> str:
 
 
 def _check_file(file: Path, definition: str, spec: str, class_name: str) -> None:
-    """Raise ``ConfigError`` if a class of ``transformers`` gives other ids than the ``tokenizer.json`` that it loads."""
+    """Raise ``ConfigError`` if a class of ``transformers`` gives other ids than the file that it loads."""
     from tokenizers import Tokenizer
 
-    by_class, by_file = parsed(definition), Tokenizer.from_str(canonical(_read_text(file), str(file)))
+    text = convert_sentencepiece(file)[0] if file.name == MODEL_NAME else _read_text(file)
+    by_class, by_file = parsed(definition), Tokenizer.from_str(canonical(text, str(file)))
     by_file.encode_special_tokens = True
-    for text in _PROBES:
+    for text in PROBES:
         ids, of_file = _ids(by_class, text), _ids(by_file, text)
         if ids != of_file:
             raise ConfigError(
-                f"{spec}: the class {class_name} of transformers gives {_said(ids)} for {text[:60]!r}, but {TOKENIZER_NAME} "
+                f"{spec}: the class {class_name} of transformers gives {_said(ids)} for {text[:60]!r}, but {file.name} "
                 f"gives {_said(of_file)}. Choose one: name the file {file}; or, for the class, name a folder that "
                 f"`AutoTokenizer.from_pretrained({spec!r}).save_pretrained(FOLDER)` writes"
             )
@@ -301,7 +336,7 @@ def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
         from tokenizers import Tokenizer
 
         rebuilt = Tokenizer.from_str(definition)
-        for text in _PROBES:
+        for text in PROBES:
             ids = list(loaded(text, add_special_tokens=False)["input_ids"])
             if ids != rebuilt.encode(text, add_special_tokens=False).ids:
                 raise ConfigError(
