@@ -1,0 +1,64 @@
+"""The loop that the page on training begins with goes on after a kill, on one process and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.documentation import ROOT, blocks_of
+from tests.shard_samples import EOS, write_dataset
+
+LOOP = next(block for kind, block in blocks_of("docs/train.md") if kind == "python")
+
+
+def run(folder: Path, code: str, *launcher: str) -> str:
+    (folder / "train.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, *launcher, "train.py"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 or "Killed" in code, done.stderr
+    return done.stdout
+
+
+def losses(printed: str) -> dict[int, float]:
+    lines = [line.split() for line in printed.splitlines() if line[:1].isdigit()]
+    return {int(step): float(loss) for step, loss in lines}
+
+
+KILLED = LOOP.replace("    step += 1\n", "    step += 1\n    if step == 25:\n        os._exit(1)  # Killed\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    documents = np.random.default_rng(0).integers(1, 300, (200, 90)).astype("<u2")
+    documents[:, -1] = EOS
+    write_dataset(tmp_path / "shards", [list(documents)], vocab_size=300)
+    return tmp_path
+
+
+@pytest.mark.stacks
+def test_the_loop_goes_on_exactly_after_a_kill(folder: Path) -> None:
+    seeded = [
+        code.replace("torch.nn.Sequential(", "torch.manual_seed(0) and torch.nn.Sequential(") for code in (LOOP, KILLED)
+    ]
+    whole = losses(run(folder, seeded[0]))
+    assert list(whole) == [10, 20, 30, 40]
+    (folder / "checkpoint.pt").unlink()
+    assert list(losses(run(folder, seeded[1]))) == [10, 20]
+    assert losses(run(folder, seeded[0])) == {step: whole[step] for step in (30, 40)}
+
+
+@pytest.mark.stacks
+def test_the_loop_goes_on_under_torchrun(folder: Path) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    assert list(losses(run(folder, KILLED, *torchrun))) == [10, 20]
+    assert list(losses(run(folder, LOOP, *torchrun))) == [30, 40]
+    assert json.loads(torch.load(folder / "checkpoint.pt")["data"]["shape"])["lanes"] == 64
+    assert torch.load(folder / "checkpoint.pt")["data"]["sequence_index"] == 40 * 8 * 2
