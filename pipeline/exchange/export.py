@@ -59,7 +59,7 @@ def export_tokens(
     """
     if to not in FORMATS:
         raise ConfigError(
-            f"to must be one of {', '.join(FORMATS)}, got {to!r}{did_you_mean(to, FORMATS, else_known=False)}"
+            f"--to (to= in Python) must be one of {', '.join(FORMATS)}, got {to!r}{did_you_mean(to, FORMATS, else_known=False)}"
         )
     folder = DatasetFolder(os.fspath(dataset), requests)
     manifest = folder.manifest()

@@ -68,7 +68,7 @@ def import_tokens(
     3
     """
     if dtype not in FLAT_DTYPES:
-        raise ConfigError(f"dtype must be one of {', '.join(FLAT_DTYPES)}, got {dtype!r}")
+        raise ConfigError(f"--dtype (dtype= in Python) must be one of {', '.join(FLAT_DTYPES)}, got {dtype!r}")
     recipe = Recipe(id_key=id_key, keep_fields=tuple(keep_fields), where=where)
     names = [os.fspath(spec) for spec in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
     arrays_of = {name: _arrays(name) for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pipeline.builder.counts.counts import BINS, PASSED, Bins, Counts, Histogram
 from pipeline.builder.counts.samples import SAMPLES, Samples
 from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.builds import rejected, run_plain, write_jsonl
 from tests.corpus import english
@@ -182,8 +184,19 @@ def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_p
     *rows, kept = funnel(stats, changes(stats))
     assert sum(row.documents for row in rows) == kept.documents == stats.kept
     assert sum(row.tokens for row in rows) == kept.tokens == stats.tokens
-    cut = [row.tokens for row in rows if row.what == "text cut from documents"]
+    cut = [row.tokens for row in rows if row.what == "texts edited"]
     assert preset != "c4" or cut[0] < 0
+
+
+def test_unreadable_records_are_shown_before_documents_and_rows_of_nothing_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", [*(english(k) for k in range(40)), {}, {}])
+    run_plain(source, tmp_path / "out", progress=Progress())
+    said = capsys.readouterr().err
+    assert re.search(r"unreadable: no field 'text' +2 +4\.8% *\ndocuments read +40 ", said)
+    assert "others" not in said.split("split ")[0]
+    assert re.search(r"\d s: ([a-z ]+ \d+\.\d, )+", said)
 
 
 def test_a_build_says_which_share_of_its_characters_has_no_token(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_documents_that_no_checksum_confirms_are_kept_counted_and_their_file_nam
     assert str(tmp_path) not in json.dumps([damaged, line])  # it would differ where the inputs lie elsewhere
 
 
+def test_a_file_of_which_no_checksum_confirms_anything_names_no_line(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl.gz").write_bytes(wrong_sum(PACK[".gz"](b"".join(LINES))))
+    (damaged,) = run(tmp_path / "in.jsonl.gz", tmp_path / "out").counts["damaged"]
+    assert damaged["fault"].endswith("of which no checksum confirms any")
+
+
 def test_a_cut_file_gives_what_came_before_the_cut_and_one_with_stray_bytes_all(tmp_path: Path) -> None:
     ending = ".zst"
     data = PACK[ending](b"".join(LINES[:20])) + PACK[ending](b"".join(LINES[20:]))[:-9]

@@ -176,7 +176,7 @@ def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
     listed = [*changes]
     # What normalising, cleaners and the user's transforms cut or added is not counted by itself: it is the rest.
     if edited := characters - sum(change.characters for change in listed) - stats.kept_characters:
-        listed.append(Change("text cut from documents" if edited > 0 else "text added to documents", 0, edited))
+        listed.append(Change("texts edited", 0, edited))
 
     def tokens_of(characters: int) -> int:
         return round(characters * stats.tokens / max(1, stats.kept_characters))

@@ -19,6 +19,7 @@ _FEW_DOCUMENTS, _FEW_TOKENS = (
     100,
     50_000,
 )  # of a validation split: their mean loss moves by some percent from draw to draw
+_SHOWN_SECONDS = 0.02  # stages that take a smaller share are shown as one
 _SMALL = 0.002  # rows that take a smaller share are shown as one
 
 
@@ -45,6 +46,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
     """Print the funnel of documents, which only a build has, the splits, and what a reader must know."""
     counts = BuildStats.from_json(manifest.counts)
     most = max((row.tokens for row in rows), default=0)
+    rows = [row for row in rows if not row.is_change or row.documents or row.tokens]
     small = [row for row in rows if row.is_change and row.share < _SMALL and abs(row.tokens) <= _SMALL * most]
     if len(small) > 1:
         sums = sum(row.documents for row in small), sum(row.share for row in small)
@@ -52,6 +54,9 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
         rows = [*(row for row in rows[:-1] if row not in small), one, rows[-1]]
     table = make_table("stage", "documents", "share", "tokens")
     table.add_column("left")
+    records = max(1, counts.read + sum(counts.bad.values()))
+    for reason, number in descending(counts.bad):
+        table.add_row(f"unreadable: {reason}", f"{number:,}", f"{number / records:.1%}", "", "")
     for row in rows:
         bar = ("#" if page.options.ascii_only else "█") * round(_BAR * row.left_share)
         tokens = f"{'' if row.is_exact else '~'}{row.tokens:,}"
@@ -60,10 +65,8 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
     for name, split in manifest.splits.items():
         mean = split.tokens / max(1, split.documents)
         splits.add_row(name, *(f"{n:,.0f}" for n in (split.documents, split.tokens, mean, len(split.shards))))
-    page.print(*([table, ""] if rows else []), splits, sep="\n")
-    records = max(1, counts.read + sum(counts.bad.values()))
-    more = [f"{n:,}  {n / records:.1%}  unreadable: {reason}" for reason, n in descending(counts.bad)]
-    more += [
+    page.print(*([table, ""] if table.rows else []), splits, sep="\n")
+    more = [
         f"{n:,}  cut: {kind} that occur earlier" for kind in ("lines", "paragraphs") if (n := counts.repeats.get(kind))
     ]
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
@@ -86,8 +89,22 @@ def print_table(manifest: Manifest, rows: Sequence[Row], seconds: Mapping[str, f
     counts, total = manifest.counts, max(1e-9, seconds["total"])
     page = make_page(stderr=True)
     print_counts(page, manifest, rows)
-    page.print(f"\n{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile")
+    page.print(f"\n{seconds['total']:.1f} s: {times_said(seconds)}", soft_wrap=True)
     page.print(f"{counts['read'] / total:,.0f} documents/s, {counts['characters'] / 1e6 / total:.1f} M characters/s")
+
+
+def times_said(seconds: Mapping[str, float]) -> str:
+    """Say how long the stages took, those that took longest first.
+
+    >>> times_said({"ingest": 60.0, "start": 2.2, "train_tokenizer": 180.0, "finish": 0.5, "total": 242.7})
+    'train tokenizer 180.0, ingest 60.0, others 2.7'
+    """
+    stages = {name.replace("_", " "): took for name, took in seconds.items() if name != "total"}
+    stages["starting workers"] = stages.pop("start", 0.0)
+    longest = [(name, took) for name, took in descending(stages) if took >= _SHOWN_SECONDS * seconds["total"]]
+    if (others := sum(stages.values()) - sum(took for _, took in longest)) >= 0.05:
+        longest.append(("others", others))
+    return ", ".join(f"{name} {took:.1f}" for name, took in longest)
 
 
 def damage_said(damaged: Sequence[DamagedFile]) -> str:

@@ -207,7 +207,8 @@ class DocumentReader:
         message = f"{count:,} document{'' if count == 1 else 's'} of it had been read"
         if self._confirmed is None or not self.unconfirmed:
             return message
-        return f"{message}, of which no checksum confirms those after line {self._confirmed.lines:,}"
+        which = f"those after line {lines:,}" if (lines := self._confirmed.lines) else "any"
+        return f"{message}, of which no checksum confirms {which}"
 
     def _confirm(self) -> None:
         self._confirmed = replace(self._tally)
