@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ from typing import IO, Any
 from .errors import ConfigError
 from .paths import special_kind
 
+_CANNOT_GROW = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
@@ -61,7 +63,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces ``path`` when the block ends, and vanishes if it raises.
 
     The bytes are on disk (`sync`) before the rename, the rename before the block returns. A link stays: the file that it
-    leads to is replaced. Raises ``ConfigError`` where that is a directory, a device or a pipe.
+    leads to is replaced. Raises ``ConfigError`` where that is a directory, a device or a pipe. An ``OSError`` names ``path``.
     """
     name, path = path, Path(os.path.realpath(path))
     if kind := "a directory" if path.is_dir() else special_kind(path):
@@ -73,10 +75,20 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             sync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):  # of a file system that cannot be written
+            temporary.unlink(missing_ok=True)
+        name_final(error, temporary, name)
         raise
     sync_directory(path.parent)
+
+
+def name_final(error: BaseException, temporary: Path, final: str | Path) -> None:
+    """Let an ``OSError`` name a path by its final name in place of a temporary one, or of none when a file cannot grow."""
+    if isinstance(error, OSError):
+        named = f"{temporary}" if error.filename is None and error.errno in _CANNOT_GROW else str(error.filename)
+        if named.startswith(f"{temporary}"):
+            error.filename = f"{final}{named.removeprefix(str(temporary))}"
 
 
 def read_json(path: Path) -> Any:

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .atomic import is_temporary, sync_directory, temporary_path
+from .atomic import is_temporary, name_final, sync_directory, temporary_path
 from .errors import BuildError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
-def explain_disk_full_errors(directory: Path) -> Iterator[None]:
-    """Raise ``BuildError`` with the cure where the block runs out of disk; numpy and pyarrow each say so in their way."""
+def explain_disk_full_errors(path: Path, then: str = "run the same command again") -> Iterator[None]:
+    """Raise ``BuildError`` with the cure if the block, which writes ``path``, runs out of disk.
+
+    numpy and pyarrow each say so in their way. ``then`` says what to do when there is room.
+    """
     try:
         yield
     except OSError as error:
@@ -25,9 +28,9 @@ def explain_disk_full_errors(directory: Path) -> Iterator[None]:
         numpy_says = error.errno is None and " requested and " in words and words.endswith(" written")
         if error.errno not in _FULL and os.strerror(errno.ENOSPC) not in words and not numpy_says:
             raise
+        free = shutil.disk_usage(path if path.is_dir() else path.parent).free
         raise BuildError(
-            f"{directory}: the disk is full, or a quota is used up ({shutil.disk_usage(directory).free / 1e6:,.1f} MB are "
-            "free now); make room, then run the same command: it continues"
+            f"{path}: the disk is full, or a quota is used up ({free / 1e6:,.1f} MB are free now); make room, then {then}"
         ) from error
 
 
@@ -38,13 +41,16 @@ def result_directory(path: Path) -> Iterator[Path]:
     Files are on disk before the rename. If ``path`` exists already, the new result, which is equal, is removed.
     """
     temporary = temporary_path(path)
-    temporary.mkdir(parents=True)
     try:
+        temporary.mkdir(parents=True)
         yield temporary
         for file in temporary.iterdir():
             sync_directory(file)  # of a file it is the same call
         with suppress(FileExistsError):
             _rename(temporary, path)
+    except OSError as error:
+        name_final(error, temporary, path)
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sync_directory(path.parent)

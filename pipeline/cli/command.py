@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import select
@@ -102,7 +103,7 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
             try:
                 return action()
             finally:
-                sys.stdout.flush()  # here, where a closed pipe is still handled, and not when the interpreter ends
+                _flush()  # here, where a closed pipe is still handled, and not when the interpreter ends
     except KeyboardInterrupt as interrupt:
         # CPython ends by SIGINT, whatever the exit status, if the interrupt passed through an `exec` of a string, as
         # dataclasses are made by, even though it is handled here; another `exec` resets that.
@@ -121,8 +122,35 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
         if isinstance(error, BrokenPipeError) and _output_is_closed():  # and not another pipe or socket
             return _end(OUTPUT_CLOSED)
         file = f"{error.filename}: " if error.filename else ""
-        cure = f"; {hint}" if hint else ""
+        cure = f"; {hint or _cure(error)}" if hint or _cure(error) else ""
         return _end(error_status, f"error: {file}{error.strerror or error}{cure}")
+
+
+_CURES = {
+    errno.EROFS: "choose another place",
+    errno.EACCES: "let this user in, or choose another place",
+    errno.EPERM: "let this user in, or choose another place",
+    errno.ENOSPC: "make room, then run the same command again",
+    errno.EFBIG: "raise the largest size of a file (ulimit -f), or choose another place",
+    errno.EDQUOT: "make room, then run the same command again",
+}
+
+
+def _cure(error: OSError) -> str:
+    """Return what to do about an error of the operating system, '' if nobody knows."""
+    folder = os.path.dirname(error.filename or "") or "."
+    if error.errno == errno.ENOENT and not os.path.isdir(folder):
+        return f"{folder} is no directory; make it first"
+    return _CURES.get(error.errno or 0, "")
+
+
+def _flush() -> None:
+    """Write what was printed; an ``OSError`` names the standard output."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def _end(status: int, line: str = "") -> int:

@@ -29,7 +29,7 @@ def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with suppress(OSError), _locked(left):  # its process is gone
             discard(left)
-    with explain_disk_full_errors(path.parent), ExitStack() as stack, result_directory(path) as directory:
+    with explain_disk_full_errors(path), ExitStack() as stack, result_directory(path) as directory:
         with suppress(OSError):  # a file system without locks: then no process takes this one for left
             stack.enter_context(_locked(directory))
         yield directory

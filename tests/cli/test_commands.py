@@ -6,11 +6,13 @@ import argparse
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
@@ -160,6 +162,57 @@ def test_expected_ends_are_one_line_and_a_status(
     assert signal.getsignal(signal.SIGTERM) is before
     with pytest.raises(ZeroDivisionError):  # a bug keeps its traceback
         exit_status(raises(ZeroDivisionError()))
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond ``size`` bytes until the block ends, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("texts {inputs} --output {output}", "card {dataset} --output {output}"),
+        *("export {dataset} --to nanogpt --output {output}", "import {ids} --tokenizer bytes --output {output}"),
+    ],
+)
+def test_what_cannot_be_written_is_named_as_it_was_given_with_the_cure(
+    command: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "A text."}\n')
+    (tmp_path / "ids.jsonl").write_text(json.dumps({"input_ids": [9] * 500}))
+    paths = {"inputs": tmp_path / "in.jsonl", "ids": tmp_path / "ids.jsonl", "dataset": dataset}
+    arguments = command.format(**paths, output=tmp_path / "out").split()
+    with largest_file(100):
+        assert main(arguments) == 1
+    said = rf"error: {tmp_path}/out(/[\w.]+)?: File too large; raise the largest size of a file"
+    assert re.match(said, capsys.readouterr().err)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "ids.jsonl", "in.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (PermissionError(13, "Permission denied", "/out"), "/out: Permission denied; let this user in"),
+        (OSError(30, "Read-only file system", "/out"), "/out: Read-only file system; choose another place"),
+        (OSError(28, "No space left on device", "/out"), "/out: No space left on device; make room"),
+        (FileNotFoundError(2, "No such file", "/no/out"), "/no/out: No such file; /no is no directory; make it first"),
+    ],
+)
+def test_an_error_of_the_operating_system_has_a_cure(
+    error: OSError, cure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def raises() -> NoReturn:
+        raise error
+
+    assert exit_status(raises) == 1
+    assert capsys.readouterr().err.startswith(f"error: {cure}")
 
 
 def test_an_interrupt_that_passes_through_executed_text_ends_with_130_too() -> None:

@@ -28,6 +28,7 @@ from .lock import locked
 
 REFERENCES_NAME = "references"
 MATERIALIZED_NAME = "materialized"  # inputs in memory, as files
+_CONTINUE = "run the same command: it continues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Workspace:
     @contextmanager
     def locked(self, patience: float, lock: bool) -> Iterator[None]:
         """Lock the directory as `lock.locked` does; ``BuildError`` where the disk is full."""
-        with locked(self.root, lock=lock, patience=patience), explain_disk_full_errors(self.output):
+        with locked(self.root, lock=lock, patience=patience), explain_disk_full_errors(self.output, _CONTINUE):
             yield
 
     def finish(self, name: str) -> None:
