@@ -14,13 +14,14 @@ from ..errors import ConfigError
 from ..objects.request_options import RequestOptions
 
 
-def group_topology(group: Any) -> tuple[int, int]:
+def group_topology(group: Any) -> tuple[int, int, Any]:
+    """Return rank and size of a mesh or a process group, and the process group."""
     if hasattr(group, "get_local_rank"):  # a DeviceMesh
         if group.ndim != 1:
             raise ConfigError(f"a mesh of {group.ndim} dimensions: give the data-parallel one, as mesh['dp']")
-        return group.get_local_rank(), group.size()
+        group = group.get_group()
     if dist.is_available() and isinstance(group, dist.ProcessGroup):
-        return dist.get_rank(group), dist.get_world_size(group)
+        return dist.get_rank(group), dist.get_world_size(group), group
     raise ConfigError(f"shard needs a rank and a world size, a mesh or a process group, got {group!r}")
 
 

@@ -45,13 +45,13 @@ def stage_name(number: int, stage: object) -> str:
 class StreamConfig:
     """Everything that the stages said.
 
-    ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
-    is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
-    the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
-    ``prefetch`` None reads two batches ahead for a GPU and none else. A mix, and nothing else, has ``weights``, from
-    global sequences on, and perhaps a ``stopping_strategy``. ``filters`` say which documents stay, ``document_maps`` what
-    becomes of them. ``whole_rows``: ``rows`` made it, and ``keyed``:
-    its keys are a framework's. ``calls`` are the calls of the chain as text.
+    ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None is
+    torch.distributed's, and ``group`` the process group that ``shard`` was given, which a pickle leaves out; ``steps`` and
+    ``batch_steps`` are what users put before and after batching; ``take`` bounds the global sequences, ``take_batches`` the
+    batches of a rank; ``stored`` keeps ids in the width they are stored in; ``prefetch`` None reads two batches ahead for a
+    GPU and none else. A mix, and nothing else, has ``weights``, from global sequences on, and perhaps a
+    ``stopping_strategy``. ``filters`` say which documents stay, ``document_maps`` what becomes of them. ``whole_rows``:
+    ``rows`` made it, and ``keyed``: its keys are a framework's. ``calls`` are the calls of the chain as text.
     """
 
     sources: Sources
@@ -72,6 +72,7 @@ class StreamConfig:
     take_batches: int | None = None
     rank: int | None = None
     world_size: int = 1
+    group: Any = None
     device: str | None = None
     numpy: bool = False
     prefetch: int | None = None
@@ -79,6 +80,9 @@ class StreamConfig:
     whole_rows: bool = False
     keyed: bool = False
     calls: tuple[str, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "group": None}
 
     @property
     def stated_topology(self) -> tuple[int, int] | None:

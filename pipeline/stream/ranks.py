@@ -142,9 +142,9 @@ class StreamEnd:
     """Says at each step whether a stream goes on.
 
     Of one rank, it ends behind the last row. Of several, ``last="pad"`` goes on until no rank has a row, and ``last="drop"``
-    until one of them lacks a row: each step is one sum of three numbers over the ranks, by a group of its own, and it is
-    made in the thread of the training, so that all ranks have it in the same order among other collectives. A rank that
-    fails says so, and the others end with an error instead of waiting.
+    until one of them lacks a row: each step is one sum of three numbers over the ranks, by a group of its own on the CPU, or by
+    the group that `Stream.shard` was given. It is made in the thread of the training, so that all ranks have it in the same
+    order among other collectives. A rank that fails says so, and the others end with an error instead of waiting.
 
     Raises ``ConfigError`` where ranks must agree and cannot.
     """
@@ -152,12 +152,12 @@ class StreamEnd:
     def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
         self.gave_nothing = True  # no rank had a row until now
         self._drop_last = config.drop_last
-        self._agree = ranks_agree(config, context)
+        self._agree, self._group = ranks_agree(config, context), config.group
         why = ""
         if get_worker_info() is not None:
             why = "which a worker of a DataLoader cannot; use num_workers=0"
-        elif config.stated_topology is not None:
-            why = "by torch.distributed; call init_process_group() and leave .shard() out"
+        elif config.stated_topology is not None and config.group is None:
+            why = "by torch.distributed; call init_process_group(), and leave .shard() out or give it a mesh or a group"
         elif config.prefetch or not config.counts_items:
             why = "so nothing is read ahead and no stage drops items; remove .prefetch() and .apply()"
         if self._agree and why:
@@ -200,11 +200,18 @@ class StreamEnd:
 
     def _sum(self, *numbers: int) -> list[int]:
         """Return the sums of numbers over the ranks."""
-        global _group
         if not self._agree:
             return list(numbers)
-        if _group is None or _group[0] is not dist.group.WORLD:
-            _group = dist.group.WORLD, dist.new_group(backend="gloo")
-        total = torch.tensor(numbers)
-        dist.all_reduce(total, group=_group[1])
-        return [int(number) for number in total]
+        group = _cpu_group() if self._group is None else self._group
+        devices = dist.get_backend_config(group)  # as in cpu:gloo,cuda:nccl
+        total = torch.tensor(numbers, device="cpu" if "cpu:" in devices else devices.partition(":")[0])
+        dist.all_reduce(total, group=group)
+        return [int(number) for number in total.tolist()]
+
+
+def _cpu_group() -> Any:
+    """Return a group of all ranks that sums on the CPU."""
+    global _group
+    if _group is None or _group[0] is not dist.group.WORLD:
+        _group = dist.group.WORLD, dist.new_group(backend="gloo")
+    return _group[1]

@@ -425,18 +425,20 @@ class Stream(IterableDataset[Any]):
         batches, as in tensor parallelism, give the same rank. Environment variables never decide the rank; but where
         ``WORLD_SIZE`` is above 1 and there is neither a process group nor ``shard``, ``iter()`` raises ``ConfigError``, and so
         does an iteration that began before the group. ``.shard(0, 1)`` reads the whole stream in each process on purpose.
+        Ranks of a mesh or a group agree on the end of text, filters and best fit with ``epochs`` as all ranks do.
 
         >>> import pipeline
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).shard(1, 2)))["input_ids"].tolist()
         [4, 5, 6, 7]
         """
+        group = None
         if world_size is None:
-            rank, world_size = group_topology(rank)
+            rank, world_size, group = group_topology(rank)
         check_integer("world_size", world_size, least=1, most=MAX_ROWS)
         check_integer("rank", rank, least=0)
         if rank >= world_size:
             raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
-        return self._with(f".shard({rank}, {world_size})", rank=rank, world_size=world_size)
+        return self._with(f".shard({rank}, {world_size})", rank=rank, world_size=world_size, group=group)
 
     def to(self, device: str | torch.device) -> Stream:
         """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.

@@ -1,8 +1,9 @@
-"""What users of frameworks write first trains on the labels and rows of the stream, or is refused with the line to write."""
+"""The lines that users of frameworks write first read the stream as it is, or are refused with the line to write."""
 
 from __future__ import annotations
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
+from tests.documentation import PAGES
 from tests.stream.ranks import run_ranks
 from tests.stream.streams import batched, ids, packed
 
 pytestmark = pytest.mark.stacks
 VOCABULARY = 60_000
 BATCH = 2
+
+
+LINES = dict(re.findall(r"^\| ([^|]+) \| `([^`]+)`", PAGES["docs/frameworks.md"].split("## Loaders")[0], re.MULTILINE))
 
 
 def refusal_of(run: Any) -> str:
@@ -261,3 +266,67 @@ def test_rows_go_through_a_dataset_of_hugging_face_with_one_worker_at_most(datas
     assert json.dumps([row for batch in whole for row in batch]) == json.dumps(ids(islice(packed(dataset), 12)))
     assert resumed == whole[3:]
     assert "dataloader_num_workers=1" in refusal
+
+
+def rows_of_first_lines(dataset: Path, directory: str) -> dict[str, list[Any]]:
+    """Return the first rows that each line of the page reads, by the name of its framework."""
+    import datasets
+    import pytorch_lightning
+    import transformers
+    from accelerate import Accelerator
+    from lightning_fabric import Fabric
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    seen: list[Any] = []
+
+    class Module(pytorch_lightning.LightningModule):
+        def training_step(self, batch: Any, _: int) -> None:
+            seen.append(batch)
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    class Trainer(transformers.Trainer):
+        def training_step(self, model: Any, inputs: Any, *more: Any) -> Any:
+            seen.append(inputs)
+            return super().training_step(model, inputs, *more)
+
+    found = {}
+    for name, line in LINES.items():
+        seen.clear()
+        each = trainer(directory, None, 2)
+        around: dict[str, Any] = {
+            "stream": batched(dataset).take(4),
+            "sequences": packed(dataset).take(8),
+            "DataLoader": DataLoader,
+            "StatefulDataLoader": StatefulDataLoader,
+            "IterableDataset": datasets.IterableDataset,
+            "Trainer": Trainer,
+            "model": each.model,
+            "arguments": each.args,
+            "accelerator": Accelerator(cpu=True),
+            "fabric": Fabric(accelerator="cpu", devices=1),
+            "module": Module(),
+        }
+        if name == "Lightning":
+            quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+            around["trainer"] = pytorch_lightning.Trainer(accelerator="cpu", max_epochs=1, **quiet)
+        exec(line.replace("...", "seen.append(batch)"), {**around, "seen": seen}, around)
+        if "dataset" in around:  # which the line before makes for a Trainer
+            around["trainer"] = Trainer(each.model, each.args, train_dataset=around["dataset"])
+        if isinstance(around.get("trainer"), Trainer):
+            around["trainer"].train()
+        seen.extend(around.get("loader", ()))
+        batches = [batch[0] if isinstance(batch, list | tuple) else batch for batch in seen]
+        tokens = [batch["input"] if "input" in batch else batch["input_ids"] for batch in batches]
+        found[name] = [row for ids_of_batch in tokens for row in ids_of_batch.reshape(-1, 16).tolist()]
+    return found
+
+
+def test_the_first_line_of_each_framework_reads_the_stream(dataset: Path, tmp_path: Path) -> None:
+    [found] = run_ranks(rows_of_first_lines, 1, dataset, str(tmp_path))
+    assert len(found) == 9
+    rows = ids(islice(packed(dataset), 8))
+    for name, read in found.items():
+        assert read == rows[: len(read)], name
+        assert len(read) == (4 if "Trainer" in name else 8), name

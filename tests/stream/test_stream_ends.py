@@ -180,5 +180,32 @@ def _refusals(file: str) -> list[str]:
 def test_where_ranks_cannot_agree_the_stream_is_refused_with_the_cure(file: str) -> None:
     for stated, ahead, applied in run_ranks(_refusals, 2, file):
         assert "epochs=1 on 2 ranks: at each step, ranks agree on the end" in stated
-        assert "call init_process_group() and leave .shard() out, or end the stream by .take(n)" in stated
+        assert (
+            "call init_process_group(), and leave .shard() out or give it a mesh or a group, or end the stream"
+            in stated
+        )
         assert "remove .prefetch() and .apply()" in ahead == applied
+
+
+def _in_groups(file: str) -> list[Any]:
+    """Return the batches of a rank of a mesh, packed ones, and those of two of the ranks alone."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    alone = dist.new_group([1, 2])
+    whole = [texts_of(batch) for batch in stream(file).shard(mesh["dp"])]
+    packs = [batch["input_ids"].tolist() for batch in stream_of_packs(file).shard(mesh["dp"])]
+    two = [texts_of(batch) for batch in stream(file, "drop").shard(alone)] if dist.get_rank() in (1, 2) else []
+    return [whole, packs, two]
+
+
+def test_ranks_of_a_mesh_or_a_group_agree_on_the_end(file: str) -> None:
+    ranks = run_ranks(_in_groups, 4, file)
+    assert ranks[0][:2] == ranks[1][:2]  # the same place in dp
+    assert ranks[2][:2] == ranks[3][:2]
+    first, second = ranks[0], ranks[2]
+    assert len(first[0]) == len(second[0])
+    assert len(first[1]) == len(second[1]) > 1
+    kept = sorted(text for batch in [*first[0], *second[0]] for text in batch if text)
+    assert kept == sorted(TEXTS[20:])
+    assert len(ranks[1][2]) == len(ranks[2][2]) > 1
