@@ -101,10 +101,10 @@ def times_said(seconds: Mapping[str, float]) -> str:
     """
     stages = {name.replace("_", " "): took for name, took in seconds.items() if name != "total"}
     stages["starting workers"] = stages.pop("start", 0.0)
-    longest = [(name, took) for name, took in descending(stages) if took >= _SHOWN_SECONDS * seconds["total"]]
-    if (others := sum(stages.values()) - sum(took for _, took in longest)) >= 0.05:
-        longest.append(("others", others))
-    return ", ".join(f"{name} {took:.1f}" for name, took in longest)
+    shown = {name: took for name, took in stages.items() if took >= _SHOWN_SECONDS * seconds["total"]}
+    said = [f"{name} {shown[name]:.1f}" for name in sorted(shown, key=shown.__getitem__, reverse=True)]
+    others = sum(stages.values()) - sum(shown.values())
+    return ", ".join([*said, f"others {others:.1f}"] if others >= 0.05 else said)
 
 
 def damage_said(damaged: Sequence[DamagedFile]) -> str:
