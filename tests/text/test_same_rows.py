@@ -118,7 +118,7 @@ def read(path: Path, *fields: str, where: str | None = None) -> list[Any]:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_same_rows_of_any_format_give_the_same_documents_fields_and_selection(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -213,3 +213,14 @@ def test_columns_of_json_are_text_and_those_of_other_types_are_refused_by_name(t
         read(tmp_path / "uuid.parquet")
     with pytest.raises(DamagedInputError, match=r"column 'text' is list<element: string>, not text; .*--text-key"):
         read(tmp_path / "list.parquet")
+
+
+def test_a_name_of_a_column_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    table = pa.table({"text": ["x"], "f@@": ["y"]})
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=False)
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    for path in sorted(tmp_path.iterdir()):
+        path.write_bytes(path.read_bytes().replace(b"f@@", b"f\xff\xfe"))
+        with pytest.raises(DamagedInputError, match="can't decode byte 0xff"):
+            read(path)

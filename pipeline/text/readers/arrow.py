@@ -25,7 +25,7 @@ def read_arrow(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
             stream.bytes_read, ended = ended, stream.file.tell()
             yield records
         stream.bytes_read = stream.file.seek(0, io.SEEK_END)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names of columns are decoded, too
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None

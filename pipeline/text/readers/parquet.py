@@ -33,7 +33,7 @@ def read_parquet(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator
 
     try:
         yield from _read_groups(stream, keys, tally)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names of columns are decoded, too
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
