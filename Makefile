@@ -21,7 +21,7 @@ test-stacks: .venv/installed
 
 # What takes long, and what it holds seldom changes.
 test-nightly: .venv/installed
-	$(PYTEST) -m nightly
+	$(PYTEST) -m "nightly or (hypothesis and not stacks)" --hypothesis-profile thorough
 
 # On the lowest versions that setup.cfg allows; torch is the pinned one, since earlier wheels bring gigabytes of CUDA.
 LOWEST := .venv-lowest

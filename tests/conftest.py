@@ -20,9 +20,10 @@ from tests.interpreters import LOADED
 from tests.shard_samples import make_documents, write_dataset
 from tests.tokenizer_samples import CORPUS, train
 
-# No test depends on how fast the machine is.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+# No test depends on how fast the machine is. `make test-nightly` draws more examples.
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.load_profile("quick")
 
 # What fsync saves from, a machine that loses power, no test can make, and a build calls it a hundred times: of a small one
 # that is half the time. What is left of the call is that a descriptor must be open. Commands that tests start call it as it is.
