@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -58,3 +59,30 @@ def killed_at(count: int, build: Callable[..., object]) -> int | None:
     process.start()
     process.join()
     return process.exitcode
+
+
+FILE_OPERATIONS = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")  # as Python audits them; a replacement is a rename
+
+
+def run_to_operation(count: int, build: Callable[[], object]) -> tuple[int | None, int]:
+    """Run a build in another process, which kills itself before a file operation, the first one for 0.
+
+    Returns its exit code, and how many operations it did.
+    """
+    context = multiprocessing.get_context("fork")
+    done = context.Value("q", 0)
+
+    def kill(event: str, _: object) -> None:
+        if event in FILE_OPERATIONS:
+            if done.value == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+            done.value += 1
+
+    def run() -> None:
+        sys.addaudithook(kill)
+        build()
+
+    process = context.Process(target=run)
+    process.start()
+    process.join()
+    return process.exitcode, done.value

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import random
 import signal
+from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import digests, run, run_plain, write_jsonl
 from tests.corpus import english, write_inputs
-from tests.interruptions import Units, interrupt_after, killed_at
+from tests.interruptions import Units, interrupt_after, killed_at, run_to_operation
 
 FLAGS = ["--tokenizer", "train:400", "--rules", "gopher_quality", "--language", "en=0.2", "--quiet"]
 FLAGS += ["--val-fraction", "0.1", "--workers", "2"]
@@ -116,6 +117,7 @@ def start(inputs: list[str], output: Path) -> ForkServerProcess:
     return process
 
 
+@pytest.mark.nightly
 def test_kill_9_at_random_moments_and_a_re_run_give_the_same_bytes(
     inputs: list[str], built: Path, tmp_path: Path
 ) -> None:
@@ -173,11 +175,32 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def test_a_build_with_every_stage_killed_after_any_unit_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Manifest]:
+    """A build with every stage, into a folder."""
     inputs = write_inputs(tmp_path / "in", 100)
     (tmp_path / "gone.txt").write_text("doc-1\ndoc-20\n")
     inputs = [f"{name}={path}" for name, path in zip("abcabc", inputs, strict=True)]
-    build = functools.partial(run, inputs, drop_ids=str(tmp_path / "gone.txt"), **EVERYTHING)
+    return functools.partial(run, inputs, drop_ids=str(tmp_path / "gone.txt"), **EVERYTHING)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.nightly)])
+def test_a_build_killed_at_any_file_operation_goes_on_to_the_same_bytes(
+    build: Callable[..., Manifest], tmp_path: Path, kills: int
+) -> None:
+    status, operations = run_to_operation(-1, functools.partial(build, tmp_path / "whole"))
+    assert (status, operations > 150) == (0, True)
+    for count in random.Random(44).sample(range(operations), kills):
+        output = tmp_path / f"killed before operation {count}"
+        assert run_to_operation(count, functools.partial(build, output)) == (-signal.SIGKILL, count)
+        build(output)
+        assert digests(output) == digests(tmp_path / "whole"), output.name
+        assert_clean(output)
+
+
+def test_a_build_with_every_stage_killed_after_any_unit_goes_on_to_the_same_bytes(
+    build: Callable[..., Manifest], tmp_path: Path
+) -> None:
     units = Units()
     build(tmp_path / "whole", progress=units)
     assert {"ingest", "find repeats", "cut repeats", "drop_ids", "tokenize", "split", "write"} < set(units.counts)

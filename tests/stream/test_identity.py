@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ import torch
 import pipeline
 import tests as own_module
 from pipeline.errors import ConfigError, StateError
+from tests import interpreters
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3
 PATTERN = re.compile("a+")
 COUNTED = 0
@@ -148,8 +146,7 @@ def test_helpers_globals_and_constants_of_modules_count_in_all_processes_and_com
         write("sub", sub=2),
         write("sized", sized="len(ids) > 1"),
     ]
-    command = [sys.executable, "-O", "-c", NAMES, *equal, *others]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    done = interpreters.run("-c", NAMES, *equal, *others)
     found = [json.loads(line)["filters"][0] for line in done.stdout.splitlines()]
     assert len(set(found[: len(equal)])) == 1
     assert len(set(found)) == 1 + len(others)
