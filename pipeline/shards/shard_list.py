@@ -148,7 +148,7 @@ def _hold_alike(one: ShardList, other: ShardList) -> None:
         if a != b:
             raise ConfigError(
                 f"shards of one stream need one {field}, but {shown(one.directory)} has {a}, {shown(other.directory)} has "
-                f"{b}; stream them apart, or build them alike"
+                f"{b}; stream them apart, or build them the same way"
             )
 
 

@@ -225,8 +225,8 @@ class StreamConfig:
         """
         if self.sequential:
             raise ConfigError(
-                f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, which nobody "
-                "knows of texts, filters and best fit: leave it out, and end the mix by .take(n)"
+                f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, and "
+                "texts, filters and best fit have no such count: leave it out, and end the mix by .take(n)"
             )
         mixture = self.mixture(self.lane_count)
         assert mixture is not None

@@ -47,7 +47,7 @@ def refuse_reader_of_loader(loader: IterableDataset[Any], config: StreamConfig, 
     """Raise ``ConfigError`` if what reads ``stream.loader()`` now is a ``DataLoader``, or a Trainer that needs its ``keys``."""
     if any(_innermost(reader) is loader for reader in _loaders()):
         raise ConfigError(
-            f"stream.loader() takes the place of a DataLoader, and is no dataset of one: give a Trainer {_ROWS}, and a "
+            f"stream.loader() replaces a DataLoader, and is no dataset of one: give a Trainer {_ROWS}, and a "
             "DataLoader the stream, DataLoader(stream, batch_size=None)"
         )
     _refuse_trainer(loader, config, keyed=keyed)
@@ -162,7 +162,7 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
         if config.sequential:
             cure = "leave epochs out, and set max_steps of the Trainer"
         raise ConfigError(
-            f"epochs={config.epochs} of text, filters, best fit, or above 1: a Trainer finds the place to resume at by the "
+            f"epochs={config.epochs} of text, filters, best fit, or above 1: a Trainer finds where to resume by the "
             f"length of a single epoch, and this stream has none; {cure}"
         )
     pads = trainer.data_collator is not transformers.default_data_collator

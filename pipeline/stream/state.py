@@ -242,7 +242,7 @@ def _pass_number(saved: SavedState, config: StreamConfig) -> int:
         if is_cut:
             raise StateError(
                 f"an earlier release saved this state in pass {number} (start_epoch), whose sequences it cut otherwise; begin "
-                f"that pass anew, by set_epoch({number}) in place of load_state_dict()"
+                f"that pass again, by set_epoch({number}) in place of load_state_dict()"
             )
     return number // epochs
 

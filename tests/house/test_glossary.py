@@ -138,13 +138,28 @@ def docstrings() -> Iterator[tuple[str, str]]:
             yield from ((f"{name}.{key}", inspect.getdoc(each) or "") for key, each in public_methods(value).items())
 
 
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield the texts of errors, warnings and what commands say: all strings of the sources but docstrings, by line."""
+    for path in sorted(path for room in ("pipeline", "filters", "scripts") for path in (ROOT / room).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        unsaid = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        unsaid |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            strings = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            if id(node) not in unsaid and strings and "{" not in (text := "…".join(strings)):  # no style sheet
+                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", text
+
+
 def terms_in(text: str) -> list[str]:
     """Return the terms not to use that a text holds, across lines and in any case."""
     words = re.sub(r"\s+", " ", text)
     return [term for term in TERMS_NOT_TO_USE if re.search(rf"\b{re.escape(term)}\b", words, re.IGNORECASE)]
 
 
-@pytest.mark.parametrize("texts", [lambda: PAGES.items(), help_texts, docstrings], ids=["pages", "help", "docstrings"])
+@pytest.mark.parametrize(
+    "texts", [lambda: PAGES.items(), help_texts, docstrings, messages], ids=["pages", "help", "docstrings", "messages"]
+)
 def test_texts_for_users_avoid_terms_not_to_use(texts: Any) -> None:
     assert terms_in("Nobody\n  knows what stood before.") == ["nobody knows", "stood before"]
     assert [(name, term) for name, text in texts() for term in terms_in(text)] == []

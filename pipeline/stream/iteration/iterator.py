@@ -19,7 +19,7 @@ from .shared_bookmark import SharedBookmark
 from .user_stages import Positioned
 
 _NOTE_SECONDS = 0.05
-_NOTE = "(the iterator ended with this error and raises it again; iter() starts anew where the stream stands)"
+_NOTE = "(the iterator ended with this error and raises it again; iter() starts again where the stream stands)"
 
 
 class StreamIterator:
@@ -94,7 +94,7 @@ class StreamIterator:
             self._error = error
         elif not isinstance(error, StopIteration):
             self._error = StateError(
-                "this iterator was interrupted; call iter(), which starts anew where the stream stands"
+                "this iterator was interrupted; call iter(), which starts again where the stream stands"
             )
 
     def _note_stats(self) -> None:
