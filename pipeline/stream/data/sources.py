@@ -40,7 +40,8 @@ class Sources:
                 expected, actual = getattr(first, field), getattr(source, field)
                 if expected != actual:
                     raise ConfigError(
-                        f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; build them the same way"
+                        f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; "
+                        "build them the same way"
                     )
         mix = cls(by_name, is_mix=True)
         for name, counted in mix.counted.items():
