@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -134,3 +135,46 @@ def test_states_of_earlier_releases_go_on_if_their_pass_was_cut_alike() -> None:
         resumed = unequal(stride=50)
         resumed.load_state_dict({**state, "version": 2, "start_epoch": start_epoch})
         assert ids(resumed) == whole[start_epoch or 0][3:]
+
+
+def data_loader(stream: pipeline.Stream) -> Any:
+    return DataLoader(stream, batch_size=None, num_workers=2)
+
+
+AGAIN, NEXT, ON = "the same pass", "the next pass", "it goes on"
+# The table of docs/train.md: what is iterated, whether set_epoch is called, and what follows a pass, whole or left in its middle.
+FOLLOWS: list[tuple[Any, bool, str | None, str]] = [
+    (lambda stream: stream, False, AGAIN, AGAIN),
+    (data_loader, False, AGAIN, AGAIN),
+    (lambda stream: stream, True, NEXT, NEXT),
+    (data_loader, True, NEXT, NEXT),
+    (lambda stream: stream.loader(), False, NEXT, NEXT),
+    (lambda stream: stream.take(5).loader(), False, NEXT, NEXT),
+    (lambda stream: stream.loader(repeat=True), False, AGAIN, AGAIN),
+    (iter, False, None, ON),
+]
+
+
+@pytest.mark.parametrize(("make", "names", "whole", "left"), FOLLOWS)
+def test_what_follows_a_pass_is_what_the_page_says(make: Any, names: bool, whole: str | None, left: str) -> None:
+    first, second = passes(unequal(2), 2)
+    for stop, expected in ((3, left), (None, whole)):
+        if expected is None:
+            continue
+        stream = unequal(2)
+        source = make(stream)
+        size = stop or len(ids(iter(make(unequal(2)))))
+        found = []
+        for number in range(2):
+            if names:
+                stream.set_epoch(number)
+            found.append(ids(source if stop is None else islice(source, stop)))
+        assert found[0] == first[:size]
+        assert found[1] == {AGAIN: first[:size], NEXT: second[:size], ON: first[size : 2 * size]}[expected]
+
+
+def test_a_loader_of_an_endless_stream_goes_on() -> None:
+    data = pipeline.ShardDataset.from_tokens(np.arange(1, 1001), **UNEQUAL)
+    stream = data.shuffle(seed=3).pack(64).batch(2)
+    whole, loader = ids(islice(stream, 9)), stream.loader()
+    assert [batch for _ in range(3) for batch in ids(islice(loader, 3))] == whole
