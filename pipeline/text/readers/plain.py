@@ -33,16 +33,16 @@ def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
     if keys.where is not None and not keys.where.holds(metadata):  # whatever is in it: it may be a picture
         yield [Unselected(keys.file, 1, 1, keys.source)]
         return
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        yield [keys.bad(1, error.start, INVALID_UTF8, UTF16 if is_utf16(data) else error.reason)]
-        return
     if is_utf16(data):
         yield [keys.bad(1, 0, INVALID_UTF8, UTF16)]
         return
     if sign := binary_sign(data):
         yield [keys.bad(1, None, BINARY, sign)]
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield [keys.bad(1, error.start, INVALID_UTF8, error.reason)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)
