@@ -280,7 +280,7 @@ class TextDataset(Texts):
     ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
     from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as: ``"text"``, each is
     one document; ``"lines"``, ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"``, each text file
-    holds many, named by the lines at which they begin.
+    holds many, named by the lines at which they begin; ``"csv,delimiter=;,quote=none"``, rows with other characters.
     ``text_key`` and ``id_key`` name the fields of a record. ``tokens_key`` names a field of lists of ids that ``tokenizer`` made
     before (Parquet, Arrow, JSON, records): they are checked, not made again, and ``.filter`` finds them as ``record.tokens``.
     ``fields`` are others that ``.filter`` finds in ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of
