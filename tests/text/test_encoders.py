@@ -114,6 +114,20 @@ def test_a_token_that_no_character_becomes_ends_documents_though_it_is_the_unkno
         assert tokenizer.encode(text).tolist() == trained.encode(text).tolist()
 
 
+def test_bytes_that_no_text_has_and_ids_without_a_token_change_nothing(trained: Tokenizer, tmp_path: Path) -> None:
+    value = json.loads(trained.definition)
+    model = value["model"]
+    model |= {"continuing_subword_prefix": "", "end_of_word_suffix": ""}  # as the file of GPT-2 has them
+    model["unk_token"] = END_OF_TEXT
+    gone = {letter for byte in (0xC0, 0xC1, *range(0xF5, 0x100)) for letter in chr(byte)}  # as in that of GPT-NeoX
+    model["vocab"] = {token: id for token, id in model["vocab"].items() if token not in gone}
+    (tmp_path / "t.json").write_text(json.dumps(value))
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    assert (tokenizer.encoder, tokenizer.can_lose) == (FAST, False)
+    for text in [*CORPUS[:5], *STRINGS]:
+        assert tokenizer.encode(text).tolist() == trained.encode(text).tolist()
+
+
 def test_a_token_that_characters_become_cannot_end_documents(definitions: dict[str, Path], tmp_path: Path) -> None:
     value = json.loads(definitions["llama"].read_text())
     del value["model"]["vocab"]["<0x41>"]

@@ -131,17 +131,22 @@ def read_vocabulary(definition: str) -> Vocabulary:
     )
 
 
-def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
-    """Return whether each of the 256 bytes has a token, so that every text has ids."""
-    from tokenizers import pre_tokenizers
+_UTF8 = {*range(0xC0), *range(0xC2, 0xF5)}  # the bytes that text may have
+_SHOWN = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_HIDDEN = [byte for byte in range(256) if byte not in _SHOWN]
+# How byte-level tokenizers write each byte: as a character that can be seen.
+_BYTE_LEVEL = {byte: chr(byte) for byte in _SHOWN} | {byte: chr(256 + at) for at, byte in enumerate(_HIDDEN)}
 
+
+def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
+    """Return whether each byte that UTF-8 may have has a token, so that every text has ids."""
     parts = orjson.loads(definition)
     if parts["model"].get("byte_fallback"):
-        return all(f"<0x{byte:02X}>" in ids for byte in range(256))
+        return all(f"<0x{byte:02X}>" in ids for byte in _UTF8)
     is_byte_level = any(
         step["type"] == "ByteLevel" for name in ("pre_tokenizer", "normalizer") for step in _steps(parts[name])
     )
-    return is_byte_level and type(model).__name__ == "BPE" and ids.keys() >= set(pre_tokenizers.ByteLevel.alphabet())
+    return is_byte_level and type(model).__name__ == "BPE" and all(_BYTE_LEVEL[byte] in ids for byte in _UTF8)
 
 
 def _steps(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
