@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args, get_type_hints
 
 from filters.language.language import parse_languages
 from filters.rules.rule_files import NO_RULES
@@ -20,7 +21,7 @@ from ..text.formats import FORMAT_HELP, format_named
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
-from .setting import GROUPS, check_whole, flag_of, setting, setting_of
+from .setting import GROUPS, check_whole, flag_of, setting, setting_of, types_of
 
 Keep = Literal["first", "longest"]
 Bos = Literal["never", "always"]
@@ -201,7 +202,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = setting_of(item.metadata).fit(item.name, getattr(self, item.name), str(item.type))
+            value = setting_of(item.metadata).fit(item.name, getattr(self, item.name), setting_types()[item.name])
             object.__setattr__(self, item.name, value)
         object.__setattr__(self, "rules", tuple(name for name in self.rules if name != NO_RULES))
         parse_languages(self.language, self.language_threshold)
@@ -299,6 +300,12 @@ class Recipe:
             return cls(**settings)
         except TypeError as error:
             raise ConfigError(f"a setting has the wrong type: {error}") from error
+
+
+@functools.cache
+def setting_types() -> Mapping[str, frozenset[type]]:
+    """Return the types of each setting."""
+    return {name: types_of(hint) for name, hint in get_type_hints(Recipe).items()}
 
 
 Names = str | Sequence[str]  # joined by commas, or listed

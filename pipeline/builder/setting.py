@@ -5,10 +5,12 @@ The command line makes its flag of it, and `Recipe` checks its value by it, wher
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from ..errors import ConfigError, did_you_mean
 
@@ -29,31 +31,35 @@ class Setting:
     named: bool = False  # names files or datasets: the manifest has them without folders
     optional: bool = False  # the manifest leaves it out where it is not given
 
-    def fit(self, name: str, value: Any, kind: str) -> Any:
-        """Return a value as the annotation ``kind`` says: a path as text, the entries of a list as a tuple of texts.
+    def fit(self, name: str, value: Any, types: frozenset[type]) -> Any:
+        """Return a value as one of the ``types`` of its field: a path as text, the entries of a list as a tuple of texts.
 
         Raises ``ConfigError`` for a value that cannot be.
         """
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
-        if kind == "tuple[str, ...]":
+        if tuple in types:
             return self._entries(name, value)
-        if value is None and kind.endswith(" | None"):
+        if value is None and NoneType in types:
             return None
         if self.choices:
             if value not in self.choices:
                 near = did_you_mean(str(value), self.choices, else_known=False)
                 raise ConfigError(f"{name} must be one of {', '.join(self.choices)}, got {value!r}{near}")
-        elif kind == "bool":
+        elif bool in types:
             if not isinstance(value, bool):
                 raise ConfigError(f"{name} must be true or false, got {value!r}")
         elif self.share:
             if not _is_number(value) or not 0 <= value <= 1 or (value == 1 and self.share == "<"):
                 raise ConfigError(f"{name} must be 0 <= value {self.share} 1, got {value!r}")
             return float(value)  # 0 and 0.0 are one recipe
-        elif kind.startswith("int"):
-            if not (kind == "int | float" and isinstance(value, float) and 0 < value < 1):
-                check_whole(name, value, self.least, " or a share between 0 and 1" if kind == "int | float" else "")
+        elif int in types:
+            if not (float in types and isinstance(value, float) and 0 < value < 1):
+                check_whole(name, value, self.least, " or a share between 0 and 1" if float in types else "")
+        elif float in types:
+            if not _is_number(value) or not math.isfinite(value):
+                raise ConfigError(f"{name} must be a number, got {value!r}")
+            return float(value)
         elif not (isinstance(value, str) and (value or name == "format")):
             raise ConfigError(f"{name} must be text, got {value!r} ({self.help})")
         return value
@@ -76,6 +82,18 @@ class Setting:
                 quoted = "; YAML reads some words as other values: quote them" if isinstance(entry, bool) else ""
                 raise ConfigError(f"{name} must be a list of texts, got {entry!r} among them ({self.help}){quoted}")
         return tuple(text for text in (str(entry).strip() for entry in value) if text)
+
+
+def types_of(hint: Any) -> frozenset[type]:
+    """Return the plain types of an annotation, those of its values for a ``Literal``.
+
+    >>> sorted(each.__name__ for each in types_of(float | None)), types_of(tuple[str, ...])
+    (['NoneType', 'float'], frozenset({<class 'tuple'>}))
+    """
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return frozenset().union(*map(types_of, get_args(hint)))
+    return frozenset(map(type, get_args(hint))) if origin is Literal else frozenset({origin or hint})
 
 
 def setting(default: Any, group: str, help: str, **details: Any) -> Any:

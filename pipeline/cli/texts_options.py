@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import filters
 from filters.rules.rule import limits_said
 from filters.rules.ruleset import RuleSet, load_rules
-from pipeline.builder.recipe import Recipe
+from pipeline.builder.recipe import Recipe, setting_types
 from pipeline.builder.setting import flag_of, setting_of
 from pipeline.text.fields import Field
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
@@ -48,26 +48,24 @@ def _count_or_share(value: str) -> int | float:
 _count_or_share.__name__ = "whole number or share"
 
 
-_PARSERS: Mapping[str, Callable[[str], object]] = {
-    "int": _count,
-    "int | None": _count,
-    "int | float": _count_or_share,
-    "float": float,
-}
-"""How flags are read, by the annotation of their settings; others take text as it is."""
+def parser_of(types: frozenset[type]) -> Callable[[str], object]:
+    """Return how the text of a flag is read whose setting has one of these types."""
+    if int in types:
+        return _count_or_share if float in types else _count
+    return float if float in types else str
 
 
 def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
     """Add the flag of a setting. Where it is not given, its value is None: a config file or the default decides."""
     item = _FIELDS[name]
-    setting, kind, default = setting_of(item.metadata), str(item.type), item.default
-    if kind == "bool":
+    setting, types, default = setting_of(item.metadata), setting_types()[name], item.default
+    if bool in types:
         action = "store_false" if default else "store_true"
         parser.add_argument(flag_of(item), dest=name, action=action, default=None, help=setting.help)
         return
     shown = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
     help = setting.help if "(default" in setting.help or not shown else f"{setting.help} (default: {shown})"
-    parser.add_argument(flag_of(item), type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
+    parser.add_argument(flag_of(item), type=parser_of(types), choices=setting.choices or None, help=help)
 
 
 def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:

@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import yaml
 
 import pipeline
-from pipeline.builder.recipe import Names, Recipe, Settings, read_config
+from pipeline.builder.recipe import Names, Recipe, Settings, read_config, setting_types
+from pipeline.builder.setting import Setting, flag_of, setting_of, types_of
+from pipeline.cli.command import Parser
 from pipeline.cli.main import run_command
+from pipeline.cli.texts_options import add_setting, parser_of, recipe_of
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.document import Document
 from tests.builds import kept, run_plain, write_jsonl
@@ -43,6 +46,56 @@ def test_build_takes_every_setting_of_a_recipe_and_lists_also_as_text() -> None:
         held, taken = kinds(RECIPE[name]), kinds(SETTINGS[name])
         assert held <= taken, name
         assert taken - held <= (kinds(Names) | {int, type(None)} if Sequence in held else set()), name
+
+
+SAMPLES: dict[str, Any] = {
+    "format": "jsonl",
+    "where": "a >= 3",
+    "keep_fields": ("url:str",),
+    "max_tokens": ("web=5", "7"),
+    "tokenizer": "train:300",
+    "dedup_num_perm": 128,
+}
+BY_TYPE: dict[type, Any] = {int: 33, float: 0.25, tuple: ("en", "de=0.7"), str: "name"}
+
+
+def sample(name: str) -> Any:
+    """Return a value of a setting that is not its default."""
+    (item,) = (item for item in fields(Recipe) if item.name == name)
+    types, choices = setting_types()[name], setting_of(item.metadata).choices
+    if bool in types:
+        return not item.default
+    if choices:
+        return next(choice for choice in choices if choice != item.default)
+    return SAMPLES.get(name, next(value for kind, value in BY_TYPE.items() if kind in types))
+
+
+@pytest.mark.parametrize("name", [item.name for item in fields(Recipe)])
+def test_a_setting_is_the_same_as_a_flag_in_a_config_file_and_in_python(tmp_path: Path, name: str) -> None:
+    (item,) = (item for item in fields(Recipe) if item.name == name)
+    value = sample(name)
+    wanted = getattr(Recipe(**{name: value}), name)
+    assert wanted == value != item.default
+    parser = Parser("build", brief="", description="")
+    add_setting(parser, name)
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    flags = [flag_of(item)] if isinstance(value, bool) else [flag_of(item), text]
+    assert getattr(recipe_of(parser.parse_args(flags), (name,)), name) == wanted
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({name: list(value) if isinstance(value, tuple) else value}))
+    assert getattr(Recipe.from_json(read_config(tmp_path / "config.yaml")), name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("hint", "text", "value"),
+    [(float | None, "0.5", 0.5), (int | None, "6e3", 6000), (int | float, "1%", 0.01), (Literal["a"] | None, "a", "a")],
+)  # fmt: skip
+def test_a_setting_that_may_be_none_is_read_by_its_type(hint: Any, text: str, value: object) -> None:
+    types, declared = types_of(hint), Setting(group="reading", help="")
+    assert declared.fit("x", parser_of(types)(text), types) == value
+    assert type(None) not in types or declared.fit("x", None, types) is None
+    for wrong in (["a"], float("nan"), True):
+        with pytest.raises(ConfigError, match="x must be"):
+            declared.fit("x", wrong, types)
 
 
 def test_transforms_may_be_functions_text_or_none_and_files_may_be_paths(tmp_path: Path) -> None:
