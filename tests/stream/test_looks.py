@@ -107,6 +107,12 @@ def test_the_parent_of_workers_sees_what_they_counted(tmp_path: Path, workers: i
     assert stats["bytes_read"] > 0
 
 
+def test_bytes_read_are_those_of_the_rows_and_their_last_labels() -> None:
+    stream = pipeline.ShardDataset.from_tokens(np.arange(1, 1001, dtype=np.uint16)).pack(8).batch(4)
+    list(islice(stream, 3))
+    assert stream.stats()["bytes_read"] == 3 * 4 * (8 + 1) * 2
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_item_that_workers_gave_is_missing_in_the_counts(workers: int) -> None:
     stream = pipeline.ShardDataset.from_tokens(range(999)).shuffle(seed=0).pack(8).batch(4)
