@@ -208,7 +208,9 @@ class Run:
             return shuffled.pack(self.sizes.seq_len, stride=options.stride, shift=options.shift).batch(rows)
 
         self.stream, self.begun = batches(train), 0
-        self.batches: Any = DataLoader(self.stream, batch_size=None, num_workers=options.num_workers)
+        self.batches: Any = DataLoader(
+            self.stream, batch_size=None, num_workers=options.num_workers, worker_init_fn=outlive_sigterm
+        )
         if not options.num_workers:
             self.batches = self.stream = self.stream.to(self.device)
         elif options.checkpoint:
@@ -371,6 +373,14 @@ def forget_later(log: Path, step: int) -> None:
         kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
         with atomic_file(log) as file:
             file.write("".join(kept).encode())
+
+
+def outlive_sigterm(worker: int) -> None:
+    """Let a worker of a loader outlive the first SIGTERM, which a job may send to all its processes before the script saves.
+
+    The second one ends it: a loader that ends sends it, too.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.signal(number, signal.SIG_DFL))
 
 
 def main(arguments: list[str] | None = None) -> int:
