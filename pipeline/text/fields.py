@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
@@ -87,6 +89,23 @@ def unwritable(value: Any) -> str:
     if kind is int or kind is float:
         return "" if _LEAST <= value < _BEYOND or not is_whole(value) else "is a whole number beyond 64 bits"
     return ""
+
+
+def as_json(value: Any) -> str | float | None:
+    """Return what JSON has for a time, a duration or a decimal. Raises ``TypeError`` for a value of another type.
+
+    >>> as_json(date(2024, 1, 2)), as_json(timedelta(minutes=2)), as_json(Decimal("1.50")), as_json(Decimal(3))
+    ('2024-01-02', 120.0, 1.5, 3)
+    """
+    match value:
+        case Decimal():
+            exponent = value.as_tuple().exponent
+            return float(value) if not isinstance(exponent, int) or exponent < 0 else int(value)
+        case timedelta():
+            return value.total_seconds()
+        case date() | time():
+            return value.isoformat() if value == value else None  # None for pandas' NaT
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
 def is_whole(value: float) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,8 +122,8 @@ def test_inputs_in_memory_and_files_are_mixed_and_named(tmp_path: Path) -> None:
     [
         ([{"text": "a"}, "b"], "record 2 of an iterable is of type str; give dicts"),
         (
-            [{"text": "a"}, {"text": "b", "when": object()}],
-            "record 2 of an iterable, field 'when': Object of type object",
+            [{"text": "a"}, {"text": "b", "at": datetime(2024, 1, 2), "who": object()}],
+            "record 2 of an iterable, field 'who': .*: object; leave it out",
         ),
         (7, "an input of type int; give paths or urls, an iterable of dicts"),
     ],
@@ -134,9 +136,20 @@ def test_what_holds_no_records_is_refused_with_number_and_cure(value: Any, said:
 
 
 def test_records_with_lone_surrogates_are_counted_as_bad_ones(tmp_path: Path) -> None:
-    manifest = build([{"text": "good"}, {"text": "\ud800"}], tmp_path / "out")
+    manifest = build([{"text": "good"}, {"text": "\ud800", "at": datetime(2024, 1, 2)}], tmp_path / "out")
     assert manifest.counts["kept"] == 1
     assert manifest.counts["bad"] == {"lone surrogate": 1}
+
+
+@pytest.mark.parametrize("kind", ["records", "pandas", "polars"])
+def test_times_durations_and_decimals_are_selected_alike_from_rows_and_tables(kind: str) -> None:
+    rows = [
+        {"text": f"Day {k}.", "at": datetime(2023, 12, 30 + k), "price": Decimal(k) / 4, "took": timedelta(seconds=k)}
+        for k in range(2)
+    ]
+    source = rows if kind == "records" else pytest.importorskip(kind).DataFrame(rows)
+    for where in ('at >= "2023-12-31T00:00:00"', "price == 0.25", "took > 0.5"):
+        assert streamed(source, where=where) == ["Day 1."]
 
 
 def test_a_dataset_dict_is_asked_for_its_split(tmp_path: Path) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, time, timedelta
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
-from ..fields import MISFIT, shown
+from ..fields import MISFIT, as_json, shown
 from ..storage.input_file import InputFile
 from ..storage.open_input import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
@@ -323,18 +321,14 @@ def _plain(value: Any) -> Any:
         case bytes():
             text = _decoded(value)
             return text if isinstance(text, str) and "\0" not in text else value.hex()
-        case Decimal():
-            exponent = value.as_tuple().exponent
-            return float(value) if isinstance(exponent, int) and exponent < 0 else int(value)
-        case timedelta():
-            return value.total_seconds()
-        case date() | time():
-            return value.isoformat()
         case list():
             return [_plain(item) for item in value]
         case dict():
             return {str(key): _plain(item) for key, item in value.items()}
-    return str(value)
+    try:
+        return as_json(value)
+    except TypeError:
+        return str(value)
 
 
 def _ids(column: Any) -> list[Any]:

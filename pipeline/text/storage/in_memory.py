@@ -21,6 +21,7 @@ import orjson
 
 from ...atomic import temporary_path
 from ...errors import InputError
+from ..fields import as_json
 
 _ROWS = 4096  # of a row group
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -186,14 +187,21 @@ def _write_records(records: Iterable[Any], path: Path) -> None:
 
 def _line(record: dict[Any, Any], number: int) -> bytes:
     try:
-        return orjson.dumps(record, option=_OPTIONS)
+        return orjson.dumps(record, option=_OPTIONS, default=as_json)
     except TypeError:
         pass
     for name, value in record.items():
         try:
-            json.dumps({name: value})
+            json.dumps({name: value}, default=_parsed)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"record {number} of an iterable, field {name!r}: {error}; leave it out, or make it text or a number"
             ) from None
-    return json.dumps(record).encode() + b"\n"  # what orjson refuses: lone surrogates, keys that are numbers
+    return (
+        json.dumps(record, default=_parsed).encode() + b"\n"
+    )  # orjson refuses lone surrogates and keys that are numbers
+
+
+def _parsed(value: Any) -> Any:
+    """Return a value that the module ``json`` cannot write as one that it can."""
+    return orjson.loads(orjson.dumps(value, option=_OPTIONS, default=as_json))
