@@ -21,6 +21,7 @@ from pipeline.builder.dedup.row_files import Piece, Rows
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError
+from tests.builds import run_plain, write_jsonl
 from tests.corpus import english
 
 
@@ -98,6 +99,27 @@ def test_a_chain_is_one_cluster_and_its_first_document_stays(dedup: Find) -> Non
     text = english(1, 60)
     once = edited(text, 20, 1)
     assert dedup([text, once, edited(once, 20, 2)]).keeper.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("keep", ["first", "longest"])
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_near_duplicates_that_only_a_chain_joins_to_what_stays_are_counted(
+    tmp_path: Path, keep: str, earlier: int
+) -> None:
+    texts = [english(1, 60)]
+    for number in range(1, 7):
+        texts.append(edited(texts[-1], 20 + number, number))
+    run_plain(write_jsonl(tmp_path / "a.jsonl", texts[:earlier]), tmp_path / "a")
+    source = write_jsonl(tmp_path / "in.jsonl", [*texts[earlier:], english(2, 60), english(2, 60) + " end"])
+    against = {"against": [str(tmp_path / "a")]} if earlier else {}
+    counts = run_plain(source, tmp_path / "out", dedup_keep=keep, **against).counts
+    assert counts["duplicates"]["near"] == len(texts)
+    signatures = MinHasher().signatures(texts)
+    stays = max(range(len(texts)), key=lambda k: len(texts[k])) if keep == "longest" and not earlier else 0
+    below = [float(np.mean(row == signatures[stays])) < 0.8 for row in signatures]
+    assert counts["chained"] == sum(below) > 1
+    said = f"{counts['chained']} of\n{len(texts)} near duplicates are less alike"
+    assert said in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -> None:

@@ -71,6 +71,7 @@ class BuildStats:
     repeats: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
+    chained: int = field(default=0, metadata=_IF_ANY)  # near duplicates that are less alike than asked to what stays
     cluster_sizes: dict[str, int] = field(default_factory=dict)
     token_lengths: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)

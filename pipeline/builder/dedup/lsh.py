@@ -7,7 +7,8 @@ Exact duplicates are found by the hash of the text; near duplicates, among the r
     star        each candidate is compared only with the first of its run, so the cost is linear in the run
     verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
                 against the first is compared with the next few that also failed, so that one document breaks no cluster
-    component   documents that edges connect are one cluster; its first document in input order stays
+    component   documents that edges connect are one cluster; its first document in input order stays. A chain of edges may join
+                documents that are less alike than `threshold`: `chained` counts the members that are so to the one that stays
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
 
@@ -29,7 +30,7 @@ from .row_files import Rows, Scalar, write_npy
 
 REPRESENTATIVES = 8  # documents of a run that a candidate is compared with at most
 _PAIRS = 1 << 13  # whose signatures are in memory at once
-_CHUNK = 1 << 18  # documents whose results are in memory at once
+CHUNK = 1 << 18  # documents whose results are in memory at once
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
 """Takes pairs of documents, one array of each side; returns which are duplicates."""
@@ -136,6 +137,23 @@ def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray
     return best
 
 
+def chained(directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float) -> int:
+    """Count the near duplicates among some documents whose signatures agree with that of their keeper on less than ``threshold``.
+
+    ``directory`` has the files of `write_clusters`, which are without the first ``before`` documents. Two documents alone
+    are joined by the edge between them.
+    """
+    kind, keeper, size = (
+        np.load(directory / f"{name}.npy", mmap_mode="r")[documents.start : documents.stop]
+        for name in ("kind", "keeper", "cluster_size")
+    )
+    chosen = np.flatnonzero((kind == NEAR) & (size > 2))
+    alike = similar_rows(signatures, threshold)(
+        (keeper[chosen] + before).astype(np.uint32), (chosen + documents.start + before).astype(np.uint32)
+    )
+    return int(np.count_nonzero(~alike))
+
+
 def write_clusters(
     directory: Path,
     roots: NDArray[np.uint32],
@@ -162,8 +180,8 @@ def write_clusters(
         write_npy(kind_file, shape, np.uint8, [])
         write_npy(keeper_file, shape, np.int64, [])
         write_npy(size_file, shape, np.int32, [])
-        for begin in range(before, len(roots), _CHUNK):
-            root, first = roots[begin : begin + _CHUNK], exact[begin : begin + _CHUNK]
+        for begin in range(before, len(roots), CHUNK):
+            root, first = roots[begin : begin + CHUNK], exact[begin : begin + CHUNK]
             keeper = root if longest is None else longest[root]
             stays = keeper == np.arange(begin, begin + len(root))
             # A keeper is the first of the documents with its text: equal texts are equally long.

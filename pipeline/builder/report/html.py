@@ -87,6 +87,8 @@ def render(manifest: Manifest, rows: Sequence[Row], nearest: NearestTexts) -> st
             for name, number in descending({name: stats.dropped.get(name, 0) for name in stats.histograms})
         ],
         cut=_cut(stats),
+        chained=stats.chained,
+        near=stats.duplicates.get("near", 0),
         samples=_samples(stats),
         command=command_line(recipe["settings"], [item["source"] for item in manifest.inputs]),
         recipe=sorted(recipe["settings"].items()),

@@ -106,7 +106,9 @@ document</th><th class="n">shards</th></tr>
 width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row.kept_width }}" height="8"/></svg></td>
 </tr>{% endfor %}</table></div>{% endfor %}
 
-<h2>Lengths and clusters</h2><p class="soft">Kept documents.</p><div class="grid">
+<h2>Lengths and clusters</h2><p class="soft">Kept documents.{% if chained %} {{ chained|whole }} of
+{{ near|whole }} near duplicates are less alike than the threshold to the text that is kept: a chain of texts between them
+joins them.{% endif %}</p><div class="grid">
 {% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
 
 {% if plots %}<h2>Rules</h2><p class="soft">What drops most is first. Documents by value, by the square root of their

@@ -29,7 +29,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from ...atomic_directory import result_directory
 from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
-from ..dedup.lsh import equal_rows, longest_of, roots_of, similar_rows, star_edges, write_clusters
+from ..dedup.lsh import CHUNK, chained, equal_rows, longest_of, roots_of, similar_rows, star_edges, write_clusters
 from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
@@ -139,6 +139,12 @@ def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
         np.save(file, np.concatenate([np.zeros((0, 2), np.uint32), *edges]))
 
 
+def chained_unit(folder: Path, clusters: Path, documents: range) -> int:
+    """Return how many of some documents are joined to the one that stays in their place by a chain of others alone."""
+    opened = _open_job(folder)
+    return chained(clusters, documents, opened.job.before, opened.signatures, opened.job.threshold)
+
+
 def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
     return folder / "edges" / f"{unit[0]:02d}-{unit[1]:04d}.npy"
 
@@ -190,6 +196,7 @@ class DedupStage(Stage):
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         counted = read_json(workspace.folder(self.name) / "counts.json")
         stats.duplicates, stats.cluster_sizes = counted["duplicates"], counted["cluster_sizes"]
+        stats.chained = counted.get("chained", 0)
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [
@@ -213,8 +220,12 @@ def _dedup(run: Run) -> None:
         else:
             before, longest = 0, None
             roots = exact = np.arange(n, dtype=np.uint32)
-        counts = write_clusters(directory, roots, exact, before, longest)
-        write_json(directory / "counts.json", {"before": before, **counts})
+        counts: dict[str, Any] = {"before": before, **write_clusters(directory, roots, exact, before, longest)}
+        if job is not None:
+            chunks = [range(begin, min(n, begin + CHUNK)) for begin in range(0, n, CHUNK)]
+            function = functools.partial(chained_unit, folder, directory)
+            counts["chained"] = sum(number for _, number in run.map("chains", function, chunks, prepare_dedup))
+        write_json(directory / "counts.json", counts)
     shutil.rmtree(folder, ignore_errors=True)
 
 
