@@ -174,7 +174,7 @@ class Recipe:
     )
     # tokens and shards
     tokenizer: str = setting(
-        "train:32000", SHARDS, "Hugging Face name, tokenizer.json, directory, bytes, or train:N", named=True
+        "train:32000", SHARDS, "Hugging Face name, tokenizer.json or .model, directory, bytes, or train:N", named=True
     )
     bos: Bos = setting("never", SHARDS, "begin documents with the begin-of-text id", choices=BOS)
     eos: str = setting(

@@ -331,8 +331,9 @@ def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
     if kind.startswith("tokenizers."):
         return kind, LoadedTokenizer(canonical(loaded.to_str(), kind), {})
     if not hasattr(loaded, "special_tokens_map") or not callable(loaded):
+        cure = ": convert its file once, as docs/build.md says" if kind.startswith("tiktoken.") else ""
         raise ConfigError(
-            f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}"
+            f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}{cure}"
         )
     name = str(getattr(loaded, "name_or_path", "")) or kind
     parts = _read_transformers(loaded, name)
