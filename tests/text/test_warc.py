@@ -313,6 +313,17 @@ def test_a_record_that_states_too_large_a_length_costs_itself_if_members_show_it
             list(DocumentReader(tmp_path / name))
 
 
+@pytest.mark.parametrize("stated", [b"9999", b"99999999"])
+@pytest.mark.parametrize("kind", [b"conversion", b"request"])
+def test_a_record_never_takes_in_those_after_it(tmp_path: Path, stated: bytes, kind: bytes) -> None:
+    wrong = SIX[2].replace(b"Content-Length: 27", b"Content-Length: " + stated).replace(b"conversion", kind)
+    data = b"".join([*SIX[:2], wrong, *SIX[3:]])
+    for name, packed in (("a.warc", data), ("b.warc.gz", as_gzip(data))):
+        (tmp_path / name).write_bytes(packed)
+        with pytest.raises(DamagedInputError, match=rf"a record of {stated.decode()} bytes is cut after \d+; 2 doc"):
+            list(DocumentReader(tmp_path / name))
+
+
 RECORDS = [warc_record("conversion", SENTENCE[:n].encode(), f"id{n}") for n in range(1, 40, 3)]
 RECORDS[4] = RECORDS[4].replace(b"Content-Length: 13", b"Content-Length: 12")
 

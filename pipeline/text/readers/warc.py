@@ -107,7 +107,7 @@ def _read_record(line: bytes, file: BinaryIO, are_packed: bool) -> tuple[_Record
     length = int(stated) if stated.isdecimal() else 0
     block = file.read(length) if length <= MOST_BYTES else b""
     size = len(block) or _skip(file, length)
-    if size < length and not are_packed:
+    if size < length and (not are_packed or length > MOST_BYTES or _ANOTHER.search(block)):
         raise UnreadableFileError(f"a record of {length} bytes is cut after {size}")
     gap, line = _next_line(file)
     if line and not _VERSION.match(line):
