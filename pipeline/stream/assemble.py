@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
 _SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
 _SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
+_SMALL_EPOCHS = 1 << 13  # tokens of the epochs that one window holds, if an epoch has fewer
+_SMALL_EPOCHS_OF_MIX = 1 << 18  # of a window of all sources
 _FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is made of
 
 
@@ -161,7 +163,8 @@ def _loaded_windows(
 
     ``sources``: how many a mix has that this is one of.
     """
-    return WindowCache(WindowMaker(data.ranges(), data.extents, order), spare, sources)
+    most = min(_SMALL_EPOCHS, _SMALL_EPOCHS_OF_MIX // sources)
+    return WindowCache(WindowMaker(data.ranges(), data.extents, order, most=most), spare, sources)
 
 
 def _rows(config: StreamConfig, lanes: IndexedLanes) -> TokenRows:

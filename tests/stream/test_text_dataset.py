@@ -142,3 +142,12 @@ def test_a_stream_of_many_compressed_files_keeps_few_of_them_open(tmp_path: Path
     batches = iter(pipeline.TextDataset(many, "bytes").shuffle(seed=0, lanes=4, window=4).pack(64).batch(4))
     most = max(len(os.listdir("/proc/self/fd")) for _ in islice(batches, 60))
     assert most - before <= 4 + 8 + 2
+
+
+def test_little_text_is_read_once_for_all_epochs(tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    file.write_text("".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(5)))
+    stream = pipeline.TextDataset(file, "bytes").shuffle(seed=0).pack(64).batch(2)
+    list(islice(stream, 20))
+    assert stream.stats()["epoch"] > 20
+    assert stream.stats()["bytes_read"] < 2 * file.stat().st_size

@@ -19,6 +19,8 @@ from pipeline.errors import CorruptShardError, TruncatedShardError
 from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME
 from pipeline.stream.lanes import TextWindowSize
+from pipeline.stream.order import Shuffle
+from pipeline.stream.windows.window import WindowMaker
 from tests import interpreters
 from tests.extent_samples import edit_table
 from tests.shard_samples import make_documents, write_dataset
@@ -199,3 +201,32 @@ def test_a_stream_that_is_dropped_in_mid_epoch_keeps_no_thread_no_file_and_no_ar
         assert files() <= before
     finally:
         gc.enable()
+
+
+class CountedReads:
+    """Blocks of a source, and how often they were read."""
+
+    def __init__(self, source: Any) -> None:
+        self.source, self.threads, self.reads = source, source.threads, 0
+        self.name, self.index = source.name, source.index
+
+    def read(self, runs: Any, out: memoryview) -> None:
+        self.reads += 1
+        self.source.read(runs, out)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_small_epochs_are_read_once_and_share_windows(tmp_path: Path, seed: int | None) -> None:
+    write_dataset(tmp_path, [make_documents(9 - shard, seed=shard, longest=5) for shard in range(3)])
+    data = pipeline.ShardDataset(tmp_path)._data
+    order = Shuffle(data.extents.blocks(in_mix=True), 16, 4, seed, "small")
+    source = CountedReads(data.ranges())
+    shared, single = (WindowMaker(source, data.extents, order, most=most) for most in (7 * order.tokens, 0))
+    assert (shared.epochs, single.epochs) == (7, 1)
+    for first in (0, 14, 7):
+        alone = [single.make(epoch, 0) for epoch in range(first, first + 7)]
+        window, listing = shared.make(first, 0), shared.listing(first, 0)
+        assert window.tokens.tolist() == [token for one in alone for token in one.tokens.tolist()]
+        assert np.diff(window.ends).tolist() == [n for one in alone for n in np.diff(one.ends).tolist()]
+        assert listing.ends.tolist() == window.ends.tolist()
+    assert source.reads == 2  # once by each

@@ -58,7 +58,8 @@ class ShardWindows:
             return None
         first, stop, following = self._part(lane, start)
         self._needed[lane] = []
-        if following[0] == epoch:  # windows of two epochs would take twice the memory
+        # Windows of two epochs would take twice the memory, unless one window holds both.
+        if following[0] == epoch or self._loaded.maker.epochs > 1:
             here, needed = self._keys(lane, start), set(chain.from_iterable(self._needed.values()))
             has_room = len(needed) * self._order.blocks.bytes < _MOST_BYTES * self._order.windows
             self._needed[lane] = [key for key in self._keys(lane, following) if has_room or key in here]
@@ -79,19 +80,27 @@ class ShardWindows:
     def _keys(self, lane: int, start: WindowStart) -> list[Key]:
         """Return the windows that hold the documents of a lane from a start on."""
         first, stop, _ = self._part(lane, start)
-        numbers = self._order.epoch(start[0]).document_starts.searchsorted([first, stop - 1], side="right") - 1
-        return [(start[0], number) for number in range(int(numbers[0]), int(numbers[1]) + 1)]
+        (epoch, begin), _ = self._window_of(start[0], first)
+        (_, end), _ = self._window_of(start[0], stop - 1)
+        return [(epoch, number) for number in range(begin, end + 1)]
+
+    def _window_of(self, epoch: int, document: int) -> tuple[Key, int]:
+        """Return the window that holds a document of an epoch's order, and at which document of the epoch it begins."""
+        if (epochs := self._loaded.maker.epochs) > 1:
+            return (epoch - epoch % epochs, 0), -(epoch % epochs) * self._order.documents
+        starts = self._order.epoch(epoch).document_starts
+        number = int(starts.searchsorted(document, side="right")) - 1
+        return (epoch, number), int(starts[number])
 
     def close(self) -> None:
         self._loaded.close()
 
     def _documents(self, epoch: int, first: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the tokens of documents of an epoch's order one after the other, and how many each has."""
-        starts = self._order.epoch(epoch).document_starts
         tokens, lengths = [np.zeros(0, np.uint8)], [np.zeros(0, np.int64)]
         while first < stop:
-            number = int(starts.searchsorted(first, side="right")) - 1
-            window, begin = self._loaded.get((epoch, number)), int(starts[number])
+            key, begin = self._window_of(epoch, first)
+            window = self._loaded.get(key)
             ends = window.ends[first - begin : stop - begin + 1]
             tokens.append(window.tokens[ends[0] : ends[-1]])
             lengths.append(np.diff(ends))
@@ -103,10 +112,10 @@ class ShardWindows:
 
     def _origins(self, epoch: int, first: int, stop: int) -> list[tuple[int, int]]:
         """Return the shard of each of the same documents, and its number there."""
-        starts, origins = self._order.epoch(epoch).document_starts, list[tuple[int, int]]()
+        origins = list[tuple[int, int]]()
         while first < stop:
-            number = int(starts.searchsorted(first, side="right")) - 1
-            listing, begin = self._loaded.maker.listing(epoch, number), int(starts[number])
+            key, begin = self._window_of(epoch, first)
+            listing = self._loaded.maker.listing(*key)
             here = slice(first - begin, stop - begin)
             origins += zip(listing.shards[here].tolist(), listing.numbers[here].tolist(), strict=True)
             first = begin + min(len(listing.shards), stop - begin)

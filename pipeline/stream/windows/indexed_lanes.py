@@ -150,7 +150,10 @@ class IndexedLanes:
         return keys
 
     def window_of(self, position: int) -> tuple[int, int, int, int]:
-        """Return epoch and number of the window that holds a position, its first position and the one behind it."""
+        """Return (first) epoch and number of the window that holds a position, its first position and the one behind it."""
+        if (epochs := self.windows.maker.epochs) > 1:
+            epoch = position // (self.units * epochs) * epochs
+            return epoch, 0, epoch * self.units, (epoch + epochs) * self.units
         epoch, offset = divmod(position, self.units)
         order = self._order.epoch(epoch)
         starts = order.document_starts if self._documents else order.starts

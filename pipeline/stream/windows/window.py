@@ -67,14 +67,32 @@ class WindowListing(NamedTuple):
     numbers: Int
 
 
-class WindowMaker:
-    """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``extents``."""
+class Listed(NamedTuple):
+    """The documents of some blocks in the order of the files: rows of the table, first and behind the last, and their index."""
 
-    def __init__(self, source: BlockReader, extents: ExtentSelection, order: Shuffle) -> None:
+    runs: list[tuple[int, int]]
+    starts: Int  # bytes before each document in the memory that the blocks are read to
+    lengths: Int
+    counts: list[int]  # of documents, by block
+    size: int
+
+
+class WindowMaker:
+    """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``extents``.
+
+    An epoch of few tokens is one window, and its documents stay in memory. A window then holds ``epochs`` epochs if
+    they have up to ``most`` tokens, since to make each takes as long as to make thousands of tokens.
+    """
+
+    def __init__(self, source: BlockReader, extents: ExtentSelection, order: Shuffle, *, most: int = 0) -> None:
         self.source = source
         self._extents = extents
         self._order = order
         self._of_thread = threading.local()
+        self._is_small = order.windows == 1 and order.blocks.bytes <= _SMALL
+        self._small: tuple[Listed, memoryview] | None = None
+        units = max(1, order.tokens, order.documents)
+        self.epochs = max(1, most // units) if self._is_small else 1
 
     @property
     def mean_bytes(self) -> int:
@@ -82,53 +100,67 @@ class WindowMaker:
         return self._order.blocks.bytes // self._order.windows
 
     def make(self, epoch: int, number: int) -> Window:
-        """Read the blocks of a window and put their documents in order.
+        """Read the blocks of a window and put their documents in order; it holds the epochs from ``epoch`` on.
 
         Raises ``CorruptShardError`` where an index does not fit what was counted or where its documents lie.
         """
-        runs, indexes, order = self._indexes(epoch, number)
-        sums = self._extents.table.size_sums
-        sizes = [int(sums[last] - sums[first]) for first, last in runs]
-        memory = self._memory(sum(sizes))
-        self.source.read(runs, memory)
-        offsets, nothing = [0, *accumulate(sizes)], np.zeros(0, np.int64)  # a half of a split may be empty
-        starts = np.concatenate([nothing, *(begins + at for (begins, _), at in zip(indexes, offsets, strict=False))])
-        lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
-        made = _in_order(memory, starts, lengths, order, self._extents.table.dtype)
-        if len(memory) <= _KEPT_BYTES:  # only now: after an error, requests may still write to it
+        listed, memory = self._small or self._read(epoch, number)
+        if self._is_small:
+            self._small = listed, memory
+        order = self._document_order(listed, epoch, number)
+        made = _in_order(memory, listed.starts, listed.lengths, order, self._extents.table.dtype)
+        if (
+            len(memory) <= _KEPT_BYTES and not self._is_small
+        ):  # only now: after an error, requests may still write to it
             self._of_thread.memory = memory.obj
         return made
 
     def listing(self, epoch: int, number: int) -> WindowListing:
         """List the documents of a window by their indexes alone. Raises as `make` does."""
-        runs, indexes, order = self._indexes(epoch, number)
-        table, nothing = self._extents.table, np.zeros(0, np.int64)
-        lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
-        counts = [len(lengths) for _, lengths in indexes]
-        shards = [np.full(count, table.shard_of(first)) for (first, _), count in zip(runs, counts, strict=True)]
-        firsts = [int(table.first_document_of(first)) for first, _ in runs]
-        numbers = [np.arange(first, first + count) for first, count in zip(firsts, counts, strict=True)]
+        listed = self._list(epoch, number)
+        order, table, nothing = self._document_order(listed, epoch, number), self._extents.table, np.zeros(0, np.int64)
+        blocks = list(zip(listed.runs, listed.counts, strict=True))
+        shards = [np.full(count, table.shard_of(first)) for (first, _), count in blocks]
+        firsts = [(int(table.first_document_of(first)), count) for (first, _), count in blocks]
+        numbers = [np.arange(first, first + count) for first, count in firsts]
         return WindowListing(
-            running_sums(lengths[order]),
+            running_sums(listed.lengths[order]),
             np.concatenate([nothing, *shards])[order],
             np.concatenate([nothing, *numbers])[order],
         )
 
-    def _indexes(self, epoch: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[Int, Int]], Int]:
-        """Return the blocks of a window in the order of the files, so that neighbours are read together.
+    def _read(self, epoch: int, number: int) -> tuple[Listed, memoryview]:
+        listed = self._list(epoch, number)
+        memory = self._memory(listed.size)
+        self.source.read(listed.runs, memory)
+        return listed, memory
 
-        They are rows of the table, first and behind the last, the index of each, and the order of their documents.
-        """
-        blocks = self._order.epoch(epoch).window_blocks(number)
-        in_files, bounds = np.sort(blocks), self._order.blocks.bounds
+    def _list(self, epoch: int, number: int) -> Listed:
+        """List the documents of the blocks of a window in the order of the files, so that neighbours are read together."""
+        in_files, bounds = np.sort(self._order.epoch(epoch).window_blocks(number)), self._order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
+        sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # a half of a split may be empty
+        offsets = [0, *accumulate(int(sums[last] - sums[first]) for first, last in runs)]
         numbered = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
         indexes = [self._checked(block, *run, *index) for block, run, index in numbered]
+        starts = np.concatenate([nothing, *(begins + at for (begins, _), at in zip(indexes, offsets, strict=False))])
+        lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
+        return Listed(runs, starts, lengths, [len(lengths) for _, lengths in indexes], offsets[-1])
+
+    def _document_order(self, listed: Listed, epoch: int, number: int) -> Int:
+        """Return the order of the documents of a window, of all its epochs."""
+        orders = [self._order_of_epoch(listed, each, number) for each in range(epoch, epoch + self.epochs)]
+        return orders[0] if len(orders) == 1 else np.concatenate(orders)
+
+    def _order_of_epoch(self, listed: Listed, epoch: int, number: int) -> Int:
         # The documents are listed in the order of the blocks, and are shuffled as this list.
-        listed = _runs_of(self._order.blocks.documents[in_files], in_files.searchsorted(blocks))
-        order = self._order.document_order(epoch, number, len(listed))
-        return runs, indexes, listed if order is None else listed[order]
+        order = self._order.document_order(epoch, number, len(listed.lengths))
+        if len(listed.counts) == 1:
+            return np.arange(len(listed.lengths)) if order is None else order
+        blocks = self._order.epoch(epoch).window_blocks(number)
+        in_blocks = _runs_of(np.array(listed.counts, np.int64), np.sort(blocks).searchsorted(blocks))
+        return in_blocks if order is None else in_blocks[order]
 
     def _checked(self, block: int, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
         """Return the bytes of a block before each document that is streamed, and their tokens."""
@@ -173,9 +205,9 @@ def _runs_of(counts: Int, order: Int) -> Int:
 
 
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: np.dtype[Any]) -> Window:
-    """Copy documents, which start at ascending bytes of ``memory``, one behind the other in ``order``."""
+    """Copy documents, which start at ascending bytes of ``memory``, one after the other in ``order``, which may repeat some."""
     count = len(starts)
-    ends = np.zeros(count + 1, np.int64)
+    ends = np.zeros(len(order) + 1, np.int64)
     np.cumsum(lengths[order], out=ends[1:])
     if not ends[-1]:
         return Window(np.zeros(0, dtype), ends)
@@ -185,7 +217,7 @@ def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: 
     cuts[-1] = cuts[-2]
     values = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(cuts), pa.py_buffer(memory)])
     # Of buffers, since pa.array() imports pandas where it is installed.
-    numbers = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(2 * order)])
+    numbers = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(2 * order)])
     taken = values.take(numbers).buffers()[2]
     tokens = np.frombuffer(taken, dtype, int(ends[-1]))
     tokens.flags.writeable = False

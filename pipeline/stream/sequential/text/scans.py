@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 256 << 20
 _WHOLE_BYTES = 128 << 20
+_SMALL_BYTES = 256 << 10
 _SCANS = 8  # that are open beyond one for each lane
 
 BlockKey = tuple[int, int, int]  # epoch, number of the file part in its order, number of the block
@@ -65,6 +66,10 @@ class SharedScans:
         self._most_scans = min(
             (2 if self._is_remote else 1) * len(starts) + _SCANS, max(1, _allowed_files() // sources)
         )
+        # All blocks of little text, of which an epoch takes less time than to open its files.
+        self._small: dict[tuple[FilePart, int], FilteredBlock | None] | None = (
+            {} if data.bytes <= _SMALL_BYTES else None
+        )
         self._ends: dict[FilePart, int] = {}  # how many blocks a part has, once a scan came to its end
         self._whole = _whole_files(data, _WHOLE_BYTES // sources)
 
@@ -75,6 +80,14 @@ class SharedScans:
 
     def block(self, epoch: int, at: int, number: int) -> FilteredBlock | None:
         """Return a block of file part ``at`` of an epoch, kept or scanned for now; None behind its end."""
+        if self._small is None:
+            return self._block(epoch, at, number)
+        key = self._assignment.epoch(epoch).parts[at], number
+        if key not in self._small:
+            self._small[key] = self._block(epoch, at, number)
+        return self._small[key]
+
+    def _block(self, epoch: int, at: int, number: int) -> FilteredBlock | None:
         kept = self._kept.pop((epoch, at, number), None)
         if kept is not None:
             self._kept_bytes -= kept.size
