@@ -12,7 +12,7 @@ The rooms, and what each may import:
     user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
     progress.py       progress of long work on the terminal
-    notices.py        warnings that name the user's line
+    notices.py        warnings that name the user's line, and such that are said once
     compiling.py      compiled loops, kept in a cache where one is writable
     daemon_threads.py  threads for jobs that block, for which no process waits when it ends
     signals.py        signals while libraries are imported and called

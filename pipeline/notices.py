@@ -1,10 +1,12 @@
-"""Warnings that name the user's line, however deep in this package they are raised."""
+"""Warnings: those that name the user's line, however deep in this package they are raised, and those that are said once."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
+from functools import lru_cache
 from types import FrameType
 
 _ROOT = os.path.dirname(os.path.dirname(__file__))
@@ -18,3 +20,9 @@ def warn(message: str) -> None:
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+@lru_cache(maxsize=1024)
+def say_once(message: str) -> None:
+    """Log a warning, the first time in this process."""
+    logging.getLogger("pipeline").warning(message)

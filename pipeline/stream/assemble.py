@@ -1,4 +1,4 @@
-"""What a config means: the one place that knows the kinds of data and of samples, and makes their readers and collators."""
+"""A config and its data -> a reader and a collator: the one place that knows which kind of data is read how."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError
-from .batch.collate import DocumentCollator, DrawnShifts, PackCollator
-from .batch.row_buffer import RowBuffer
+from ..notices import say_once
 from .data.counted_data import CountedData
-from .data.shard_data import say_once
-from .data.sources import Source
-from .data.text_data import LiveData
-from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets
-from .lanes import WINDOW_BYTES, Cursor, Lanes, TextWindowSize, WindowStart, beginning, best_fit_tokens, part_of_source
-from .layout import DocumentLayout, PackLayout, SampleLayout
+from .data.text_data import LiveData, TextData
+from .indexed import IndexedSource, ReaderOptions
+from .lanes import (
+    WINDOW_BYTES,
+    Cursor,
+    Lanes,
+    TextWindowSize,
+    WindowStart,
+    beginning,
+    best_fit_tokens,
+    missing_lanes,
+    part_of_source,
+)
 from .order import Shuffle, derive_key
-from .sequential.best_fit import pack_documents
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.sequential_reader import SequentialReader
 from .sequential.shard_windows import ShardWindows
-from .windows.indexed_lanes import IndexedLanes
-from .windows.token_rows import DocumentMaps, MappedTokenRows, TokenRows
+from .shape import sequential_lanes, stream_lanes
+from .windows.token_rows import DocumentMaps
 from .windows.window import WindowCache, WindowMaker
 
 if TYPE_CHECKING:
     from .batch.row_buffer import Collator, Reader
     from .config import StreamConfig
-    from .data.text_data import TextData
     from .order.mixture import Mixture
     from .position import Position, WorkerContext, WorkerShare
     from .sequential.catalogue import Catalogue
     from .sequential.text.text_windows import TextWindows
 
 _LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
-_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
-_SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
 _SMALL_EPOCHS = 1 << 13  # tokens of the epochs that one window holds, if an epoch has fewer
 _SMALL_EPOCHS_OF_MIX = 1 << 18  # of a window of all sources
 _FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is made of
@@ -45,30 +47,10 @@ _FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is m
 
 def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
-    layout, eos_id = config.stated_layout(), config.sources.eos_id
-    if isinstance(layout, DocumentLayout):
-        return DocumentCollator(
-            size=size,
-            max_length=layout.max_length,
-            pad_to_multiple_of=layout.pad_to_multiple_of,
-            eos_id=eos_id,
-            same_labels=layout.same_labels,
-        )
-    assert isinstance(layout, PackLayout | SampleLayout)
     # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
     narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
-    make = partial(
-        PackCollator,
-        size=size,
-        seq_len=layout.seq_len,
-        eos_id=eos_id,
-        boundaries=layout.boundaries,
-        same_labels=layout.same_labels,
-        dtype=config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64),
-    )
-    if layout.shift is not None:
-        return make(shift=layout.shift)
-    return DrawnShifts(layout.seq_len, config.seed or 0, lambda shift: make(shift=shift))
+    dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
+    return config.stated_layout().collator(size, config.sources.eos_id, dtype, config.seed)
 
 
 def make_reader(
@@ -104,7 +86,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
 
 def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
     """Say which source of a mix serves each row, on so many ranks; None where there is one source."""
-    return config.mixture(config.stream_lanes(world_size)) if config.sources.is_mix else None
+    return config.mixture(stream_lanes(config, world_size)) if config.sources.is_mix else None
 
 
 # Indexed streams.
@@ -112,65 +94,36 @@ def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
 
 def _indexed_reader(config: StreamConfig) -> Reader[Any]:
     """Make the reader of one source, or of a mix."""
-    layout, mixture, maps = config.stated_layout(), make_mixture(config, 1), _document_maps(config)
-    lanes = [_indexed_lanes(config, name, source) for name, source in config.sources.counted.items()]
-    if isinstance(layout, PackLayout | SampleLayout):
-        rows = [_rows(config, source) for source in lanes]
-        return PackedSequences(
-            rows, config.sources.dtype, seq_len=layout.seq_len, boundaries=layout.boundaries, mixture=mixture
-        )
-    assert isinstance(layout, DocumentLayout)
-    if layout.bucket is None:
-        return DocumentSequences(lanes, maps=maps, mixture=mixture)
-    return BucketedDocuments(lanes, maps=maps, bucket=layout.bucket, seed=config.seed, mixture=mixture)
-
-
-def _indexed_lanes(config: StreamConfig, name: str, source: CountedData) -> IndexedLanes:
-    """Return the lanes of a source."""
-    layout, count = config.stated_layout(), config.lane_count
-    sources = len(config.sources.by_name)
-    if isinstance(layout, SampleLayout):
-        order = Shuffle(source.extents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
-        source.raise_if_empty(order.tokens, layout.unit)
-        windows = _loaded_windows(config, source, order, max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources), sources)
-        return RandomOffsets(
-            windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0, name=name
-        )
-    order = _order(config, name, source, count, config.seed)
-    windows = _loaded_windows(config, source, order, sources=sources)
-    if isinstance(layout, DocumentLayout):
-        return IndexedLanes(windows, order, config.sequences_of(source), documents=True)
-    assert isinstance(layout, PackLayout)
-    return IndexedLanes(windows, order, config.sequences_of(source), width=layout.width)
+    layout, lanes, sources = config.stated_layout(), config.lane_count, []
+    for name, source in config.sources.counted.items():
+        order = _order(config, name, source, lanes, config.seed, lanes)
+        windows = _windows(config, source, order)
+        sources.append(IndexedSource(name, windows, order, config.sequences_of(source)))
+    options = ReaderOptions(config.sources.dtype, config.seed, _document_maps(config), config.mixture(lanes))
+    return layout.reader(sources, options)
 
 
 def _order(
-    config: StreamConfig, name: str, source: CountedData, lanes: int, seed: int | None, window: int | None = None
+    config: StreamConfig, name: str, source: CountedData, lanes: int, seed: int | None, of_lanes: int
 ) -> Shuffle:
-    """Return the order of a source under a seed; ``ConfigError`` where there is nothing to order."""
-    mixed = config.sources.mixed
-    window = config.window_of(source, lanes) if window is None else window
-    order = Shuffle(source.extents.blocks(in_mix=mixed > 0), lanes, window, seed, name)
-    unit = config.stated_layout().unit
-    source.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
+    """Return the order of a source under a seed, read by ``lanes`` of the ``of_lanes`` that share the memory of windows.
+
+    Raises ``ConfigError`` where there is nothing to order.
+    """
+    layout = config.stated_layout()
+    by_extents = config.sources.is_mix or not layout.interleaved  # a sequence at a random offset needs one of them
+    blocks, seed = source.extents.blocks(in_mix=by_extents), seed if layout.interleaved else None
+    order = Shuffle(blocks, lanes, source.window(of_lanes, **config.window_options), seed, name)
+    source.raise_if_empty(order.tokens if layout.unit == "tokens" else order.documents, layout.unit)
     return order
 
 
-def _loaded_windows(
-    config: StreamConfig, data: CountedData, order: Shuffle, spare: int = _SPARE_WINDOWS, sources: int = 1
-) -> WindowCache:
-    """Return the windows of an order; ``spare`` of them stay in memory although no lane needs them.
-
-    ``sources``: how many a mix has that this is one of.
-    """
+def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> WindowCache:
+    """Return the windows of an order of a source."""
+    sources = len(config.sources.by_name)
+    spare = config.stated_layout().spare_windows(sources)
     most = min(_SMALL_EPOCHS, _SMALL_EPOCHS_OF_MIX // sources)
-    return WindowCache(WindowMaker(data.ranges(), data.extents, order, most=most), spare, sources)
-
-
-def _rows(config: StreamConfig, lanes: IndexedLanes) -> TokenRows:
-    """Return what cuts rows for lanes, out of documents as the user's functions change them."""
-    maps = _document_maps(config)
-    return TokenRows(lanes) if maps is None else MappedTokenRows(lanes, maps)
+    return WindowCache(WindowMaker(source.ranges(), source.extents, order, most=most), spare, sources)
 
 
 def _document_maps(config: StreamConfig) -> DocumentMaps | None:
@@ -192,56 +145,45 @@ def _sequential_reader(
 
     Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
     """
-    layout, world_size = config.stated_layout(), context.world_size
-    lanes, live = config.make_lanes(world_size), config.sources.live
-    if any(live) and context.workers > 1:
+    layout, sources, world_size = config.stated_layout(), config.sources, context.world_size
+    if any(sources.live) and context.workers > 1:
         raise ConfigError(
             f"a live source has one lane on each rank, which {context.workers} workers of a DataLoader cannot share; use "
             "num_workers=0, and .prefetch(n) to read ahead, or num_workers=1"
         )
+    lanes = sequential_lanes(config, world_size)
     lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
-    step = start.sequence_index // lanes.rows + share.skip
-    local = lanes.local(context.rank, world_size, step, share.every)
     first = start.pass_number * (config.epochs or 1)
-    cursors = beginning(first, lanes.count, len(live)) if start.lanes is None else start.lanes
-    packed = layout if isinstance(layout, PackLayout) else None
-    buffer = None
-    if packed is not None:
-        with_masks = bool(config.document_maps)
-        dtype = config.sources.dtype if catalogue is None else np.dtype(np.int64)
-        buffer = RowBuffer(packed.width, dtype, with_ends=packed.boundaries, with_masks=with_masks)
+    saved = beginning(first, lanes.count, len(sources.by_name)) if start.lanes is None else start.lanes
+    local = lanes.local(context.rank, world_size, start.sequence_index // lanes.rows + share.skip, share.every)
+    if missing := [lane for lane in local if str(lane) not in saved]:
+        raise missing_lanes(missing, lanes.count)
+    cursors = {lane: saved[str(lane)] for lane in local}
     epochs = None if config.epochs is None else first + config.epochs
-    sources = []
-    for number, (name, source) in enumerate(config.sources.by_name.items()):
-        starts = {
-            lane: _window_start(part_of_source(cursors[str(lane)], number)) for lane in local if str(lane) in cursors
-        }
-        traced = catalogue is not None
-        sources.append(_window_reader(config, name, source, lanes, context, starts, epochs, traced=traced))
+    readers = [
+        _window_reader(config, number, lanes, context, cursors, epochs, traced=catalogue is not None)
+        for number in range(len(sources.by_name))
+    ]
     return SequentialReader(
-        sources,
+        readers,
         partial(_cut, config, catalogue),
+        cursors,
         lanes=lanes,
-        local=local,
-        live=live,
-        batch_size=config.batch_size or 1,
-        cursors=cursors,
+        layout=layout,
+        buffer=layout.buffer(
+            sources.dtype if catalogue is None else np.dtype(np.int64), with_masks=bool(config.document_maps)
+        ),
         bounded=config.epochs is not None,
-        buffer=buffer,
-        seq_len=0 if packed is None else packed.seq_len,
-        stride=None if packed is None or packed.best_fit else packed.stride,
-        lag=layout.tokens_before_labels,
         mixture=config.mixture(lanes.count),
     )
 
 
 def _window_reader(
     config: StreamConfig,
-    name: str,
-    source: Source,
+    number: int,
     lanes: Lanes,
     context: WorkerContext,
-    starts: dict[int, WindowStart],
+    cursors: dict[int, Cursor],
     epochs: int | None,
     *,
     traced: bool,
@@ -250,10 +192,9 @@ def _window_reader(
 
     Of a mix, each source has a seed of its own; of one of fewer documents than lanes each lane reads all, under its own seed.
     """
-    options: dict[str, Any] = {
-        "filters": tuple(transform.function for transform in config.filters),
-        "epochs": epochs,
-    }
+    name, source = list(config.sources.by_name.items())[number]
+    starts = {lane: _window_start(part_of_source(cursor, number)) for lane, cursor in cursors.items()}
+    options: dict[str, Any] = {"filters": tuple(transform.function for transform in config.filters), "epochs": epochs}
 
     def seed_of(*lane: int) -> int | None:
         if config.seed is None or not config.sources.is_mix:
@@ -263,17 +204,20 @@ def _window_reader(
     if isinstance(source, LiveData):
         from .sequential.text.text_windows import LiveWindows  # loaded for text alone
 
-        window = _text_window(config, source, lanes.count)
-        return LiveWindows(
-            source, rank=context.rank, ranks=context.world_size, seed=seed_of(), window=window, **options
-        )
+        options |= {
+            "rank": context.rank,
+            "ranks": context.world_size,
+            "window": _text_window(config, source, lanes.count),
+        }
+        return LiveWindows(source, seed=seed_of(), **options)
 
     options["with_origins"] = traced
 
-    def make(shared: Lanes, starts: dict[int, WindowStart], seed: int | None) -> WindowReader:
+    def make(read: Lanes, starts: dict[int, WindowStart], seed: int | None) -> WindowReader:
         if isinstance(source, CountedData):
-            return _windows_of_shards(config, source, lanes.count, lanes=shared, starts=starts, seed=seed, **options)
-        return _windows_of_text(config, source, lanes.count, lanes=shared, starts=starts, seed=seed, **options)
+            return _windows_of_shards(config, source, lanes.count, read, seed, starts=starts, **options)
+        assert isinstance(source, TextData)
+        return _windows_of_text(config, source, lanes.count, read, seed, starts=starts, **options)
 
     if not config.sources.is_mix or source.records(lanes.count) >= lanes.count:
         return make(lanes, starts, seed_of())
@@ -281,36 +225,32 @@ def _window_reader(
 
 
 def _windows_of_shards(
-    config: StreamConfig, source: CountedData, of_lanes: int, *, lanes: Lanes, seed: int | None, **options: Any
+    config: StreamConfig, source: CountedData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> ShardWindows:
     """Return what makes windows of shards for some of the ``of_lanes`` lanes of a stream."""
-    sources = len(config.sources.by_name)
-    order = _order(config, "", source, lanes.count, seed, config.window_of(source, of_lanes))
+    order = _order(config, "", source, lanes.count, seed, of_lanes)
     documents = _FILTERED_DOCUMENTS
     if config.best_fit:
-        most = WINDOW_BYTES // (of_lanes * sources * source.token_bytes)
+        most = WINDOW_BYTES // (of_lanes * len(config.sources.by_name) * source.token_bytes)
         tokens = best_fit_tokens(config.stated_layout().sequence_stride, most)
         documents = max(1, tokens * order.documents // order.tokens)
-    loaded = _loaded_windows(config, source, order, sources=sources)
-    return ShardWindows(loaded, order, lanes=lanes.count, size=documents, **options)
+    return ShardWindows(_windows(config, source, order), order, lanes=lanes.count, size=documents, **options)
 
 
 def _windows_of_text(
-    config: StreamConfig, source: TextData, of_lanes: int, *, lanes: Lanes, **options: Any
+    config: StreamConfig, source: TextData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> TextWindows:
     """Return the same of text; what each of the lanes has of the memory and of the open files, all readers share."""
     from .sequential.text.text_windows import TextWindows  # loaded for text alone
 
-    sources = len(config.sources.by_name) * of_lanes // lanes.count
-    return TextWindows(source, lanes=lanes, window=_text_window(config, source, of_lanes), sources=sources, **options)
+    options |= {"window": _text_window(config, source, of_lanes), "seed": seed}
+    return TextWindows(source, lanes=lanes, sources=len(config.sources.by_name) * of_lanes // lanes.count, **options)
 
 
 def _text_window(config: StreamConfig, source: TextData, lanes: int) -> TextWindowSize:
     packed = config.stated_layout().sequence_stride if config.best_fit else None
-    shuffled = config.seed is not None
-    return source.window_size(
-        lanes, len(config.sources.by_name), is_shuffled=shuffled, window=config.window, best_fit=packed
-    )
+    options: dict[str, Any] = {"is_shuffled": config.seed is not None, "window": config.window, "best_fit": packed}
+    return source.window_size(lanes, len(config.sources.by_name), **options)
 
 
 def _window_start(cursor: Cursor) -> WindowStart:
@@ -322,24 +262,17 @@ def _cut(
     config: StreamConfig, catalogue: Catalogue | None, source: int, lane: int, made: SequentialWindow
 ) -> SequentialWindow:
     """Return a window of a lane as the user's functions change its documents, cut in sequences that do not run on."""
+    layout, window = config.stated_layout(), made.window
     if (maps := _document_maps(config)) is not None:
-        made = made._replace(window=maps.window(made.window))
-    if catalogue is None:
-        return _cut_sequences(config, lane, made)
-    made = made._replace(window=catalogue.numbered(list(config.sources.by_name)[source], made.window))
-    return catalogue.watch(made.window, _cut_sequences(config, lane, made))
-
-
-def _cut_sequences(config: StreamConfig, lane: int, made: SequentialWindow) -> SequentialWindow:
-    """Return a window cut in sequences, where these do not run on into the next."""
-    layout = config.stated_layout()
-    if isinstance(layout, DocumentLayout):
-        return made._replace(cuts=made.window.ends)
-    assert isinstance(layout, PackLayout)
-    if not layout.best_fit:
-        return made
-    epoch, cycle, round = made.start
-    round = 0 if isinstance(round, str) else round  # a live source may write its state in several ways
-    key = None if config.seed is None else derive_key("best fit", config.seed, lane, epoch, cycle, round)
-    window, cuts = pack_documents(made.window, layout.seq_len, layout.extra, key)
-    return made._replace(window=window, cuts=cuts)
+        window = maps.window(window)
+    if catalogue is not None:
+        window = catalogue.numbered(list(config.sources.by_name)[source], window)
+    key = None
+    if layout.best_fit and config.seed is not None:
+        epoch, cycle, round = made.start
+        round = 0 if isinstance(round, str) else round  # a live source may write its state in several ways
+        key = derive_key("best fit", config.seed, lane, epoch, cycle, round)
+    cut, cuts = layout.cut(window, key)
+    if catalogue is not None:
+        catalogue.watch(window, cut)
+    return made._replace(window=cut, cuts=cuts)

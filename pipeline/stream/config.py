@@ -1,4 +1,7 @@
-"""What a chain of stages amounts to: one frozen value, from which any process can make the same stream."""
+"""What a chain of stages amounts to: one frozen value, from which any process can make the same stream.
+
+Nothing here reads the data: `shape` does.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,16 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import ConfigError
+from ..notices import say_once
 from .data.counted_data import CountedData
-from .data.shard_data import say_once
 from .data.sources import Sources
 from .function_identity import DocumentMap, Filter
-from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
-from .layout import DocumentLayout, Layout
+from .layout import Layout
 from .order import Sequences
 from .order.interleave import GROUP
-from .order.mixture import Mixture, Schedule, weights_to_json
+from .order.mixture import Mixture, Schedule
 
 _UNEVEN = 0.05  # of an epoch: a mix that ends so far from it says so
-ORDER = 2  # version of the order of documents: another one is another stream
 
 
 class Map:
@@ -140,48 +141,12 @@ class StreamConfig:
             return 1
         return self.sources.default_lanes if self.lanes is None else self.lanes
 
-    def make_lanes(self, world_size: int) -> Lanes:
-        """Return the lanes of a sequential stream, as the source of most documents has; text is read to count these.
-
-        Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
-        """
-        rows, sources = world_size * (self.batch_size or 1), self.sources.by_name.values()
-        if not self.sources.is_mix and any(self.sources.live):
-            if self.lanes is not None:
-                raise ConfigError(
-                    f"lanes={self.lanes}: a live source has one lane on each rank; leave lanes out of .shuffle()"
-                )
-            return Lanes(rows, rows)
-        most = None
-        if self.best_fit:  # each lane holds a window of each source
-            tokens, item = max(source.total_tokens for source in sources), sum(source.token_bytes for source in sources)
-            most = best_fit_lanes_a_row(self.stated_layout().sequence_stride, rows, tokens, item)
-
-        def records(most: int) -> int:
-            return max(source.records(most) for source in sources)
-
-        return make_lanes(rows, self.lanes, records, most, is_shuffled=self.seed is not None)
-
-    def stream_lanes(self, world_size: int) -> int:
-        """Return how many lanes the stream has, on so many ranks."""
-        return self.make_lanes(world_size).count if self.sequential else self.lane_count
-
-    def window_of(self, source: CountedData, lanes: int) -> int:
-        """Return how many blocks of a source are shuffled together; ``lanes`` are those in force."""
-        if self.seed is None:
-            return 1
-        if self.window is not None:
-            return self.window
-        return source.default_window(lanes, self.sources.mixed, sequential=self.sequential)
-
-    def _windows(self, lanes: int) -> Any:
-        """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated."""
-        counted = self.sources.counted
-        stated = None if self.window is None else f"{self.window} blocks"
-        windows = {
-            name: self.window_of(counted[name], lanes) if name in counted else stated for name in self.sources.by_name
-        }
-        return windows if self.sources.is_mix and counted else next(iter(windows.values()))
+    @property
+    def window_options(self) -> dict[str, Any]:
+        """What says how many blocks of a source are shuffled together, beside the lanes."""
+        is_shuffled = self.seed is not None and (self.layout is None or self.layout.interleaved)
+        options = {"is_shuffled": is_shuffled, "is_sequential": self.sequential}
+        return {"mixed": self.sources.mixed, "stated": self.window, **options}
 
     def sequences_of(self, source: CountedData) -> Sequences:
         """Return where the epochs of an indexed source begin, in its own order."""
@@ -210,7 +175,7 @@ class StreamConfig:
         """
         if not self.sources.is_mix:
             return None
-        group = GROUP * self.layout.bucket if isinstance(self.layout, DocumentLayout) and self.layout.bucket else 1
+        group = GROUP * self.layout.bucket if self.layout is not None and self.layout.bucket else 1
         segments = []
         for sequence, shares in self.weights:
             row = _ceil_div(sequence, lanes)
@@ -247,32 +212,6 @@ class StreamConfig:
     def rank_period(self, world_size: int) -> int:
         """Return how the rows of a step are divided among ranks (see `RankStep`): by lanes; of sequential streams, neighbours."""
         return world_size if self.sequential else self.lane_count
-
-    def shape(self, world_size: int) -> dict[str, Any]:
-        """Return what the order depends on: a state made under one shape is refused under another.
-
-        Of a sequential stream that is the global batch too, so it takes the number of ranks.
-        """
-        layout = self.layout or DocumentLayout()
-        shape: dict[str, Any] = {"order": ORDER, "split": self.sources.split, "kind": layout.kind}
-        shape |= {"seed": self.seed, "epochs": self.epochs}
-        if any(self.sources.live):
-            shape |= {"ranks": world_size}
-        if layout.interleaved:
-            lanes = self.stream_lanes(world_size)
-            shape |= {"window": self._windows(lanes), "lanes": lanes}
-        shape |= layout.fields()
-        if self.sequential:
-            shape |= {
-                "global_batch": world_size * (self.batch_size or 1),
-                "filters": [transform.name for transform in self.filters],
-            }
-            shape |= {"best_fit": layout.best_fit}
-        if self.sequential or self.document_maps:
-            shape |= {"document_maps": [transform.name for transform in self.document_maps]}
-        if self.sources.is_mix:
-            shape |= {"weights": weights_to_json(self.weights)}
-        return {**shape, "data": self.sources.fingerprints()}
 
 
 def _ceil_div(number: int, divisor: int) -> int:

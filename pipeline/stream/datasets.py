@@ -23,9 +23,9 @@ from .data.shard_data import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles
 from .data.sources import Source, Sources
 from .data.text_data import LiveData, TextData
 from .function_identity import identified
-from .halves import split_data
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
+from .train_val_split import hold_out
 
 if TYPE_CHECKING:
     from ..text.document import OnError
@@ -65,7 +65,7 @@ class Documents(Stream):
         """
         config = self._config
         self._data.check_stage("split")
-        rest, held_out = split_data(self._data, parse_share(val))
+        rest, held_out = hold_out(self._data, parse_share(val))
         return Documents(rest, epochs=config.epochs), Documents(held_out, epochs=config.epochs)
 
 
@@ -257,7 +257,7 @@ class Texts(Stream):
         >>> len(list(train.documents())) + len(list(val.documents()))
         3
         """
-        rest, held_out = self._data.halves(parse_share(val))
+        rest, held_out = self._data.hold_out(parse_share(val))
         return Texts(rest, epochs=self._config.epochs), Texts(held_out, epochs=self._config.epochs)
 
 

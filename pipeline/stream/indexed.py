@@ -19,11 +19,29 @@ from .order import RankStep, Sequences, Shuffle, derive_key, mix64
 from .order.interleave import GROUP, arrange
 from .order.mixture import Mixture
 from .windows.indexed_lanes import IndexedLanes, WindowOffset
-from .windows.token_rows import DocumentMaps, TokenRows
+from .windows.token_rows import DocumentMaps, MappedTokenRows, TokenRows
 from .windows.window import WindowCache
 
 Int = NDArray[np.int64]
 _SPREAD = 0x9E3779B97F4A7C15
+
+
+class IndexedSource(NamedTuple):
+    """What a reader has of one source: where its sequences begin, and the windows that hold them in their ``order``."""
+
+    name: str
+    windows: WindowCache
+    order: Shuffle
+    sequences: Sequences
+
+
+class ReaderOptions(NamedTuple):
+    """What readers share: ``dtype`` of ids, ``maps`` of documents, and of a mix the ``mixture``, which says who serves a row."""
+
+    dtype: np.dtype[Any]
+    seed: int | None = None
+    maps: DocumentMaps | None = None
+    mixture: Mixture | None = None
 
 
 class Location(NamedTuple):
@@ -44,13 +62,13 @@ class ServedRows(NamedTuple):
 
 
 class IndexedReader:
-    """A reader of one source, or of several of which ``mixture`` says which serves a sequence: ``lanes`` of each."""
+    """A reader of one source, or of several of which a mixture says which serves a sequence: ``lanes`` of each."""
 
     cursors: None = None
 
-    def __init__(self, lanes: Sequence[IndexedLanes], mixture: Mixture | None = None) -> None:
+    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions) -> None:
         self._sources = lanes
-        self._mixture = mixture
+        self._mixture, self._maps = options.mixture, options.maps
         self.tokens_read = [0] * len(lanes)  # of each source
 
     def locate(self, indices: Int) -> list[Location]:
@@ -110,24 +128,16 @@ class IndexedReader:
 
 
 class PackedSequences(IndexedReader):
-    """Sequences of ``seq_len`` tokens, and those of the labels, as the ``rows`` of each source cut them.
-
-    ``boundaries``: rows say where documents end. ``mixture`` is that of `IndexedReader`.
-    """
+    """Sequences of ``seq_len`` tokens, and those of the labels; with ``boundaries``, rows say where documents end."""
 
     def __init__(
-        self,
-        rows: Sequence[TokenRows],
-        dtype: np.dtype[np.unsignedinteger],
-        *,
-        seq_len: int,
-        boundaries: bool,
-        mixture: Mixture | None = None,
+        self, lanes: Sequence[IndexedLanes], options: ReaderOptions, *, seq_len: int, boundaries: bool
     ) -> None:
-        super().__init__([source.lanes for source in rows], mixture)
+        super().__init__(lanes, options)
+        maps = options.maps
         self._seq_len = seq_len
-        self._rows = rows
-        self._buffer = RowBuffer(rows[0].width, dtype, with_ends=boundaries, with_masks=rows[0].masks)
+        self._rows = [TokenRows(source) if maps is None else MappedTokenRows(source, maps) for source in lanes]
+        self._buffer = RowBuffer(lanes[0].width, options.dtype, with_ends=boundaries, with_masks=maps is not None)
 
     def read(self, step: RankStep) -> Rows:
         """Return the tokens of a rank's rows of a step."""
@@ -143,13 +153,7 @@ class PackedSequences(IndexedReader):
 
 
 class DocumentSequences(IndexedReader):
-    """Whole documents, one a sequence, as ``maps`` change them."""
-
-    def __init__(
-        self, lanes: Sequence[IndexedLanes], *, maps: DocumentMaps | None = None, mixture: Mixture | None = None
-    ) -> None:
-        super().__init__(lanes, mixture)
-        self._maps = maps
+    """Whole documents, one a sequence."""
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
@@ -174,18 +178,10 @@ class DocumentSequences(IndexedReader):
 class BucketedDocuments(DocumentSequences):
     """Whole documents, of which ``bucket`` neighbours are of similar length."""
 
-    def __init__(
-        self,
-        lanes: Sequence[IndexedLanes],
-        *,
-        maps: DocumentMaps | None,
-        bucket: int,
-        seed: int | None,
-        mixture: Mixture | None = None,
-    ) -> None:
-        super().__init__(lanes, maps=maps, mixture=mixture)
+    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, bucket: int) -> None:
+        super().__init__(lanes, options)
         self._bucket = bucket
-        self._seed = seed
+        self._seed = options.seed
         self._group = weak_lru_cache(self._arrange, 2)
 
     def read(self, step: RankStep) -> DocumentRows:
@@ -250,7 +246,8 @@ class RandomOffsets(IndexedLanes):
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
-    def __init__(self, windows: WindowCache, order: Shuffle, *, seq_len: int, width: int, seed: int, name: str) -> None:
+    def __init__(self, source: IndexedSource, *, seq_len: int, width: int, seed: int) -> None:
+        name, windows, order, _ = source
         super().__init__(windows, order, Sequences(order.tokens, seq_len, 1), width=width)
         self._seed, self._name = seed, name
 

@@ -1,20 +1,43 @@
 """What a sample of a stream is: packed tokens, tokens from random offsets, or a whole document.
 
-A layout is a value; `assemble` makes the readers and collators of each kind.
+A layout is a value that knows its rows: it makes the indexed reader and the collator of them, and cuts the windows of sequential
+streams. `assemble` gives it the data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .batch.collate import DocumentCollator, DrawnShifts, PackCollator, divisors_below
+from .batch.row_buffer import Collator, Reader, RowBuffer
+from .indexed import (
+    BucketedDocuments,
+    DocumentSequences,
+    IndexedSource,
+    PackedSequences,
+    RandomOffsets,
+    ReaderOptions,
+)
+from .windows.best_fit import pack_documents
+from .windows.indexed_lanes import IndexedLanes
+from .windows.window import Window
+
+_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
+_SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class _Layout:
     """What layouts share. ``same_labels``: labels are the inputs, and the model shifts them.
 
-    ``unit`` is what epochs count, ``sequence_stride`` how many of them lie between two sequences. ``interleaved``: the order
-    has lanes. ``drawn_shift``: the shift of labels is drawn for each step. ``best_fit``: documents are packed whole.
+    ``unit`` is what epochs count. ``interleaved``: the order has lanes, windows and a seed; else documents stay in the order of
+    the files.
     """
 
     kind: ClassVar[str]
@@ -25,6 +48,7 @@ class Layout:
 
     @property
     def drawn_shift(self) -> bool:
+        """Whether the shift of labels is drawn for each step."""
         return False
 
     @property
@@ -33,7 +57,18 @@ class Layout:
         return False
 
     @property
+    def bucket(self) -> int | None:
+        """How many neighbours are of similar length; None where they come as they are."""
+        return None
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether sequences run on from one window of documents into the next."""
+        return False
+
+    @property
     def sequence_stride(self) -> int:
+        """How many units lie between the beginnings of two sequences."""
         return 1
 
     @property
@@ -45,9 +80,24 @@ class Layout:
         """Return what the order depends on, as fields of a state."""
         return {}
 
+    def spare_windows(self, sources: int) -> int:
+        """Return how many windows of each source stay in memory although no lane needs them."""
+        return _SPARE_WINDOWS
+
+    def buffer(self, dtype: np.dtype[Any], *, with_masks: bool) -> RowBuffer | None:
+        """Return the memory of packed rows; None where rows are whole documents."""
+        return None
+
+    def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
+        """Return a window as its sequences, and where each begins and the last ends; None: they run on.
+
+        ``key`` shuffles sequences that are packed here.
+        """
+        return window, None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _TokenLayout(Layout):
+class _TokenLayout(_Layout):
     """Sequences of ``seq_len`` tokens, labels ``shift`` ahead (None: drawn for each step)."""
 
     seq_len: int
@@ -57,6 +107,11 @@ class _TokenLayout(Layout):
     @property
     def drawn_shift(self) -> bool:
         return self.shift is None
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a row, without those of labels alone."""
+        return self.seq_len
 
     @property
     def extra(self) -> int:
@@ -70,6 +125,32 @@ class _TokenLayout(Layout):
         """Tokens of a row, labels included."""
         return self.seq_len + self.extra
 
+    def reader(self, sources: Iterable[IndexedSource], options: ReaderOptions) -> Reader[Any]:
+        """Return the reader of an indexed stream of one source, or of a mix."""
+        lanes = [self._lanes(source, options.seed) for source in sources]
+        return PackedSequences(lanes, options, seq_len=self.seq_len, boundaries=self.boundaries)
+
+    def _lanes(self, source: IndexedSource, seed: int | None) -> IndexedLanes:
+        return IndexedLanes(source.windows, source.order, source.sequences, width=self.width)
+
+    def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
+        """Return what makes batches of ``size`` rows, with ids and labels of ``dtype``."""
+        make = partial(
+            PackCollator,
+            size=size,
+            seq_len=self.seq_len,
+            eos_id=eos_id,
+            boundaries=self.boundaries,
+            same_labels=self.same_labels,
+            dtype=dtype,
+        )
+        if self.shift is not None:
+            return make(shift=self.shift)
+        return DrawnShifts(self.seq_len, seed or 0, lambda shift: make(shift=shift))
+
+    def buffer(self, dtype: np.dtype[Any], *, with_masks: bool) -> RowBuffer:
+        return RowBuffer(self.width, dtype, with_ends=self.boundaries, with_masks=with_masks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout(_TokenLayout):
@@ -81,6 +162,10 @@ class PackLayout(_TokenLayout):
     best_fit: bool = False
 
     @property
+    def runs_on(self) -> bool:
+        return not self.best_fit
+
+    @property
     def sequence_stride(self) -> int:
         return self.stride
 
@@ -90,6 +175,9 @@ class PackLayout(_TokenLayout):
 
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len, "stride": self.stride}
+
+    def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
+        return pack_documents(window, self.seq_len, self.extra, key) if self.best_fit else (window, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +194,15 @@ class SampleLayout(_TokenLayout):
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len}
 
+    def spare_windows(self, sources: int) -> int:
+        return max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources)
+
+    def _lanes(self, source: IndexedSource, seed: int | None) -> IndexedLanes:
+        return RandomOffsets(source, seq_len=self.seq_len, width=self.width, seed=seed or 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentLayout(Layout):
+class DocumentLayout(_Layout):
     """Documents, one a sequence, cut and padded, ``bucket`` neighbours of similar length."""
 
     kind: ClassVar[str] = "documents"
@@ -118,15 +212,33 @@ class DocumentLayout(Layout):
     pad_to_multiple_of: int = 1
     bucket: int | None = None
 
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a row, None: any number."""
+        return self.max_length
+
     def fields(self) -> dict[str, Any]:
         return {} if self.bucket is None else {"bucket": self.bucket}
 
+    def reader(self, sources: Iterable[IndexedSource], options: ReaderOptions) -> Reader[Any]:
+        """Return the reader of an indexed stream of one source, or of a mix."""
+        lanes = [IndexedLanes(one.windows, one.order, one.sequences, documents=True) for one in sources]
+        return (
+            DocumentSequences(lanes, options) if self.bucket is None else BucketedDocuments(lanes, options, self.bucket)
+        )
 
-def divisors_below(number: int) -> list[int]:
-    """Return the divisors of ``number`` below it, ascending.
+    def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
+        """Return what makes batches of ``size`` documents."""
+        return DocumentCollator(
+            size=size,
+            max_length=self.max_length,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+            eos_id=eos_id,
+            same_labels=self.same_labels,
+        )
 
-    >>> divisors_below(12)
-    [1, 2, 3, 4, 6]
-    """
-    low = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
-    return sorted({*low, *(number // n for n in low)} - {number})
+    def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
+        return window, window.ends
+
+
+Layout = PackLayout | SampleLayout | DocumentLayout

@@ -27,6 +27,7 @@ from .config import StreamConfig
 from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from .order.mixture import exact_weights, weights_from_json, weights_to_json
 from .position import MAX_NUMBER, Position, WorkerContext
+from .shape import sequential_lanes, shape
 
 STATE_VERSION = 3
 _VERSIONS = (
@@ -68,14 +69,14 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     if context.workers > 1:
         part["workers"] = context.workers
     if config.sequential:
-        count = config.make_lanes(context.world_size).count
+        count = sequential_lanes(config, context.world_size).count
         lanes = position.lanes or beginning(
             position.pass_number * (config.epochs or 1), count, len(config.sources.live)
         )
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.sources.is_mix:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
-    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(config.shape(context.world_size))}
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(shape(config, context.world_size))}
     names = config.applied
     if not names:
         return state | part
@@ -220,7 +221,7 @@ def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
 
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
     """Raise ``StateError`` for the first field that differs, what others follow from first; ``epochs`` may be raised."""
-    current = config.shape(context.world_size)
+    current = shape(config, context.world_size)
     for field in {**_CAUSES, **current, **saved}:
         before, now = (shape.get(field, _CAUSES.get(field)) for shape in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
@@ -384,7 +385,7 @@ def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[lis
 
 
 def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
-    lanes = config.make_lanes(context.world_size)
+    lanes = sequential_lanes(config, context.world_size)
     if cursors is None:
         raise StateError(f"lanes are missing in the state of a sequential stream; {_EDIT_CURE}")
     names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.sources.live)

@@ -7,10 +7,7 @@ place of each token (`sequential.catalogue`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple, cast
 
 from ..errors import ConfigError
 from ..progress import Progress
@@ -21,15 +18,11 @@ from .config import StreamConfig
 from .data.counted_data import CountedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
-from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import RankStep
 from .position import Position, WorkerContext, WorkerShare
 from .sequential.catalogue import Catalogue, Span
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
-
-if TYPE_CHECKING:
-    from ..text.document import Document
 
 _WINDOWS = 64  # whose documents stay listed: rows of one lane lie in one window
 
@@ -101,28 +94,25 @@ class Trace:
                 if with_ids:
                     ids = origin.data.document(origin.shard, origin.document)
                     span["ids"] = ids[span["document_begin"] : span["document_end"]].tolist()
-                span["origin"] = origin.data.origin(origin.shard, origin.document)
+                span["origin"] = origin.data.origin((origin.shard, origin.document))
             return traced
         finally:
             reader.close()
 
     def _source(self, reader: IndexedReader, location: Location) -> tuple[dict[str, str], CountedData]:
         """Return the data that a sequence is of, and of a mix its name."""
-        name, source = list(self._config.sources.by_name.items())[reader.source_of(location.lanes)]
-        assert isinstance(source, CountedData)
+        name, source = list(self._config.sources.counted.items())[reader.source_of(location.lanes)]
         return {"source": name} if self._config.sources.is_mix else {}, source
 
     def _spans(self, location: Location) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield shard, number, first token, the one behind the last, and the length of each document in a row."""
         layout, position = self._config.stated_layout(), location.position
-        if isinstance(layout, DocumentLayout):
+        if layout.unit == "documents":
             listing, at = self._listing_at(location.lanes, position)
             length = int(listing.ends[at + 1] - listing.ends[at])
-            kept = length if layout.max_length is None else min(length, layout.max_length)
-            yield int(listing.shards[at]), int(listing.numbers[at]), 0, kept, length
+            yield int(listing.shards[at]), int(listing.numbers[at]), 0, min(length, layout.longest or length), length
             return
-        assert isinstance(layout, PackLayout | SampleLayout)
-        left = min(location.units, layout.seq_len)
+        left = min(location.units, layout.longest or location.units)
         while left > 0:
             listing, at = self._listing_at(location.lanes, position)
             ends = listing.ends
@@ -181,7 +171,7 @@ class ReadTrace:
                 rows = self._read(number, rank, catalogue, advance)
                 missing += rows.missing
                 begin = number * self._size + rank * (self._config.batch_size or 1)
-                for row, numbers in enumerate(self._numbers(rows)):
+                for row, numbers in enumerate(ids[: self._config.stated_layout().longest] for ids in rows.existing):
                     spans = list(catalogue.spans(numbers))
                     name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
                     documents = self._documents(spans, with_ids=with_ids)
@@ -209,17 +199,6 @@ class ReadTrace:
         finally:
             reader.close()
 
-    def _numbers(self, rows: Rows | DocumentRows) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the tokens in each row, without labels behind it."""
-        layout = self._config.stated_layout()
-        if isinstance(rows, DocumentRows):
-            assert isinstance(layout, DocumentLayout)
-            yield from (document[: layout.max_length] for document in rows.documents)
-            return
-        assert isinstance(layout, PackLayout)
-        for row, tokens in enumerate(rows.tokens):
-            yield tokens[: layout.seq_len if rows.valid is None else min(layout.seq_len, int(rows.valid[row]))]
-
     def _documents(self, spans: list[Span], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return what a trace says of the documents of a row."""
         documents, at = list[dict[str, Any]](), 0
@@ -228,14 +207,5 @@ class ReadTrace:
             at = document["row_end"]
             if with_ids:
                 document["ids"] = span.ids.tolist()
-            documents.append(document | {"origin": self._origin(span)})
+            documents.append(document | {"origin": self._config.sources.by_name[span.source].origin(span.origin)})
         return documents
-
-    def _origin(self, span: Span) -> dict[str, Any]:
-        """Say where a document comes from: by shard and number, or by file and line (or byte)."""
-        source = self._config.sources.by_name[span.source]
-        if isinstance(source, CountedData):
-            return source.origin(*span.origin)
-        document: Document = span.origin
-        where = {"line": document.line} if document.line else {"byte": document.byte}
-        return {"file": document.file, **where, "id": document.id, **document.metadata}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.sequential.best_fit import best_fit_decreasing
+from pipeline.stream.windows.best_fit import best_fit_decreasing
 from tests.shard_samples import EOS, make_documents, write_dataset
 from tests.stream.sequential_oracle import plain_best_fit
 

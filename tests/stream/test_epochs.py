@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.data.shard_data import say_once
+from pipeline.notices import say_once
 from tests.stream.streams import batched, ids
 
 SEQ_LEN, BATCH, STEPS = 16, 2, 5

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.data.shard_data import say_once
+from pipeline.notices import say_once
 from tests.order_oracle import key, permutation
 from tests.stream.order_oracle_mixes import served
 from tests.stream.sequential_oracle import EOS, Case, sequences_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.data.shard_data import say_once
+from pipeline.notices import say_once
 
 STEPS = 3
 MOST_DOCUMENTS = 40_000  # that a filter is asked of, until there are so many batches or an error

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.progress import Progress
 from pipeline.stream.sequential.catalogue import Catalogue
-from pipeline.stream.sequential.lane import SequentialWindow
 from pipeline.stream.windows.window import Window
 from tests.stream.order_samples import numbered, written
 from tests.text_samples import make_texts
@@ -150,12 +149,12 @@ def test_a_window_is_forgotten_a_step_after_the_last_lane_dropped_it() -> None:
     catalogue, ids = Catalogue(), np.arange(3, dtype="<u2")
     kept = weakref.ref(ids)
     window = catalogue.numbered("", Window(ids, np.array([0, 3]), origins=["a"]))
-    made = catalogue.watch(window, SequentialWindow((0, 0, 0), (0, 0, 1), window))
+    catalogue.watch(window, window)
     del ids
     catalogue.begin_step()
     assert [span.origin for span in catalogue.spans(window.tokens)] == ["a"]
     numbers = window.tokens.copy()
-    del window, made
+    del window
     assert [span.origin for span in catalogue.spans(numbers)] == ["a"]  # of rows that were read in this step
     catalogue.begin_step()
     assert kept() is None

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ..data.shard_data import say_once
-from ..layout import divisors_below
+from ...notices import say_once
 from ..order import derive_key
 from .batch_keys import KEYS, Batch
 from .row_buffer import DocumentRows, Rows
@@ -235,3 +234,13 @@ class DrawnShifts:
 
     def _of_step(self, begin: int) -> PackCollator:
         return self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]
+
+
+def divisors_below(number: int) -> list[int]:
+    """Return the divisors of ``number`` below it, ascending.
+
+    >>> divisors_below(12)
+    [1, 2, 3, 4, 6]
+    """
+    low = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)} - {number})

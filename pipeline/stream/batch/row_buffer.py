@@ -32,6 +32,13 @@ class Rows(NamedTuple):
         """How many rows there are."""
         return len(self.tokens)
 
+    @property
+    def existing(self) -> list[NDArray[Any]]:
+        """The tokens of each row that exist, those of labels included."""
+        return (
+            [*self.tokens] if self.valid is None else [row[:n] for row, n in zip(self.tokens, self.valid, strict=True)]
+        )
+
 
 class DocumentRows(NamedTuple):
     """Whole documents, valid until the next read: 1-D token ids for each of the first rows of a batch.
@@ -47,6 +54,11 @@ class DocumentRows(NamedTuple):
     def filled(self) -> int:
         """How many rows there are."""
         return len(self.documents)
+
+    @property
+    def existing(self) -> list[NDArray[Any]]:
+        """The tokens of each document."""
+        return self.documents
 
     @classmethod
     def of(cls, documents: list[tuple[NDArray[Any], NDArray[np.uint8] | None]], missing: int = 0) -> DocumentRows:

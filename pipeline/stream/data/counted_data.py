@@ -77,9 +77,9 @@ class CountedData:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "extents"}
 
-    def origin(self, shard: int, number: int) -> dict[str, Any]:
+    def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         """Say where a document comes from, by its shard and its number there."""
-        return {"document": number}
+        return {"document": document[1]}
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""
@@ -116,10 +116,13 @@ class CountedData:
     def check_rules(self, fields: Sequence[str]) -> NoReturn:
         raise ConfigError("rules and languages judge text, and shards hold tokens; filter when they are built")
 
-    def default_window(self, lanes: int, mixed: int, *, sequential: bool) -> int:
-        """Return how many blocks are shuffled together; ``mixed``: the sources of the mix that this is one of, else 0."""
+    def window(self, lanes: int, mixed: int, stated: int | None, *, is_shuffled: bool, is_sequential: bool) -> int:
+        if not is_shuffled:
+            return 1
+        if stated is not None:
+            return stated
         blocks = self.extents.blocks(in_mix=mixed > 0)
-        if sequential:
+        if is_sequential:
             return sequential_window(blocks, WINDOW_BYTES // (lanes * max(1, mixed)))
         return mix_window(blocks, lanes, mixed) if mixed else default_window(blocks)
 

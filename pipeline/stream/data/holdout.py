@@ -2,10 +2,10 @@
 
 Documents of text have keys, which `held_out` judges. The hash of extent or document ``n`` of a shard is
 ``mix64(mix64(n * 0x9E3779B97F4A7C15) ^ key("split", name))`` of the shard's name (the file's, "" of an array); split ``level``
-holds it out where ``mix64(that ^ key("share", level))`` is below the share of all 64-bit numbers. So a half stays as it is
-when shards are added, and a larger share holds out what a smaller one did, and more.
+holds it out where ``mix64(that ^ key("share", level))`` is below the share of all 64-bit numbers. So both parts stay as
+they are when shards are added, and a larger share holds out what a smaller one did, and more.
 
-A half can be split again: ``level`` is 0 for the first split, 1 for that of one of its halves, and so on, so that splits are
+A part can be split again: ``level`` is 0 for the first split, 1 for that of one of its parts, and so on, so that splits are
 independent: of ``rest.split(val=0.1)`` a tenth of the rest is held out.
 """
 
@@ -30,7 +30,7 @@ def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np
     """Say of each key of a text whether split ``level`` holds its document out, as ``share`` of all documents are.
 
     The hash takes a key's UTF-8 bytes as 64-bit words, little-endian, zeros at the end, and mixes them one after another
-    into a fixed start, ``derive_key("split")``, of a split of a half ``derive_key("split", level)``; what comes out
+    into a fixed start, ``derive_key("split")``, of a split of a part ``derive_key("split", level)``; what comes out
     below ``share`` of all 64-bit numbers is held out.
 
     >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...notices import say_once
 from ...objects.remote_object import knows_ranges
 from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
@@ -169,7 +169,8 @@ class ShardFiles(CountedData):
         table = self._table.get()
         return table if self._numbers is None else table.select(self._numbers)
 
-    def origin(self, shard: int, number: int) -> dict[str, Any]:
+    def origin(self, document: tuple[int, int]) -> dict[str, Any]:
+        shard, number = document
         where = {"shard": self.shard_names[shard], "document": number}
         if (info := self._infos[shard]) is None:  # a tar of another tool
             return where
@@ -293,12 +294,6 @@ def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
 @lru_cache(maxsize=1)
 def _provenance(access: ShardAccess, url: str, info: ShardInfo) -> dict[str, list[Any]]:
     return access.table(url, info)
-
-
-@lru_cache(maxsize=1024)
-def say_once(message: str) -> None:
-    """Log a warning, the first time in this process."""
-    logging.getLogger("pipeline").warning(message)
 
 
 def _check_source(source: Any) -> None:

@@ -5,19 +5,63 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...errors import ConfigError
 from ..order import LANES, LANES_OF_MIX
 from .counted_data import CountedData
-from .text_data import TextData
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
 
-Source = CountedData | TextData
+
+class Source(Protocol):
+    """What a stream reads: documents of shards, of an array, or of texts. These members are all that a stream asks of it."""
+
+    split: str  # its name, in words
+    dtype: np.dtype[Any]  # of its token ids
+    eos_id: int  # which ends documents, and fills what is padded
+    vocab_size: int | None  # None where nobody knows it
+    tokenizer: str | None  # the sha256 of the tokenizer, None where nobody knows it
+    live: bool  # whether each rank reads a part of its own
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token in memory, of texts about."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What a state belongs to: a hash of all that the order and the ids depend on."""
+
+    @property
+    def total_tokens(self) -> int:
+        """How many tokens there are, of texts about."""
+
+    def records(self, most: int) -> int:
+        """Return how many documents there are, at most ``most``; of texts this reads and estimates."""
+
+    def window(self, lanes: int, mixed: int, stated: int | None, *, is_shuffled: bool, is_sequential: bool) -> Any:
+        """Return how many blocks are shuffled together, as a state holds them; of texts what the user ``stated``.
+
+        ``mixed``: the sources of the mix that this is one of, else 0.
+        """
+
+    def origin(self, document: Any) -> dict[str, Any]:
+        """Say where a document comes from: by its shard and number, or by its file and line."""
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that made the ids; ``ConfigError`` where nobody knows it."""
+
+    def sizes(self) -> str:
+        """Return how much data there is, in words."""
+
+    def check_stage(self, method: str) -> None:
+        """Raise ``ConfigError`` for a method of a stream that it cannot have."""
+
+    def check_rules(self, fields: Sequence[str]) -> None:
+        """Raise ``ConfigError`` where rules cannot judge it, or where it lacks ``fields`` that they read."""
 
 
 @dataclass(frozen=True)

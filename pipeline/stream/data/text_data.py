@@ -85,8 +85,8 @@ class TextData:
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
-        halves = "".join(f".split(val={float(share):g})[{int(is_val)}]" for share, is_val in self.splits)
-        return f"TextDataset({named}, tokenizer={self.encoder.name!r}){halves}"
+        splits = "".join(f".split(val={float(share):g})[{int(is_val)}]" for share, is_val in self.splits)
+        return f"TextDataset({named}, tokenizer={self.encoder.name!r}){splits}"
 
     def size_of(self, file: InputFile) -> int:
         """Return the bytes that a file had when the stream was made."""
@@ -148,6 +148,10 @@ class TextData:
                 kept &= held_out(keys, share, level) == is_val
         return kept
 
+    def origin(self, document: Document) -> dict[str, Any]:
+        where = {"line": document.line} if document.line else {"byte": document.byte}
+        return {"file": document.file, **where, "id": document.id, **document.metadata}
+
     def load_tokenizer(self) -> Tokenizer:
         return self.encoder
 
@@ -171,6 +175,11 @@ class TextData:
         """About how many tokens there are."""
         return self.bytes // self.token_bytes
 
+    def window(
+        self, lanes: int, mixed: int, stated: int | None, *, is_shuffled: bool, is_sequential: bool
+    ) -> str | None:
+        return None if stated is None else f"{stated} blocks"
+
     def window_size(
         self, lanes: int, sources: int, *, is_shuffled: bool, window: int | None, best_fit: int | None
     ) -> TextWindowSize:
@@ -185,7 +194,7 @@ class TextData:
         blocks = None if window is None else max(1, window // lanes)
         return TextWindowSize(max(size, least), least, blocks)
 
-    def halves(self, share: Fraction) -> tuple[TextData, TextData]:
+    def hold_out(self, share: Fraction) -> tuple[TextData, TextData]:
         """Return the rest and what is held out, to be told apart when documents are read."""
         rest, val = copy.copy(self), copy.copy(self)
         for data, is_val in ((rest, False), (val, True)):

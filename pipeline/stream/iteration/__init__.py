@@ -7,7 +7,8 @@ passes.py           `Passes`: which sequences a pass has, how many items they ma
 items.py            one iteration: reader -> collate -> the user's stages -> device
 user_stages.py      `.map`, `.apply` and `.take`; what a resume would lose of their items is refused
 iterator.py         `StreamIterator`: hands out items, and notes the position and the counts after each
-progress.py         what an iteration counts: `stats()`; worker_counts.py has the counts of loaders' workers
+progress.py         what an iteration counts: `stats()`
+worker_counts.py    the counts of loaders' workers
 
 From ``load_state_dict`` to the first batch::
 

@@ -16,6 +16,7 @@ from ..config import StreamConfig
 from ..lanes import NUMBERS
 from ..order import RankStep, Sequences
 from ..position import Position, WorkerContext
+from ..shape import sequential_lanes
 
 
 class Passes:
@@ -135,7 +136,7 @@ class Passes:
         return known or self._has_all_lanes(position)
 
     def _has_all_lanes(self, position: Position) -> bool:
-        return len(position.lanes or ()) == self._config.make_lanes(self._world_size).count
+        return len(position.lanes or ()) == sequential_lanes(self._config, self._world_size).count
 
 
 def item_count(config: StreamConfig, pass_begin: int, start: int, end: int, context: WorkerContext) -> int:

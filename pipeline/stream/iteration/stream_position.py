@@ -11,12 +11,13 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
+from ...notices import say_once
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..config import StreamConfig
-from ..data.shard_data import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
 from ..ranks import Ranks
+from ..shape import stream_lanes
 from ..state import from_state, to_state
 from .bookmark import Bookmark
 from .items import make_items
@@ -290,7 +291,7 @@ class StreamPosition:
                 f"the end of a mix with stopping_strategy={config.stopping_strategy!r} is counted from the weights that it began "
                 "with; state changes in advance, as a schedule, or end the mix by .take(n)"
             )
-        lanes = config.stream_lanes(self.world_size)
+        lanes = stream_lanes(config, self.world_size)
         schedule = weights_from_json(position.weights) if position.weights else config.weights
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)

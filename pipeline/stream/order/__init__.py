@@ -58,7 +58,7 @@ A shard of ``m`` extents has ``b = ceil(m / g)`` blocks: its block ``k`` holds i
 ``(k + 1) * m // b``. A shard without extents has none. Blocks are numbered shard after shard, in each by ``k``;
 there are ``K``.
 
-A **selection** (``.split``) keeps some of the extents: `pipeline.stream.halves` says which. The others count in neither
+A **selection** (``.split``) keeps some of the extents: `pipeline.stream.train_val_split` says which. The others count in neither
 ``X``, ``Y`` nor ``m``, and each run of neighbours among the kept ones counts as a shard of its own. Documents that ``.split``
 keeps of few extents lie in memory one behind the other, as those of an array do.
 

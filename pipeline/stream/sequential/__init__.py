@@ -5,7 +5,6 @@ sequential_reader.py  the rows that a rank takes of each step
 catalogue.py          what tokens belong to, for traces
 text/                 windows of raw text
 shard_windows.py      windows of documents of shards
-best_fit.py           best-fit packing of whole documents
 
 An example: a batch of 2 rows, 4 lanes. Every lane reads documents of its own, window after window, and joins them; row 0 comes
 from lanes 0 and 2 in turn, row 1 from lanes 1 and 3::
@@ -39,7 +38,7 @@ the least windows of all lanes (below) take 512 MiB.
 A lane reads windows. Each is made again from its start (epoch, cycle, round), and its documents are shuffled by ``key("text
 window", seed, lane, epoch, cycle, round)``. What the filters leave is one stream of documents, endless or of ``epochs``
 epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a sequence every
-``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed, lane, epoch,
+``stride`` tokens; ``best_fit`` packs each window alone (`windows.best_fit`), in an order by ``key("best fit", seed, lane, epoch,
 cycle, round)``; ``.documents`` gives each. A packed sequence of which no label exists is passed over. A bounded stream without
 a row is an error, and so is an epoch of an endless source that gives no lane a row (8 epochs, for a process that reads a part
 of each, and for best fit). ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``, from where ``.take`` counts.

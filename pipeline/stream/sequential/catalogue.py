@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..windows.window import Window
-from .lane import SequentialWindow
 
 
 class Span(NamedTuple):
@@ -53,11 +52,10 @@ class Catalogue:
             self._windows[first] = source, window
         return window._replace(tokens=np.arange(first, self._next))
 
-    def watch(self, numbered: Window, made: SequentialWindow) -> SequentialWindow:
-        """Keep what was numbered as long as the window that was made of it; return that."""
+    def watch(self, numbered: Window, cut: Window) -> None:
+        """Keep what was numbered as long as the window that was made of it."""
         if len(numbered.tokens):
-            finalize(made.window.tokens, self._dropped.append, int(numbered.tokens[0]))
-        return made
+            finalize(cut.tokens, self._dropped.append, int(numbered.tokens[0]))
 
     def spans(self, numbers: NDArray[np.int64]) -> Iterator[Span]:
         """Yield the documents that the numbers of a row belong to, in their order."""

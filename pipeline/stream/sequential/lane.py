@@ -42,7 +42,9 @@ class SequentialWindow(NamedTuple):
 
 
 class WindowReader(Protocol):
-    """What makes the windows of lanes."""
+    """What makes the windows of lanes; ``shared``: it has one sequence of windows, which all lanes of the rank share."""
+
+    shared: bool
 
     @property
     def counts(self) -> Counter[str]:
@@ -63,6 +65,8 @@ class WholeSourceWindows:
 
     ``make_reader(lane)`` makes what reads the windows of a lane, as those of a stream of one lane.
     """
+
+    shared = False
 
     def __init__(self, make_reader: Callable[[int], WindowReader]) -> None:
         self._make_reader = make_reader

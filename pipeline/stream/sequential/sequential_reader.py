@@ -14,7 +14,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...weak_methods import weakly
 from ..batch.row_buffer import DocumentRows, RowBuffer, Rows
-from ..lanes import Cursor, Lanes, WindowStart, missing_lanes, part_of_source
+from ..lanes import Cursor, Lanes, WindowStart, part_of_source
+from ..layout import Layout
 from ..order import RankStep
 from ..order.mixture import Mixture
 from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
@@ -29,64 +30,54 @@ log = logging.getLogger("pipeline")
 class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
-    ``local`` lanes read the windows of each of ``sources``, each window changed by ``cut(source, lane, window)``; ``mixture``
-    says which source serves a lane's row, None where there is one. A source that is ``live`` has one lane, which all local ones
-    share.
-    ``buffer`` takes packed rows of ``seq_len`` tokens, and is None where rows are whole documents; ``stride`` and ``lag`` are
-    those of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next local lane that has
-    not.
+    The local lanes begin at ``cursors``, and read the windows of each of ``sources``, each window changed by ``cut(source, lane,
+    window)``; ``mixture`` says which source serves a lane's row, None where there is one. ``buffer`` takes packed rows, and is
+    None where rows are whole documents. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next
+    local lane that has not.
     """
 
     def __init__(
         self,
         sources: Sequence[WindowReader],
         cut: Cut,
+        cursors: Mapping[int, Cursor],
         *,
         lanes: Lanes,
-        local: list[int],
-        live: Sequence[bool],
-        batch_size: int,
-        cursors: Mapping[str, Cursor],
-        bounded: bool,
+        layout: Layout,
         buffer: RowBuffer | None,
-        seq_len: int,
-        stride: int | None,
-        lag: int,
-        mixture: Mixture | None = None,
+        bounded: bool,
+        mixture: Mixture | None,
     ) -> None:
-        if missing := [lane for lane in local if str(lane) not in cursors]:
-            raise missing_lanes(missing, lanes.count)
         self.tokens_read = [0] * len(sources)  # of each source
         self._sources = sources
-        self._live = live
-        self._mixture = mixture
         self._lanes = lanes
-        self._batch_size = batch_size
-        self._bounded = bounded
         self._buffer = buffer
-        self._seq_len = seq_len
-        self._lag = lag
+        self._bounded = bounded
+        self._mixture = mixture
+        self._seq_len = layout.longest or 0
         # A process that reads a part of each epoch sees another part each time, and best fit joins other documents.
-        self._patience = 1 if len(local) == lanes.count and (stride is not None or buffer is None) else _PATIENCE
+        self._patience = 1 if len(cursors) == lanes.count and not layout.best_fit else _PATIENCE
         self._search = LongSearch()
         on_empty = weakly(self._on_empty)
+        self._lag, stride = layout.tokens_before_labels, layout.sequence_stride if layout.runs_on else None
 
         def begin(lane: int, number: int) -> Lane:
             make = partial(_make, sources[number], partial(cut, number), self._search, lane)
-            return Lane(make, part_of_source(cursors[str(lane)], number), stride, lag, partial(on_empty, number))
+            return Lane(make, part_of_source(cursors[lane], number), stride, self._lag, partial(on_empty, number))
 
-        shared = {number: begin(local[0], number) for number, is_live in enumerate(live) if is_live}
+        shared = {n: begin(next(iter(cursors)), n) for n, source in enumerate(sources) if source.shared}
+        self._shares = bool(shared)
         self._local = {
             lane: [shared[number] if number in shared else begin(lane, number) for number in range(len(sources))]
-            for lane in local
+            for lane in cursors
         }
         self._cursors: dict[str, Cursor] = {}
-        self._moved = set(local)  # lanes that gave a row since their cursors were made
+        self._moved = {*cursors}  # lanes that gave a row since their cursors were made
 
     @property
     def cursors(self) -> dict[str, Cursor]:
         """The cursors of the local lanes after what was read, by their number."""
-        moved = self._local if any(self._live) else self._moved
+        moved = self._local if self._shares else self._moved
         self._cursors = self._cursors | {str(lane): self._cursor(lane) for lane in moved}
         self._moved = set()
         return self._cursors
@@ -94,7 +85,7 @@ class SequentialReader:
     def _cursor(self, lane: int) -> Cursor:
         """Return a lane's cursor. The state of a live source, which is text, stands in that of the first local lane alone."""
         cursor = [number for source in self._local[lane] for number in source.cursor]
-        if any(self._live) and lane != next(iter(self._local)):
+        if self._shares and lane != next(iter(self._local)):
             return [0 if isinstance(number, str) else number for number in cursor]
         return cursor
 
@@ -107,7 +98,8 @@ class SequentialReader:
     def read(self, step: RankStep) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
         self._search.restart()
-        size, first = self._batch_size, step.begin + step.rank * self._batch_size
+        size = self._lanes.rows // step.ranks
+        first = step.begin + step.rank * size
         numbers = range(first, first + min(size, max(0, step.begin + step.size - first)))[step.first : step.last]
         return self._documents(numbers) if self._buffer is None else self._packed(numbers, self._buffer)
 

@@ -25,6 +25,8 @@ class ShardWindows:
     nowhere) the stream ends. ``with_origins`` lists the shard of each document, and its number there.
     """
 
+    shared = False
+
     def __init__(
         self,
         loaded: WindowCache,

@@ -46,8 +46,6 @@ def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, siz
 class TokenRows:
     """Rows of tokens, as wide as ``lanes`` says. Zeros stand for tokens after the end of a pass."""
 
-    masks = False  # whether rows have loss masks
-
     def __init__(self, lanes: IndexedLanes) -> None:
         self.lanes = lanes
         self.width = lanes.width
@@ -164,8 +162,6 @@ class MappedTokenRows(TokenRows):
 
     A document is mapped whole, where a row begins in it; the documents of each lane's last row are kept for the next.
     """
-
-    masks = True
 
     def __init__(self, lanes: IndexedLanes, maps: DocumentMaps) -> None:
         super().__init__(lanes)

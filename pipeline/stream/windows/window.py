@@ -140,7 +140,7 @@ class WindowMaker:
         in_files, bounds = np.sort(self._order.epoch(epoch).window_blocks(number)), self._order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
-        sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # a half of a split may be empty
+        sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # what a split leaves may be empty
         offsets = [0, *accumulate(int(sums[last] - sums[first]) for first, last in runs)]
         numbered = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
         indexes = [self._checked(block, *run, *index) for block, run, index in numbered]

@@ -39,6 +39,8 @@ class TextWindows:
     share the memory and the open files. ``with_origins`` gives the documents of a window beside their tokens.
     """
 
+    shared = False
+
     def __init__(
         self,
         data: TextData,
@@ -129,6 +131,8 @@ class LiveWindows:
     A window ends with the document that reaches ``window.bytes`` of text, or as many documents as the epoch had records before
     it, but at least 8: so the first batch of a slow source comes soon.
     """
+
+    shared = True
 
     def __init__(
         self,

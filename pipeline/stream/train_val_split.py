@@ -1,8 +1,8 @@
-"""The two halves of ``.split(val=)``: what `data.holdout` holds out, and the rest.
+"""The two parts of ``.split(val=)``: what `data.holdout` holds out, and the rest.
 
-Of a source of more than 1,000 extents, or of more than 200 MB of tokens, extents are held out: a half is a selection of rows
-of the table of extents. Of a smaller one documents are, which are read into memory, each half as an array. Documents stay
-whole either way. Halves belong to one build of a dataset: another has other shards.
+A source of more than 1,000 extents, or of more than 200 MB of tokens, is split by extents: each part is a selection of rows of
+the table of extents. A smaller source is split by documents, which are read into memory, each part as an array. Documents stay
+whole either way. The parts belong to one build of a dataset: another build has other shards.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from .windows.window import WindowCache, WindowMaker
 MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
 
 
-def split_data(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
+def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
     """Return the rest and what is held out; of few extents all documents are read for it."""
     table, rows = whole.extents.table, whole.extents.rows
     if rows is None:
         rows = np.arange(len(table))
     if len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES:
         out = hashes_held_out(hashes_of(whole.shard_names, table.extents)[rows], share, whole.splits)
-        halves = [whole.selection(rows[kept]) for kept in (~out, out)]
+        parts = [whole.selection(rows[kept]) for kept in (~out, out)]
     else:
         hashes = whole.hashes if isinstance(whole, SelectedDocuments) else _hashes_of_documents(whole)
         tokens, lengths = _read(whole)
         out = hashes_held_out(hashes, share, whole.splits)
-        halves = [
+        parts = [
             SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], hashes[kept])
             for kept in (~out, out)
         ]
-    for half, is_val in zip(halves, (False, True), strict=True):
-        half.splits = whole.splits + 1
-        half.split = f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}"
-        half.label = f"{whole!r}.split(val={float(share):g})[{int(is_val)}]"
-        half.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest()
-    return halves[0], halves[1]
+    for part, is_val in zip(parts, (False, True), strict=True):
+        part.splits = whole.splits + 1
+        part.split = f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}"
+        part.label = f"{whole!r}.split(val={float(share):g})[{int(is_val)}]"
+        part.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest()
+    return parts[0], parts[1]
 
 
 class SelectedDocuments(MemoryData):
     """Some of the documents of a source, in memory, with their ``hashes``."""
 
     def __init__(self, whole: CountedData, tokens: NDArray[Any], lengths: NDArray[np.int64], hashes: Hashes) -> None:
-        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # which `split_data` gives
+        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # which `hold_out` gives
         self.vocab_size = whole.vocab_size
         self.hashes = hashes
 

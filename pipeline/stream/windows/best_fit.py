@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import permutation
-from ..windows.window import Window
+from .window import Window
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
