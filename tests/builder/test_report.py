@@ -71,6 +71,16 @@ def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
         assert name in text
 
 
+def test_bars_of_every_histogram_stand_on_its_lower_edge(dataset: Path) -> None:
+    plots = (dataset / REPORT_NAME).read_text(encoding="utf-8").split('aria-label="histogram of ')[1:]
+    assert len(plots) > 2
+    for plot in plots:
+        bars = re.findall(
+            r'<rect class="kept" x="\S+" y="(\S+)" width="\S+"\s+height="(\S+)">', plot.split("</svg>")[0]
+        )
+        assert {round(float(y) + float(height), 2) for y, height in bars} == {62}  # of the viewBox
+
+
 def test_the_texts_nearest_to_a_limit_are_shown_on_both_sides(tmp_path: Path) -> None:
     texts = [english(k, 40).split() for k in range(120)]
     rows = [{"id": f"d{k}", "text": " ".join(words[: 20 + k // 2])} for k, words in enumerate(texts)]

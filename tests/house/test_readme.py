@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +48,24 @@ def test_the_commands_of_the_first_block_are_targets_that_set_themselves_up() ->
         assert re.search(rf"^{target}: \.venv/(package|installed)$", makefile, re.MULTILINE)
 
 
+def run_commands(block: str, cwd: Path) -> None:
+    """Run the commands of a block, those of Python in interpreters that have the libraries loaded."""
+    for command in re.split(r"\n(?=(?:[^']*'[^']*')*[^']*\Z)", block.strip()):  # at line ends outside of quotes
+        program, *words = shlex.split(command)
+        arguments = [
+            path
+            for word in words
+            for path in (sorted(glob.glob(word, root_dir=cwd)) if word.startswith("raw/") else [word])
+        ]
+        if program == "shardwright":
+            done = interpreters.run("-m", "pipeline", *arguments, cwd=cwd)
+        elif program == "python":
+            done = interpreters.run(*arguments, cwd=cwd)
+        else:
+            done = subprocess.run(["bash", "-ec", command], cwd=cwd, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
 @pytest.mark.timeout(300)
 def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
     write_corpus(tmp_path / "raw", 400)
@@ -57,9 +77,7 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
         ):  # tests/stream/test_jax.py, tests/stream/test_stack_recipes.py
             continue
         if kind == "sh":
-            block = block.replace("scripts/", f"{ROOT}/scripts/").replace("shardwright ", "python -m pipeline ")
-            done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=environment, capture_output=True, text=True)
-            assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+            run_commands(block.replace("scripts/", f"{ROOT}/scripts/"), tmp_path)
         else:
             python += block
     (tmp_path / "blocks.py").write_text(python)  # filters are known by their source

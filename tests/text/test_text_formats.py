@@ -187,7 +187,7 @@ def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "short"}\n' * 3 + '{"text": 1}\n')
     arguments = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "o"), "--tokenizer", "bytes", "--quiet"]
-    assert run_command("build", [*arguments, "--on-error", "skip"]) == 1
+    assert run_command("build", [*arguments, "--on-error", "skip", "--workers", "1"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: no document was kept")
     assert "of 3 that were read from 1 input file: dropped by words: 3" in error
