@@ -70,9 +70,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
         f"{n:,}  cut: {kind} that occur earlier" for kind in ("lines", "paragraphs") if (n := counts.repeats.get(kind))
     ]
     if counts.chained:
-        more.append(
-            f"{counts.chained:,}  near duplicates less alike than --dedup-threshold to the kept text, joined by others"
-        )
+        more.append(f"{counts.chained:,}  near duplicates below --dedup-threshold of the kept text, joined by others")
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_said(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes
