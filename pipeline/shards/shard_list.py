@@ -77,7 +77,7 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
             "name a dataset's directory"
         )
     for one, other in pairwise(parts):
-        _hold_alike(one, other)
+        _refuse_unlike(one, other)
     refuse_twice(bare)
     return parts or [ShardList(sorted(bare, key=natural_key))]
 
@@ -135,7 +135,7 @@ def _of_manifest(manifest: Manifest, named: Sequence[ShardPattern], split: str |
     return ShardList(join_all(directory, [info.name for info in infos]), manifest, infos, directory)
 
 
-def _hold_alike(one: ShardList, other: ShardList) -> None:
+def _refuse_unlike(one: ShardList, other: ShardList) -> None:
     """Raise ``ConfigError`` unless the tokens of two directories mean the same texts."""
     assert one.manifest is not None
     assert other.manifest is not None

@@ -1,4 +1,4 @@
-"""The threads of a process that ask for bytes and load windows."""
+"""Threads for jobs that block, and those of a process that ask for bytes."""
 
 from __future__ import annotations
 
@@ -44,3 +44,18 @@ threads.submit(threading.Event().wait)
 """
     ended = interpreters.run("-c", code, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_forked_process_has_threads_of_its_own_for_requests() -> None:
+    code = """
+import os, signal
+from pipeline.objects.request_options import CONNECTIONS
+from pipeline.objects.request_threads import in_threads
+in_threads([lambda: 1] * CONNECTIONS)  # all threads of the parent have begun
+if (child := os.fork()) == 0:
+    signal.alarm(20)
+    os._exit(in_threads([lambda: 7])[0])
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    forked = interpreters.run("-c", code, timeout=60)
+    assert (forked.stdout, forked.stderr) == ("7\n", "")

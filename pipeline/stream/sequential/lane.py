@@ -149,7 +149,7 @@ class Lane:
         begins = [self._unit if one.cuts is None else int(one.cuts[self._unit]) for one in list(self._windows)[:1]]
         return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
 
-    def keeps_nothing(self, epochs: int) -> bool:
+    def gives_nothing_for(self, epochs: int) -> bool:
         """Say whether so many whole epochs in a row give it no row, which it reads to know that."""
         while not self._windows and self._next[0] < self._searched + epochs and self._read():
             pass

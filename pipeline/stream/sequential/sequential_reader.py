@@ -148,7 +148,7 @@ class SequentialReader:
         """Raise ``ConfigError`` if an epoch of an endless stream gives no local lane a row."""
         if self._bounded:
             return
-        if all(lanes[source].keeps_nothing(self._patience) for lanes in self._local.values()):
+        if all(lanes[source].gives_nothing_for(self._patience) for lanes in self._local.values()):
             of = "of a whole epoch" if self._patience == 1 else f"of {self._patience} epochs"
             raise self._error_of_nothing(source, of)
 
