@@ -184,7 +184,7 @@ def build(tmp_path: Path) -> Callable[..., Manifest]:
     return functools.partial(run, inputs, drop_ids=str(tmp_path / "gone.txt"), **EVERYTHING)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.nightly)])
 def test_a_build_killed_at_any_file_operation_goes_on_to_the_same_bytes(
     build: Callable[..., Manifest], tmp_path: Path, kills: int
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_cut_file_gives_what_came_before_the_cut_and_one_with_stray_bytes_all(
     assert "stray bytes" in damaged["fault"]
 
 
+@pytest.mark.nightly
 def test_lanes_and_workers_count_damage_once(tmp_path: Path) -> None:
     limits = Limits(lane_bytes=500, partition_characters=800_000, batch_records=4)
     (tmp_path / "a.jsonl.gz").write_bytes(wrong_sum(gzip.compress(b"".join(LINES))))

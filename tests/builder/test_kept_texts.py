@@ -78,7 +78,7 @@ def test_the_texts_are_those_of_the_shards_in_their_order_with_their_fields(
     assert val
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("jsonl.zst", marks=pytest.mark.nightly)])
 def test_they_are_the_same_bytes_for_any_workers_hashed_and_verified(
     inputs: dict[str, str], dataset_with: Callable[[str], Path], tmp_path: Path, kind: str
 ) -> None:

@@ -285,6 +285,7 @@ class Stop:
         self._left -= 1
 
 
+@pytest.mark.nightly
 def test_workers_lanes_and_kills_in_any_round_change_no_byte(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl.gz"
     path.write_bytes(gzip.compress(as_lines(large_records(repeated=True)), 1))

@@ -53,6 +53,7 @@ def test_the_first_records_are_read_whatever_the_workers(folder: Path, tmp_path:
     assert digests(tmp_path / "1") == digests(tmp_path / "3")
 
 
+@pytest.mark.nightly
 def test_all_workers_filter_under_a_limit_and_an_interrupted_build_goes_on(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "seen_measure.py").write_text(MEASURE)
     (tmp_path / "rules.toml").write_text('"seen_measure:seen" = { min = 0 }\n')

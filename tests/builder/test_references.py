@@ -118,6 +118,7 @@ def build_while_it_is_edited(folder: Path, edits: dict[str, str]) -> Manifest:
     return run_plain(source, folder / "out", rules=str(folder / "own.toml"), dedup=False, **workers)
 
 
+@pytest.mark.nightly
 def test_what_a_build_began_with_runs_to_its_end_though_it_is_edited(tmp_path: Path) -> None:
     edits = {"own_editing.py": "def f(page, *, word_list):\n    return 1\n", "own.toml": "words = { min = 10_000 }\n"}
     manifest = build_while_it_is_edited(tmp_path, edits)

@@ -219,7 +219,9 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
     assert first.result()["input_ids"].shape == (2, 64)
 
 
-@pytest.mark.parametrize("kind", ["2000.parquet", pytest.param("stream.arrow", marks=pytest.mark.nightly), "a.tar"])
+@pytest.mark.parametrize(
+    "kind", ["2000.parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("stream.arrow", "a.tar"))]
+)
 def test_a_dry_run_reads_a_part_of_a_remote_file_and_expects_the_tokens_of_the_whole(
     tmp_path: Path, server: InputServer, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
