@@ -122,7 +122,8 @@ def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> Windo
     """Return the windows of an order of a source."""
     sources = len(config.sources.by_name)
     spare = config.stated_layout().spare_windows(sources)
-    most = min(_SMALL_EPOCHS, _SMALL_EPOCHS_OF_MIX // sources)
+    # In a sequential mix, each lane has windows of its own of a small source, and needs few rows of it.
+    most = min(_SMALL_EPOCHS // (4 if config.sequential else 1), _SMALL_EPOCHS_OF_MIX // sources)
     return WindowCache(WindowMaker(source.ranges(), source.extents, order, most=most), spare, sources)
 
 

@@ -168,7 +168,9 @@ class Shuffle:
 
     def document_order(self, epoch: int, window: int, count: int) -> NDArray[np.int64] | None:
         """Return the order of a window's ``count`` documents, or None where they stay as they are."""
-        return None if self.seed is None else permutation(count, self._key("block documents", epoch, window))
+        if self.seed is None or count < 2:
+            return None
+        return permutation(count, self._key("block documents", epoch, window))
 
     def _key(self, tag: str, *parts: int) -> int:
         assert self.seed is not None
