@@ -31,6 +31,7 @@ from .engine import UNIT_TRIES, Engine, Result, Unit
 CONNECT_SECONDS = 7.0
 _PROBE_SECONDS = 60.0  # in which each node must answer
 _NOTICE_SECONDS = 10.0  # between two lines that say that no unit runs
+_HEAD_SECONDS = 15.0  # in which the head must answer again: it may be restarted
 _ANSWER_SECONDS = 5.0  # in which the actor answers that knows which units have begun
 _CLIENT_SECONDS = "4"  # of each of the three tries of Ray's client for ray:// addresses
 _LEAST_FREE = 256 << 20  # bytes of disk
@@ -100,7 +101,7 @@ class RayEngine(Engine):
         task = ray.remote(_call).options(max_retries=0, num_cpus=1, **self._where)
         name, tries, waiting = secrets.token_hex(4), Counter[int](), deque(range(len(units)))
         running: dict[object, tuple[int, str]] = {}
-        last = time.monotonic()
+        last = checked = time.monotonic()
         while waiting or running:
             while waiting and len(running) < self.workers:
                 index = waiting.popleft()
@@ -109,6 +110,9 @@ class RayEngine(Engine):
                 running[task.remote(function, units[index], attempt, self.begun)] = index, attempt
             ready, _ = ray.wait(list(running), timeout=_NOTICE_SECONDS)
             last = time.monotonic() if ready else last
+            if time.monotonic() - checked > _NOTICE_SECONDS:
+                self._check_head()
+                checked = time.monotonic()
             if not ready and not self._nodes_of([attempt for _, attempt in running.values()]):
                 first = self.name_of(units[next(iter(running.values()))[0]])
                 warn(
@@ -136,6 +140,25 @@ class RayEngine(Engine):
                     continue
                 self.on_node(index, node, seconds)
                 yield index, result
+
+    def _check_head(self) -> None:
+        """Raise ``BuildError`` if the head of the cluster answers no more: after a minute Ray ends this process by itself."""
+        if self._ray.util.client.ray.is_connected():  # ray:// reaches the head through a proxy
+            return
+        address = self._ray.get_runtime_context().gcs_address
+        host, _, port = address.rpartition(":")
+        deadline = time.monotonic() + _HEAD_SECONDS
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise BuildError(
+                        f"Ray ended the build: the head of the cluster, {address}, answers no more ({error}); what is done is "
+                        "kept: start a cluster and run the same command again, or give --engine local"
+                    ) from None
+            time.sleep(1)
 
     def _nodes_of(self, attempts: Sequence[str]) -> list[str]:
         """Return the nodes of those of the attempts at units that have begun."""
