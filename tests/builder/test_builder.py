@@ -198,7 +198,7 @@ def test_the_lanes_of_a_file_that_cannot_be_cut_share_its_parts_and_keep_its_ord
     lines = (write_jsonl(tmp_path / "in.jsonl", every).read_text() + "{\n").encode()
     (tmp_path / "in.jsonl").write_bytes(lines)
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(lines))
-    limits = Limits(partition_characters=20_000, batch_records=5, lane_bytes=10_000)
+    limits = Limits(partition_characters=20_000, batch_records=5, lane_bytes=5_000)
     options: dict[str, Any] = {"rules": "gopher_quality", "workers": 2, "limits": limits}
     for name in ("in.jsonl.gz", "in.csv"):
         assert len(make_plan([str(tmp_path / name)], Recipe(), limits=limits).units) > 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,9 @@ def test_every_row_has_a_label(data: st.DataObject, seq_len: int, seed: int | No
     try:
         counts = [row["valid_tokens"] for row in stream]
     except ConfigError as error:  # what the filter keeps is too little for a label
-        assert kind == "filter", error
-        assert "label" in str(error) or "no document was kept" in str(error)
-        return
+        if kind == "filter" and re.search("label|no document was kept", str(error)):
+            return
+        raise
     assert all(counts)
     assert kind != "pack" or len(stream) == len(counts)
 
