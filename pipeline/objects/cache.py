@@ -1,12 +1,12 @@
 """A bounded directory of blocks and whole objects, shared by any number of processes.
 
     CACHE/objects/used              bytes in use, and the bound on them; locked while they change
-    CACHE/objects/<id>/NAME         a block, an index or a whole object, once complete
-    CACHE/objects/<id>/NAME.part    locked by the process that fetches it, and by none after a kill
+    CACHE/objects/<id>/NAME         a complete block, index or whole object
+    CACHE/objects/<id>/NAME.part    locked by the process that fetches it; by none after a kill
     CACHE/objects/<id>/NAME.sha256  the hash of a whole object
 
-The time of change of a file is that of its last use. The least recently used is evicted first; who has opened it reads on. Locks
-are the kernel's (flock) and end with the process, however it ends.
+The modification time of a file is the time of its last use. The least recently used file is evicted first; a process that has
+it open can read on. Locks are the kernel's (flock): they end with their process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ..errors import ConfigError, StorageError
 from ..notices import warn
 from ..user_cache import make_private
 
-FREE_SHARE = 0.1  # of the disk, which stays free where no limit is set
-_KEPT_SHARE = 7 / 8  # of the limit, when something must go: so that not every file makes a process search
+FREE_SHARE = 0.1  # of the disk; it stays free if no limit is set
+_KEPT_SHARE = 7 / 8  # of the limit; an eviction ends there, so that not every new file causes one
 _PART, _HASH = ".part", ".sha256"
 _POLL_SECONDS = 0.01
 _UNBOUNDED = 1 << 62
@@ -41,16 +41,16 @@ log = logging.getLogger("pipeline")
 
 
 def disk_space(directory: Path) -> tuple[int, int]:
-    """Return how many bytes the disk of a directory has, and how many of them are free."""
+    """Return the bytes of a directory's disk, and how many of them are free."""
     usage = shutil.disk_usage(directory)
     return usage.total, usage.free
 
 
 class Cache:
-    """Files of at most ``limit`` bytes in all below ``directory``; None: a tenth of the disk stays free.
+    """Files of at most ``limit`` bytes in all below ``directory``. If ``limit`` is None, a tenth of the disk stays free.
 
-    Where others take more of the disk than that, the cache stays as large as it is. A process waits while another fetches
-    the same file, but not for one that has written nothing for ``patience`` seconds.
+    If other programs fill that tenth, the cache keeps its size. A process waits while another one fetches the same file,
+    unless the other one has written nothing for ``patience`` seconds.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Cache:
         self._patience = patience
         self._disk_space = disk_space
         self._has_warned = False
-        self._sound: set[Path] = set()  # whole objects
+        self._sound: set[Path] = set()  # whole objects whose hash this process has compared
 
     def read(
         self, id: str, name: str, fetch: Callable[[], bytes | memoryview], is_sound: Callable[[bytes], bool]
     ) -> bytes | memoryview:
-        """Return what a file holds, or where it is not there, or not sound, what ``fetch`` returns, which is kept.
+        """Return the contents of a file. If it is missing or not sound, return what ``fetch`` returns, and keep it.
 
-        However many processes ask at once, one fetches. Where the disk takes nothing, a warning says so once.
+        If several processes ask at once, one of them fetches. If the disk cannot be written, one warning says so.
         """
         (data,) = self.read_all(id, [name], lambda _: [fetch()], lambda _, raw: is_sound(raw))
         return data
@@ -88,9 +88,9 @@ class Cache:
         fetch: Callable[[list[int]], Sequence[bytes | memoryview]],
         is_sound: Callable[[int, bytes], bool],
     ) -> list[bytes | memoryview]:
-        """Return what `read` does for several files; ``fetch`` is called once, with the numbers of those that are missing.
+        """Return the contents of several files, as `read` does; ``fetch`` is called once, with the numbers of the missing files.
 
-        Names come in the same order wherever they are read together, so no two processes wait for each other.
+        All callers give ``names`` in the same order, so that no two processes wait for each other.
         """
         paths = [self._objects / id / name for name in names]
         found: dict[int, bytes | memoryview] = {}
@@ -110,7 +110,7 @@ class Cache:
                     continue
                 claims.enter_context(part)
                 claims.callback(_discard, part, paths[number])
-                if not look(number):  # else it was completed while this one waited
+                if not look(number):  # else another process has completed it meanwhile
                     parts[number] = part
             missing = [number for number in range(len(paths)) if number not in found]
             for number, data in zip(missing, fetch(missing) if missing else (), strict=True):
@@ -130,10 +130,10 @@ class Cache:
             self._warn(error)
 
     def open(self, id: str, name: str, size: int, fetch: Callable[[Path], str]) -> BinaryIO:
-        """Open a whole object, calling ``fetch(path)`` to write it, and return its sha256, where it is not there.
+        """Return the open file of a whole object. If it is missing, ``fetch(path)`` writes it and returns its sha256.
 
-        It may be evicted while it is open, which its reader does not notice. A copy that does not have the hash that it had
-        when it was fetched is fetched again, with a warning that names it. One larger than the limit raises ``ConfigError``.
+        An eviction does not disturb the reader of an open file. If a file no longer has the hash that ``fetch`` returned, it is
+        fetched again, with a warning that names it. Raises ``ConfigError`` if the object is larger than the limit.
         """
         if self.limit is not None and size > self.limit:
             raise ConfigError(
@@ -159,7 +159,7 @@ class Cache:
         return file
 
     def _open_sound(self, path: Path) -> BinaryIO | None:
-        """Open a whole object that is there and, at its first use by this process, has its hash."""
+        """Return the open file of a whole object; None if it is missing, or at its first use here has a wrong hash."""
         try:
             file = open(path, "rb")  # noqa: SIM115 - the caller closes it
         except FileNotFoundError:
@@ -182,9 +182,9 @@ class Cache:
     # One process fetches
 
     def _claim(self, path: Path) -> BinaryIO:
-        """Return the part of a file, locked, once no other process has it.
+        """Return the part of a file, locked, as soon as no other process holds it.
 
-        It is taken from a process that has it for longer than ``patience`` without writing.
+        A process loses the part if it writes nothing for ``patience`` seconds.
         """
         name = Path(f"{path}{_PART}")
         while True:
@@ -207,14 +207,15 @@ class Cache:
                 part.truncate(0)
                 os.utime(part.fileno())
                 return part
-            part.close()  # it was completed before it was locked here
+            part.close()  # another process completed it before this one got the lock
 
     # Room
 
     def _make_room(self, size: int, part: BinaryIO) -> bool:
-        """Evict until ``size`` more bytes are within the bound, and let the part take them; return whether they are.
+        """Evict until ``size`` more bytes are within the bound; give the part this size; return whether the bound is kept.
 
-        The bound is the limit. Without one, it is what the cache has when the disk gets full, until others free some of it.
+        The bound is the limit. Without a limit, it is the size of the cache when the disk gets full, until other programs
+        free some of the disk.
         """
         with self._counter() as counter:
             used, bound = self._counted(os.pread(counter, 64, 0))
@@ -227,14 +228,14 @@ class Cache:
             if used + size > bound:
                 used = self._evict(bound, size)
             used += size
-            with suppress(OSError):  # so that a search in another process counts it
+            with suppress(OSError):  # an eviction by another process then counts these bytes
                 os.ftruncate(part.fileno(), size)
             part.seek(0)
             os.pwrite(counter, f"{used} {bound}".ljust(64).encode(), 0)
         return used <= bound
 
     def _counted(self, raw: bytes) -> tuple[int, int]:
-        """Return the bytes in use and their bound; counted again where the counter holds no numbers, as after a power cut."""
+        """Return the bytes in use and their bound. If the counter holds no numbers, as after a power cut, files are counted."""
         if not raw:
             return 0, _UNBOUNDED
         try:
@@ -250,7 +251,7 @@ class Cache:
         make_private(self._objects)
         counter = os.open(self._objects / "used", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            with suppress(OSError):  # without locks the count drifts, until the next search
+            with suppress(OSError):  # without locks the count drifts until the next eviction
                 fcntl.flock(counter, fcntl.LOCK_EX)
             yield counter
         finally:
@@ -264,7 +265,7 @@ class Cache:
         return sum(bytes for _, bytes, _ in self._files())
 
     def _files(self) -> list[tuple[float, int, str]]:
-        """Return time of use, bytes and path of each file, those of fetches under way too."""
+        """Return time of use, bytes and path of each file, including those that are being fetched."""
         files = []
         for folder in os.scandir(self._objects):
             if folder.is_dir():
@@ -300,12 +301,12 @@ class Cache:
 
 
 def object_id(*marks: object) -> str:
-    """Return the folder of an object, from what tells its contents from any other's."""
+    """Return the name of an object's folder: a hash of the marks that identify its contents."""
     return hashlib.blake2b(repr(marks).encode(), digest_size=16).hexdigest()
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether an open file is the one at a path, which others may have replaced or removed."""
+    """Whether an open file is still the one at a path: another process may have replaced or removed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -313,7 +314,7 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _complete(part: BinaryIO, path: Path) -> None:
-    """Give a part its name, unless it was taken from this process."""
+    """Give a part its final name, unless another process has taken the part over."""
     if _is_at(part, name := Path(f"{path}{_PART}")):
         os.replace(name, path)
 
@@ -340,7 +341,7 @@ def _remove(path: str) -> bool:
 
 
 def _read_sound(path: Path, is_sound: Callable[[bytes], bool]) -> bytes | None:
-    """Return what a file holds, None where it is not there or not sound; note that it was used."""
+    """Return the contents of a file and set its time of use; None if it is missing or not sound."""
     with suppress(OSError), open(path, "rb") as file:
         data = file.read()
         if is_sound(data):

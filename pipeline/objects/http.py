@@ -1,7 +1,7 @@
 """The http client of this project: GET requests over connections that are kept.
 
-Where a server says how long to wait, every thread waits. Redirects are followed; ``Authorization`` never goes to another
-server. Of proxies, the environment is asked.
+If a server asks for a delay, every thread waits. Redirects are followed; ``Authorization`` never goes to another server.
+Proxies are taken from the environment.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .urls import shown, without_secrets
 _TRANSIENT = {408, 425, 429, *range(500, 600)}
 _MOST_REDIRECTS = 5
 _PATIENT_SECONDS = 60.0
-_LONGEST_WAIT = 600.0  # seconds of what a server asks for
+_LONGEST_WAIT = 600.0  # in seconds; a server may ask for more
 _LEAST_RATE = 8 << 10  # bytes a second of one answer, once it takes longer than the time limit
 _PIECE_BYTES = 256 << 10
-_SAID_SECONDS = 10.0
+_LOGGED_SECONDS = 10.0  # a shorter wait is not logged
 
 log = logging.getLogger("pipeline")
 
 
-class _WithoutQueries(logging.Filter):
-    """Takes signatures out of what urllib3 logs of its requests."""
+class _QueryFilter(logging.Filter):
+    """Removes queries, which may hold signatures, from the urls that urllib3 logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -41,14 +41,14 @@ class _WithoutQueries(logging.Filter):
 
 
 for _name in ("connectionpool", "poolmanager", "util.retry"):
-    logging.getLogger(f"urllib3.{_name}").addFilter(_WithoutQueries())
+    logging.getLogger(f"urllib3.{_name}").addFilter(_QueryFilter())
 
 
 class Server:
     """What a process knows of one http server, or of one bucket of a store.
 
-    ``answered``: whether it answered at all. ``ranges``: whether it answers with ranges (None: not known). ``signs``: False
-    once it is known that a store makes no signed urls, or takes none.
+    ``answered``: whether it has ever answered. ``ranges``: whether it answers with ranges (None: not known). ``signs``: False
+    once a store has made no signed url, or has refused one.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,21 +59,21 @@ class Server:
         self._not_before = 0.0
 
     def wait(self) -> None:
-        """Sleep as long as the server asked all to wait."""
+        """Sleep until the delay that the server asked for is over."""
         while (left := self._not_before - time.monotonic()) > 0:
             time.sleep(min(left, 1.0))
 
     def postpone(self, seconds: float) -> None:
-        """Have every thread wait before it asks again, ten minutes at most."""
+        """Make every thread wait before its next request, ten minutes at most."""
         wait = min(seconds, _LONGEST_WAIT)
         until = time.monotonic() + wait
-        if seconds >= _SAID_SECONDS and until > self._not_before + 1:
+        if seconds >= _LOGGED_SECONDS and until > self._not_before + 1:
             log.warning("%s asks to wait %.0f s: waiting %.0f s", self._name, seconds, wait)
         self._not_before = max(self._not_before, until)
 
 
 _servers: dict[str, Server] = {}  # of this process
-_pools: dict[str, Any] = {}  # of connections, by the url of the proxy, '' for none
+_pools: dict[str, Any] = {}  # of connections, by the url of their proxy ('' for none)
 
 
 def _after_fork() -> None:
@@ -92,12 +92,12 @@ def server_of(url: str) -> Server:
 
 @functools.lru_cache(256)
 def _proxy(scheme: str, host: str) -> str:
-    """Return the proxy of a server, as the environment says at its first request; '' for none."""
+    """Return the proxy for a server, read from the environment at its first request; '' for none."""
     return "" if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme, "")
 
 
 def _pool(url: str) -> Any:
-    """Return the connections by which a server is reached."""
+    """Return the pool of connections for a server."""
     import urllib3
 
     parts = urllib.parse.urlsplit(url)
@@ -112,16 +112,16 @@ def _pool(url: str) -> Any:
 
 
 def same_server(one: str, other: str) -> bool:
-    """Whether two urls are of one server, to which the same credentials may be sent."""
+    """Whether two urls are on one server, which may get the same credentials."""
     return _server_name(one) == _server_name(other)
 
 
 class Answer:
-    """The answer to a GET, whatever its status but a temporary failure, which raises `RetryableError`.
+    """The answer to a GET, of any status. A temporary failure raises `RetryableError`.
 
-    Nothing may come for ``requests.timeout`` seconds, or a minute and more with ``patient``, for answers that are computed.
-    Without ``follow``, a redirect is an answer. A context manager, which returns the connection where all of the body was
-    read, and closes it otherwise.
+    The server may send nothing for ``requests.timeout`` seconds; with ``patient``, which is for answers that it computes, for
+    at least a minute. Without ``follow``, a redirect is an answer. The context manager keeps the connection if the whole body
+    was read, and closes it otherwise.
     """
 
     def __init__(
@@ -156,24 +156,24 @@ class Answer:
 
     @property
     def version(self) -> str:
-        """What tells one version of the object from another, or ''."""
+        """The ETag of the object, else its time of change, else ''."""
         return plain_version(self.headers.get("ETag") or self.headers.get("Last-Modified") or "")
 
     @property
     def length(self) -> int | None:
-        """The bytes of the body, None where the server does not say."""
+        """The bytes of the body; None if the server does not state them."""
         length = self.headers.get("Content-Length", "")
         return int(length) if length.isdecimal() else None
 
     @property
     def redirect(self) -> str | None:
-        """The url that this answer leads to; None where it is no redirect to an http server."""
+        """The url that this answer redirects to; None if it does not redirect to an http server."""
         location = self._response.get_redirect_location()
         target = urllib.parse.urljoin(self.url, location) if location else ""
         return target if target.lower().startswith(("http://", "https://")) else None
 
     def body(self) -> bytes:
-        """Return all of the body, unpacked where the server packed it; `RetryableError` where it ends early."""
+        """Return the whole body, unpacked if the server packed it; raises `RetryableError` if it ends early."""
         body = b"".join(self.pieces(self.length))
         if self.headers.get("Content-Encoding", "").lower() == "gzip":
             import gzip
@@ -185,7 +185,7 @@ class Answer:
         return body
 
     def pieces(self, count: int | None) -> Iterator[bytes]:
-        """Yield the first ``count`` bytes of the body, None for all; `RetryableError` where they end early or come too slowly."""
+        """Yield ``count`` bytes of the body (None: all); raises `RetryableError` if they end early or are too slow."""
         while count is None or self._read < count:
             seconds = time.monotonic() - self._began
             if seconds > self._seconds + self._read / _LEAST_RATE:
@@ -199,7 +199,7 @@ class Answer:
             yield piece
 
     def drain(self) -> None:
-        """Read over the rest of a short body, so that the connection is kept."""
+        """Read the rest of a short body, so that the connection is kept."""
         self._response.drain_conn()
         self._response.release_conn()
 
@@ -231,13 +231,13 @@ class Answer:
         target, user = _split_user(self.url)
         sent = {"Accept-Encoding": "identity", "User-Agent": "shardwright", "Connection": "keep-alive", **headers}
         sent |= urllib3.make_headers(basic_auth=user) if user else {}
-        # Of retries, `retrying` has one count for servers, stores and wrong contents. A redirect is no failure.
+        # urllib3 retries nothing: `retrying` counts the tries for servers, stores and wrong contents. A redirect is no failure.
         redirects = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_MOST_REDIRECTS)
         timeout = urllib3.Timeout(connect=self._connect_seconds, read=self._seconds)
         try:
             return _pool(self.url).request(
                 "GET",
-                _without_dots(target),
+                _escape_dots(target),
                 headers=sent,
                 timeout=timeout,
                 retries=redirects,
@@ -246,10 +246,10 @@ class Answer:
                 decode_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise self._failure(error) from None  # what urllib3 says may hold the url
+            raise self._failure(error) from None  # the message of urllib3 may hold the url
 
     def _failure(self, error: Exception) -> Exception:
-        """Return the failure that an error of urllib3 stands for, without secrets."""
+        """Return our error for one of urllib3, without secrets."""
         import urllib3
 
         if isinstance(error, urllib3.exceptions.MaxRetryError):
@@ -259,7 +259,7 @@ class Answer:
         cause = error.args[-1] if error.args and isinstance(error.args[-1], Exception) else error.__cause__ or error
         if isinstance(cause, ssl.SSLCertVerificationError):
             return StorageError(f"{shown(self.url)}: {cause}; check the url and the certificates")
-        refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which is a ConnectTimeoutError, too
+        refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # a subclass of ConnectTimeoutError
         if not refused and isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError):
             return RetryableError(f"no answer within {self._seconds:.1f} s")
         return RetryableError(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
@@ -272,7 +272,7 @@ def _server_name(url: str) -> str:
 
 
 def _split_user(url: str) -> tuple[str, str]:
-    """Return a url without user and password, and these.
+    """Return a url without user and password, and the two.
 
     >>> _split_user("https://me:p%40w@host/a.jsonl")
     ('https://host/a.jsonl', 'me:p@w')
@@ -282,10 +282,10 @@ def _split_user(url: str) -> tuple[str, str]:
     return parts._replace(netloc=host).geturl() if user else url, urllib.parse.unquote(user)
 
 
-def _without_dots(url: str) -> str:
-    """Return a url whose folders ``.`` and ``..``, which keys of object stores may have, urllib3 does not resolve.
+def _escape_dots(url: str) -> str:
+    """Return a url with its folders ``.`` and ``..`` escaped: urllib3 would resolve them, but keys of stores may have them.
 
-    >>> _without_dots("https://host/a/../b?c=/../d")
+    >>> _escape_dots("https://host/a/../b?c=/../d")
     'https://host/a/%2E%2E/b?c=/../d'
     """
     path, mark, query = url.partition("?")
@@ -296,7 +296,7 @@ def _without_dots(url: str) -> str:
 
 
 def _wait_time(status: int, headers: Mapping[str, str]) -> float:
-    """Return the seconds that an answer asks to wait, by ``Retry-After`` or by a ``RateLimit`` that is used up.
+    """Return the seconds that an answer asks to wait, by ``Retry-After`` or a used-up ``RateLimit``.
 
     >>> _wait_time(429, {"RateLimit": '"resolvers";r=0;t=117'}), _wait_time(503, {"Retry-After": "5"}), _wait_time(200, {})
     (118.0, 5.0, 0.0)

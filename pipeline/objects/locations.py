@@ -1,4 +1,4 @@
-"""Where paths and urls lead, whatever their spelling: nothing is read from a folder that is written."""
+"""One form for all spellings of a path or url, by which a build never reads from a folder that it writes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .urls import is_http, is_remote, local_name, shown
 
 
 def folder_of(spec: str, folders: Sequence[str]) -> str | None:
-    """Return the first of some folders, paths or urls, that a path or url is or lies in; None for none.
+    """Return the first of ``folders`` (paths or urls) that is ``spec`` or contains it; None if none does.
 
-    A link lies where it leads. ``s3a://`` is ``s3://``, as the clients of stores have it.
+    Links are resolved. ``s3a://`` equals ``s3://``, as the clients of stores treat them.
     """
     if not folders:
         return None
-    place = location(spec)
-    return next((folder for folder in folders if f"{place}/".startswith(f"{location(folder)}/")), None)
+    inner = location(spec)
+    return next((folder for folder in folders if f"{inner}/".startswith(f"{location(folder)}/")), None)
 
 
 def location(spec: str) -> str:
-    """Return what all spellings of a path, or of a url of a store, have in common."""
+    """Return one form for all spellings of a path, or of a url of a store."""
     if not is_remote(spec):
         return os.path.realpath(local_name(spec)).rstrip("/")
     if is_http(spec) or spec.lower().startswith("hf://"):

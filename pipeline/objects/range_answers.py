@@ -1,4 +1,4 @@
-"""Ranges of objects on http servers: what an answer says of the object, compared with what was asked for."""
+"""Answers of http servers to requests for ranges, compared with what was asked for."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .urls import shown
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)\Z")
 
-# Returns the error for an object of this size and version, None where it is the expected one.
+# Takes the size and version of an object. Returns an error, or None if they are the expected ones.
 Check = Callable[[int, str], ShardwrightError | None]
 
 
 class RangeAnswer:
-    """Bytes ``start`` to ``stop`` of an object, by an answer of these or of the whole object.
+    """Bytes ``start`` to ``stop`` of an object, from an answer with this range or with the whole object.
 
-    ``ranged``: whether these alone came. ``size`` is that of the object, None where the server does not say; ``version`` its
-    mark. ``check`` gets both before anything else is compared. What may be a fault of the way here raises `UnconfirmedError`. A
-    context manager, as is the answer.
+    ``ranged``: whether the range came alone. ``size``: that of the object, None if the server does not state it. ``version``:
+    as in `Answer`. ``check`` gets size and version before anything else is compared. Raises `UnconfirmedError` if a proxy or
+    a broken connection may have caused the answer. A context manager that closes the answer.
     """
 
     def __init__(self, answer: Answer, url: str, start: int, stop: int, check: Check | None = None) -> None:
@@ -70,7 +70,7 @@ class RangeAnswer:
         return False, size
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes from ``start`` on; those of a whole object before it are skipped."""
+        """Yield the bytes from ``start`` on. If the whole object came, the bytes before ``start`` are skipped."""
         skip = 0 if self.ranged else self._start
         for piece in self._answer.pieces(self._stop - self._start + skip):
             if skip < len(piece):
@@ -108,7 +108,7 @@ def range_header(start: int, stop: int) -> dict[str, str]:
 
 
 def too_short(url: str, size: int, stop: int) -> StorageError:
-    """Return the error for an object that has fewer bytes than are expected."""
+    """Return the error for an object with fewer bytes than expected."""
     return StorageError(
-        f"{shown(url)}: {size} bytes, but {stop} are expected: it is shorter than expected, cut at the source; upload it again"
+        f"{shown(url)}: {size} bytes, but {stop} or more are expected: the object was cut at its source; upload it again"
     )

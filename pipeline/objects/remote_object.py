@@ -1,4 +1,4 @@
-"""Objects at urls: their sizes and versions, their bytes in whole or by ranges, and listings."""
+"""Remote objects: size and version, bytes of the whole object or of ranges, and listings."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from .retries import retrying
 from .store_clients import by_http_or_store, file_system, store_info, store_pieces
 from .urls import is_http, shown
 
-_PART_BYTES = 1 << 20  # at least, of a request for a part of an object that is read whole
+_PART_BYTES = 1 << 20  # the least size of a request for one part of a whole object
 
 T = TypeVar("T")
-Contents = Callable[[memoryview], ShardwrightError | None]  # the error for bytes that are wrong, None for right ones
+Contents = Callable[[memoryview], ShardwrightError | None]  # returns the error if the bytes are wrong, else None
 
 
 class NoRangesError(StorageError):
-    """A server that sends the whole object where a range of it is asked for."""
+    """A server that sends the whole object when a range is asked for."""
 
 
 class RemoteObject:
-    """An object by ranges. ``check`` says of each answer whether its size and version are the expected ones."""
+    """Reads an object by ranges. ``check`` compares the size and version of each answer with the expected ones."""
 
     def __init__(self, url: str, requests: RequestOptions, check: Check | None = None) -> None:
         self.url = url
         self.requests = requests
         self._check = check
-        self._is_checked = False  # by its store's client
+        self._is_checked = False  # whether `check` has compared what the store's client states
 
     def read(self, start: int, size: int, *, whole: bool = False) -> bytes:
-        """Return bytes of the object from ``start`` on, as `fill` gives them."""
+        """Return ``size`` bytes of the object from ``start`` on, which `fill` reads."""
         data = bytearray(size)
         self.fill(start, memoryview(data), whole=whole)
         return bytes(data)
 
     def fill(self, start: int, target: memoryview, contents: Contents | None = None, *, whole: bool = False) -> None:
-        """Fill ``target`` from byte ``start`` on, with retries that continue where the last one stopped.
+        """Fill ``target`` with the object's bytes from ``start`` on. A retry continues where the last try stopped.
 
-        Bytes that ``contents`` finds wrong are read once more, all of them. ``whole`` is that of `pieces`.
+        If ``contents`` returns an error, all bytes are read once more. ``whole`` is passed to `pieces`.
         """
         done = 0
 
@@ -57,7 +57,7 @@ class RemoteObject:
             with closing(self.pieces(start + done, start + len(target), whole=whole)) as pieces:
                 for piece in pieces:
                     if done + len(piece) > len(target):
-                        raise RetryableError(f"more than {len(target)} bytes came")
+                        raise RetryableError(f"the server sent more than {len(target)} bytes")
                     target[done : done + len(piece)] = piece
                     done += len(piece)
             if done < len(target):
@@ -70,7 +70,7 @@ class RemoteObject:
             retrying(read, self.url, f"read {len(target)} bytes from byte {start}", self.requests)
 
     def pieces(self, start: int, stop: int, *, whole: bool = False) -> Generator[bytes, None, None]:
-        """Yield bytes ``start`` to ``stop``, in one try. An answer of the whole object is taken only if it is ``whole``."""
+        """Yield bytes ``start`` to ``stop`` in one try. An answer with more of the object is refused unless ``whole`` is set."""
 
         def by_http(url: str) -> Iterator[bytes]:
             answer = self.request(url, start, stop)
@@ -78,7 +78,7 @@ class RemoteObject:
                 return _pieces(answer)
             with answer:
                 raise UnconfirmedError(
-                    NoRangesError(f"{shown(self.url)}: the server knows no ranges; give whole_shards=True")
+                    NoRangesError(f"{shown(self.url)}: the server does not support ranges; give whole_shards=True")
                 )
 
         def by_store() -> Iterator[bytes]:
@@ -87,13 +87,15 @@ class RemoteObject:
                     raise error
                 self._is_checked = True
             pieces = store_pieces(self.url, start, stop, self.requests)
-            return itertools.chain([next(pieces, b"")], pieces)  # a store that refuses raises at once
+            return itertools.chain(
+                [next(pieces, b"")], pieces
+            )  # the first piece is read here, so that a refusal raises here
 
         if start < stop:
             yield from by_http_or_store(self.url, self.requests, by_http, by_store)
 
     def request(self, url: str, start: int, stop: int) -> RangeAnswer:
-        """Ask for a range, at the object's own url or a signed one, in one try."""
+        """Ask for a range in one try; ``url`` is the object's own or a signed one."""
         return request_range(url, start, stop, self.requests, self._check)
 
 
@@ -103,11 +105,11 @@ def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
 
 
 def describe(url: str, requests: RequestOptions | None = None) -> ObjectInfo:
-    """Return size and version of an object; ``MissingObjectError`` where there is none."""
+    """Return the size and version of an object; raises ``MissingObjectError`` if there is none."""
     settings = requests or RequestOptions()
 
     def by_http(target: str) -> ObjectInfo:
-        for _ in range(2):  # one answer without a range does not decide
+        for _ in range(2):  # a single answer without a range proves nothing
             # A ranged GET, not HEAD: presigned urls allow one method only.
             with request_range(target, 0, 1, settings) as answer:
                 if answer.ranged:
@@ -118,7 +120,7 @@ def describe(url: str, requests: RequestOptions | None = None) -> ObjectInfo:
             server_of(target).ranges = server_of(target).ranges or False
         if answer.size is None:
             raise UnconfirmedError(
-                StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file")
+                StorageError(f"{shown(url)}: the server does not state its size; serve it as a plain file")
             )
         return ObjectInfo(answer.size, answer.version)
 
@@ -129,7 +131,7 @@ def describe(url: str, requests: RequestOptions | None = None) -> ObjectInfo:
 
 
 def knows_ranges(url: str, requests: RequestOptions | None = None) -> bool:
-    """Whether the server of an object answers requests for ranges; it is asked where that is not known yet."""
+    """Whether the server of an object answers requests for ranges. The server is asked if that is not known yet."""
     if not is_http(url):
         return True
     if server_of(url).ranges is None:
@@ -138,17 +140,17 @@ def knows_ranges(url: str, requests: RequestOptions | None = None) -> bool:
 
 
 def read_range(url: str, start: int, length: int, requests: RequestOptions | None = None) -> bytes:
-    """Return ``length`` bytes of an object from byte ``start``; fewer raise ``StorageError``.
+    """Return ``length`` bytes of an object from byte ``start`` on; raises ``StorageError`` if it has fewer.
 
-    A server without ranges sends all bytes, of which the others are skipped.
+    A server without ranges sends the whole object; the other bytes are skipped.
     """
     return RemoteObject(url, requests or RequestOptions()).read(start, length, whole=True)
 
 
 def read_whole(url: str, size: int, requests: RequestOptions | None = None, sha256: str = "") -> memoryview:
-    """Return all bytes of an object, by requests for parts side by side: many servers limit the speed of each.
+    """Return all bytes of an object. Its parts are requested side by side, since many servers limit the speed of a request.
 
-    Bytes of another hash are read once more, since the way here may be at fault.
+    If the hash is not ``sha256``, all bytes are read once more: the network may have damaged them.
     """
     data, remote = memoryview(bytearray(size)), RemoteObject(url, requests or RequestOptions())
     step = max(_PART_BYTES, -(-size // (2 * CONNECTIONS)))
@@ -160,13 +162,13 @@ def read_whole(url: str, size: int, requests: RequestOptions | None = None, sha2
 
 
 def read_parsed(url: str, most: int, parse: Callable[[bytes], T], requests: RequestOptions | None = None) -> T:
-    """Return what ``parse`` makes of an object of at most ``most`` bytes; one that it refuses is read once more."""
+    """Return ``parse`` of an object's bytes, at most ``most``. If ``parse`` raises, the object is read once more."""
     settings = requests or RequestOptions()
 
     def read() -> T:
         size = describe(url, settings).size
         if size > most:
-            raise StorageError(f"{shown(url)}: {size:,} bytes, more than such a file takes ({most:,})")
+            raise StorageError(f"{shown(url)}: {size:,} bytes, but such a file has at most {most:,}; check the url")
         raw = read_range(url, 0, size, settings)
         try:
             return parse(raw)
@@ -177,13 +179,13 @@ def read_parsed(url: str, most: int, parse: Callable[[bytes], T], requests: Requ
 
 
 def download(url: str, path: Path, size: int, requests: RequestOptions | None = None, sha256: str = "") -> str:
-    """Write an object's ``size`` bytes to a file, with retries that continue where the last one stopped; return their hash.
+    """Write an object's ``size`` bytes to a file and return their hash. A retry continues where the last try stopped.
 
-    Bytes of another hash than ``sha256`` are downloaded once more, since the way here may be at fault.
+    If the hash is not ``sha256``, the object is downloaded once more: the network may have damaged it.
     """
     settings = requests or RequestOptions()
     remote = RemoteObject(url, settings)
-    # A file of the cache has its full size already, so that it counts.
+    # The file is not emptied: a file in the cache already has its full size, so that the cache counts it.
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
 
         def read() -> None:
@@ -191,7 +193,7 @@ def download(url: str, path: Path, size: int, requests: RequestOptions | None = 
                 for piece in pieces:
                     file.write(piece)
             if file.tell() != size:
-                raise RetryableError(f"{file.tell()} bytes came of {size}")
+                raise RetryableError(f"the server sent {file.tell()} of {size} bytes")
 
         for _ in range(2):
             file.seek(0)
@@ -205,7 +207,7 @@ def download(url: str, path: Path, size: int, requests: RequestOptions | None = 
 
 
 def list_objects(pattern: str, requests: RequestOptions | None = None) -> list[str]:
-    """Return the urls of the objects that a pattern with wildcards matches."""
+    """Return the urls of the objects that match a pattern with wildcards."""
     if is_http(pattern):
         raise ConfigError(f"{pattern!r}: http servers cannot list; write a range, such as name-{{000000..000127}}.tar")
     files = file_system(pattern, requests or RequestOptions())

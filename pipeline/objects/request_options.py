@@ -1,4 +1,4 @@
-"""The settings of requests for remote objects, and the failures after which a request is made again."""
+"""The settings of requests for remote objects, and the failures after which a request is repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ConfigError, ShardwrightError
 CONNECTIONS = 16
 TRIES = 8
 TIMEOUT = 20.0
-# What stores call the version of an object, the best first.
+# The fields in which stores state the version of an object, the best first.
 _VERSION_FIELDS = (
     "ETag",
     "etag",
@@ -28,7 +28,7 @@ _VERSION_FIELDS = (
 
 
 class ObjectInfo(NamedTuple):
-    """``size`` in bytes, and ``version``: the server's ETag or time, which changes with the contents, or ''."""
+    """An object's ``size`` in bytes, and its ``version``: an ETag or a time, which changes with the contents, or ''."""
 
     size: int
     version: str
@@ -36,12 +36,12 @@ class ObjectInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
-    """How remote objects are asked for.
+    """How remote objects are requested.
 
-    ``tries`` bounds the attempts at one request (8). A server that sends nothing for ``timeout`` seconds (20) is asked again.
-    One that has never answered this process is given up sooner: an attempt takes a quarter of ``timeout``, and none begins
-    after half of it. ``options`` go to fsspec (``storage_options``: keys, endpoints). ``first_delay`` (seconds) is the pause
-    before the second attempt; each later one is twice as long.
+    ``tries``: the most attempts at one request (8). ``timeout``: the seconds without a byte after which an attempt ends (20).
+    If a server has never answered this process, an attempt takes a quarter of ``timeout``, and none begins after half of it.
+    ``options``: passed to fsspec as ``storage_options`` (keys, endpoints). ``first_delay``: the seconds before the second
+    attempt; each later delay is twice as long.
 
     >>> RequestOptions(tries=3).timeout
     20.0
@@ -60,11 +60,11 @@ class RequestOptions:
 
 
 class RetryableError(Exception):
-    """A temporary failure: the request is made again."""
+    """A temporary failure: the request is repeated."""
 
 
 class UnconfirmedError(Exception):
-    """An answer that may be a fault of the way here: the request is made once more, then ``error`` is raised."""
+    """An answer that a proxy or a broken connection may have caused. The request is repeated once, then ``error`` is raised."""
 
     def __init__(self, error: ShardwrightError) -> None:
         super().__init__(str(error))
@@ -72,14 +72,14 @@ class UnconfirmedError(Exception):
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return what an object store calls the version of an object, '' for none."""
+    """Return the version that an object store states for an object, '' if it states none."""
     version = next((info[name] for name in _VERSION_FIELDS if info.get(name)), "")
-    # Listings may give in seconds what a look at one object gives as a date.
+    # A listing may state in seconds the time that a look-up of one object states as a date.
     return plain_version(str(version.timestamp() if isinstance(version, datetime) else version))
 
 
 def plain_version(version: str) -> str:
-    """Return an ETag without its quotes, and without the sign of a weak one, which proxies add.
+    """Return an ETag without its quotes and without the mark of a weak ETag, which proxies add.
 
     >>> plain_version('W/"abc"')
     'abc'
@@ -88,5 +88,5 @@ def plain_version(version: str) -> str:
 
 
 def is_version(version: str, known: str) -> bool:
-    """Whether a version may be the known one: an answer without a version, as some proxies give, says nothing."""
+    """Whether a version may be the known one. True if either is missing: some proxies remove the version."""
     return not version or not known or version == known

@@ -1,4 +1,4 @@
-"""The threads of a process that wait for servers: together they have as many requests in flight as there are connections."""
+"""Threads that wait for servers: a pool that the whole process shares, and pools for one call, of ``CONNECTIONS`` threads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _shared = DaemonThreads(CONNECTIONS, "requests")
 
 
 def submit(job: Callable[[], T]) -> Future[T]:
-    """Have a job done by the threads that all of this process share."""
+    """Run a job in the threads that the whole process shares; return its future."""
     return _shared.submit(job)
 
 
 def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
-    """Return the results of jobs, which wait for servers, in their order; after an error, those not begun are left out.
+    """Return the results of jobs that wait for servers, in their order. After an error, no further job begins.
 
-    Their threads end with them: a build starts its workers by fork only where a process has no other thread.
+    The threads end before the call returns: a build forks its workers only if its process has no other thread.
     """
     threads = DaemonThreads(CONNECTIONS, "requests")
     results = in_threads(jobs, threads)
@@ -32,7 +32,7 @@ def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads | None = None) -> list[T]:
-    """Do as `side_by_side` does in ``threads`` that stay, by default the shared ones; jobs that run go on after an error."""
+    """Return what `side_by_side` returns, by ``threads`` that stay (default: the shared ones). Jobs that run outlive an error."""
     threads = threads or _shared
     futures = [threads.submit(job) for job in jobs]
     try:
@@ -45,7 +45,7 @@ def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads | None = 
 
 def _after_fork() -> None:
     global _shared
-    _shared = DaemonThreads(CONNECTIONS, "requests")  # a child has none of the threads of its parent
+    _shared = DaemonThreads(CONNECTIONS, "requests")  # a forked child does not have its parent's threads
 
 
 os.register_at_fork(after_in_child=_after_fork)

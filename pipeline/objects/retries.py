@@ -1,4 +1,4 @@
-"""Tries at a request, and the waits between them: one loop for http servers, object stores and wrong contents."""
+"""The loop that repeats requests: one for http servers, object stores and wrong contents."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .request_options import RequestOptions, RetryableError, UnconfirmedError
 from .urls import shown, without_secrets
 
 _LONGEST_DELAY = 30.0
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller says what to free
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # errors of this machine's disk: the caller says what to free
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError)
-_JITTER = random.Random()  # of its own: training code may have seeded the global one, and counts on its draws
+_JITTER = random.Random()  # not the global generator: training code may have seeded it, and relies on its draws
 
 T = TypeVar("T")
 
 
 def retrying(action: Callable[[], T], url: str, doing: str, requests: RequestOptions) -> T:
-    """Return what ``action`` returns; call it again after temporary failures, at most ``requests.tries`` times in all.
+    """Return what ``action`` returns. After a temporary failure it is called again, ``requests.tries`` times at most.
 
-    A `UnconfirmedError` answer is believed when it comes twice. A server that has never answered this process is not tried again
+    An `UnconfirmedError` is believed when it comes twice. A server that has never answered this process is not tried again
     after half of ``requests.timeout``. Other errors of this package are raised at once.
     """
     began, server = time.monotonic(), server_of(url)
     doubted = False
     for attempt in range(1, requests.tries + 1):
-        # With jitter, so that many workers do not come back together.
+        # Jitter keeps many workers from retrying at the same time.
         delay = min(_LONGEST_DELAY, requests.first_delay * 2.0 ** (attempt - 1)) * _JITTER.uniform(0.5, 1.0)
         try:
             result = action()
@@ -56,7 +56,7 @@ def retrying(action: Callable[[], T], url: str, doing: str, requests: RequestOpt
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Return what to say of a temporary failure; raise ``StorageError`` for a permanent one."""
+    """Return the text of a temporary failure; raises ``StorageError`` if it is permanent."""
     if isinstance(error, RetryableError):
         return str(error)
     if isinstance(error, FileNotFoundError):

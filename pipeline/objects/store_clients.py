@@ -1,6 +1,6 @@
 """Object stores: their clients, which fsspec loads, and signed urls, by which their objects are read over http.
 
-S3 urls are signed by ``botocore``, which takes a tenth of the time that ``s3fs`` takes to load.
+``botocore`` signs the urls of S3. It loads in a tenth of the time that ``s3fs`` takes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .request_options import ObjectInfo, RequestOptions, RetryableError, Unconfi
 from .urls import client_of, is_http, shown
 
 SIGNED_SECONDS = 3600
-_BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
-# What ``storage_options`` of s3fs may say, and what botocore calls it.
+_BLOCK_BYTES = 16 << 20  # of one request through fsspec, whose streams cannot be resumed
+# Names in the ``storage_options`` of s3fs, and botocore's names for them.
 _CREDENTIALS = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _UNDERSTOOD = {*_CREDENTIALS, "anon", "profile", "endpoint_url", "client_kwargs", "config_kwargs"}
 
@@ -34,30 +34,30 @@ T = TypeVar("T")
 
 
 def client_class(url: str) -> Any:
-    """Return the class of the clients of a url's store."""
+    """Return the class of client for a url's store."""
     import fsspec
 
     scheme = url.split("://", 1)[0].lower()
     try:
         return fsspec.get_filesystem_class(scheme)
     except (ImportError, ValueError) as error:
-        package = client_of(scheme).partition(".")[0] or "adlfs"  # which alone registers abfss://
+        package = client_of(scheme).partition(".")[0] or "adlfs"  # only adlfs registers abfss://
         raise not_installed(f"{shown(url)}: {scheme}://", package) from error
 
 
 def file_system(url: str, requests: RequestOptions) -> Any:
-    """Return the client of a url's store."""
+    """Return the client for a url's store."""
     client = client_class(url)
     kinds = {base.__module__.partition(".")[0] for base in client.__mro__}
     files = client(**{**client._get_kwargs_from_urls(url), **_settings(kinds, requests), **requests.options})
-    _leave_tries(files, kinds)
+    _disable_retries(files, kinds)
     return files
 
 
 def _settings(kinds: set[str], requests: RequestOptions) -> dict[str, Any]:
-    """Return the settings of a client, of these packages, with which `retrying` alone counts tries and time.
+    """Return settings with which a client of these packages neither retries nor waits: `retrying` counts tries and time.
 
-    They make a client of our own, beside that of other code in the process, for which fsspec would give the same one.
+    They also keep the client apart: fsspec would share a client of equal settings with other code of the process.
     """
     if "s3fs" in kinds:
         seconds = {"connect_timeout": requests.timeout / 4, "read_timeout": requests.timeout}
@@ -65,10 +65,10 @@ def _settings(kinds: set[str], requests: RequestOptions) -> dict[str, Any]:
     return {"use_listings_cache": False} if kinds & {"gcsfs", "adlfs"} else {}
 
 
-def _leave_tries(files: Any, kinds: set[str]) -> None:
-    """Have a client make each request once: its tries would multiply with those of `retrying`.
+def _disable_retries(files: Any, kinds: set[str]) -> None:
+    """Make a client send each request once: its retries would multiply those of `retrying`.
 
-    Neither gcsfs nor adlfs has a setting for it. Clients of other packages are taken as they are.
+    Neither gcsfs nor adlfs has a setting for this. Clients of other packages stay as they are.
     """
     if "s3fs" in kinds:
         files.retries = 1
@@ -79,21 +79,21 @@ def _leave_tries(files: Any, kinds: set[str]) -> None:
 
 
 def store_info(url: str, requests: RequestOptions) -> ObjectInfo:
-    """Return size and version of an object, as its store's client says."""
+    """Return the size and version of an object, from its store's client."""
     files = file_system(url, requests)
-    files.invalidate_cache()  # an object replaced since the last listing must not pass for the old one
+    files.invalidate_cache()  # a cached listing may describe an object that was replaced since
     info = files.info(url)
     if info.get("type") == "directory" or info.get("size") is None:
-        raise StorageError(f"{shown(url)}: no object but a directory; name an object in it")
+        raise StorageError(f"{shown(url)}: this is a directory; name an object in it")
     return ObjectInfo(int(info["size"]), version_of(info))
 
 
 def store_pieces(url: str, start: int, stop: int, requests: RequestOptions) -> Iterator[bytes]:
-    """Yield bytes ``start`` to ``stop`` of an object by its store's client, in pieces."""
+    """Yield bytes ``start`` to ``stop`` of an object in pieces, from its store's client."""
     from fsspec.spec import AbstractFileSystem
 
     files = file_system(url, requests)
-    # Where fsspec reads a range through a file, as of hf://, the file would read ahead more than is wanted.
+    # For hf:// and others, fsspec reads a range through a file, which by default reads ahead more than is wanted.
     exact = {"cache_type": "none"} if type(files).cat_file is AbstractFileSystem.cat_file else {}
     while start < stop:
         end = min(stop, start + _BLOCK_BYTES)
@@ -102,15 +102,15 @@ def store_pieces(url: str, start: int, stop: int, requests: RequestOptions) -> I
             size = store_info(url, requests).size
             if size < stop:
                 raise too_short(url, size, stop)
-            raise RetryableError(f"{len(piece)} bytes came where {end - start} were asked for, from byte {start}")
+            raise RetryableError(f"asked for {end - start} bytes from byte {start}, the store sent {len(piece)}")
         yield piece
         start = end
 
 
 def by_http_or_store(url: str, requests: RequestOptions, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
-    """Return what is at a url, or at a signed one of its object, or what its store's client gives where this signs none.
+    """Return ``by_http`` of an http url, or of a signed url of the object; ``by_store()`` if the client signs none.
 
-    If the client serves what a signed url refuses, the process stops signing urls of this store.
+    If the client reads an object that a signed url could not, the process stops signing urls of this store.
     """
     if is_http(url):
         return by_http(url)
@@ -130,20 +130,20 @@ def by_http_or_store(url: str, requests: RequestOptions, by_http: Callable[[str]
 
 
 def signed(url: str, requests: RequestOptions, seconds: int) -> str | None:
-    """Return an http url that reads an object without further credentials for so long; None where none can be made."""
+    """Return an http url that reads an object without credentials for ``seconds``; None if none can be made."""
     try:
         target = _sign_s3(url, requests.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None
         if target is None:
             target = file_system(url, requests).sign(url, expiration=seconds)
     except ConfigError:
         raise
-    except Exception:  # most file systems sign nothing, and some only with some kinds of credentials
+    except Exception:  # most clients cannot sign, and some only with certain credentials
         return None
     return target if isinstance(target, str) and is_http(target) else None
 
 
 def _sign_s3(url: str, options: Mapping[str, Any], seconds: int) -> str | None:
-    """Return the url that botocore makes; None where only s3fs knows what the options mean."""
+    """Return the url that botocore signs; None if only s3fs knows the meaning of the options."""
     bucket, _, key = url.split("://", 1)[1].partition("/")
     if not key or not _UNDERSTOOD.issuperset(options):
         return None
@@ -153,7 +153,7 @@ def _sign_s3(url: str, options: Mapping[str, Any], seconds: int) -> str | None:
 
 
 def _environment() -> tuple[str | None, ...]:
-    """Return the variables that say which server and which account; a program may set them anew."""
+    """Return the variables that name the server and the account. A program may change them."""
     return tuple(os.environ.get(f"AWS_{name}") for name in _VARIABLES)
 
 
@@ -161,7 +161,7 @@ def _environment() -> tuple[str | None, ...]:
 def _presigned(
     options: str, environment: tuple[str | None, ...], bucket: str, key: str, seconds: int, quarter: int
 ) -> str:
-    """Return a signed url, made anew in each quarter of the time for which it is good."""
+    """Return a signed url. A new one is made in each quarter of the time for which it is valid."""
     with _lock:
         client = _s3_client(options, environment)
     url: str = client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=seconds)
@@ -170,7 +170,7 @@ def _presigned(
 
 @functools.lru_cache(16)
 def _s3_client(options_json: str, environment: tuple[str | None, ...]) -> Any:
-    """Return a client of botocore, which threads share, for options as JSON and the variables that it reads."""
+    """Return botocore's client, which threads share, for options (JSON) and the variables that botocore reads."""
     from botocore import UNSIGNED
     from botocore.config import Config
     from botocore.session import Session

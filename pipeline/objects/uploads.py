@@ -1,7 +1,7 @@
-"""What is written to object stores, by their clients: whole files, objects that only one of several writers makes, removals.
+"""Writes to object stores by their clients: whole files, objects that only one of several writers creates, removals.
 
-The client sends a checksum with each request that its store knows one for (S3: botocore's CRC), and the store refuses a body
-that differs. An object appears whole or not at all; what a killed upload left of its parts is removed by `abort_uploads`.
+If a store knows a checksum for a request (S3: botocore's CRC), the client sends it, and the store refuses a body that differs.
+An object appears whole or not at all. `abort_uploads` removes the parts that a killed upload left.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from .urls import is_http, shown
 
 
 def check_writable(url: str) -> None:
-    """Raise ``ConfigError`` for urls that nothing is written to."""
+    """Raise ``ConfigError`` if nothing can be written to a url."""
     if is_http(url):
         raise ConfigError(f"{shown(url)}: http servers take no uploads; give the url of a bucket, as s3://bucket/name")
     if url.lower().startswith("hf://"):
         raise ConfigError(
-            f"{url}: a dataset is not written to the hub directly; build it in a directory, and upload it by the line that "
-            "`shardwright card` prints"
+            f"{url}: a dataset is not written to the hub directly; build it in a directory, and upload it with the command "
+            "that `shardwright card` prints"
         )
 
 
 def put_file(path: Path, url: str, requests: RequestOptions) -> None:
-    """Write a file to a url, whatever is there; with retries, also where an answer was lost."""
+    """Write a file to a url, over what is there. It is written again even if only the answer was lost."""
     files, size = file_system(url, requests), path.stat().st_size
 
     def put() -> None:
         files.put_file(str(path), url)
         files.invalidate_cache()
         if (found := files.info(url)["size"]) != size:
-            raise RetryableError(f"{found} bytes are there of {size}")
+            raise RetryableError(f"the store has {found} of {size} bytes")
 
     retrying(put, url, "write it", requests)
 
 
 def put_new(data: bytes, url: str, requests: RequestOptions) -> bytes:
-    """Write an object unless there is one, and return what is there then, perhaps of another writer who came first.
+    """Write an object unless there is one; return the bytes that are there then, perhaps those of an earlier writer.
 
-    Stores that can (``If-None-Match`` of S3 and Azure, generations of GCS) decide which of two writers was first. A warning
-    names a store that does not: it takes the same object twice, or its client knows no such request.
+    S3 and Azure (``If-None-Match``) and GCS (generations) decide which of two writers was first. A warning names a store
+    that cannot: it accepts the same object twice, or its client knows no such request.
     """
     files, decides = file_system(url, requests), True
 
@@ -68,18 +68,18 @@ def put_new(data: bytes, url: str, requests: RequestOptions) -> bytes:
                 raise
             if not files.exists(url):
                 raise RetryableError(str(error)) from error
-            return False  # it is there, perhaps by this writer, whose answer was lost
+            return False  # this writer may have written it, and the answer was lost
         return True
 
     if retrying(put, url, "write it", requests):
         decides = not retrying(put, url, "write it", requests)
     if not decides:
-        warn(f"{shown(url)}: this store lets two builds write there at once; see that no other does")
+        warn(f"{shown(url)}: this store lets two builds write there at once; make sure that no other build does")
     return read(url, requests)
 
 
 def read(url: str, requests: RequestOptions) -> bytes:
-    """Return what a small object holds; ``FileNotFoundError`` where there is none."""
+    """Return the contents of a small object; raises ``FileNotFoundError`` if there is none."""
     try:
         return read_range(url, 0, describe(url, requests).size, requests)
     except MissingObjectError:
@@ -87,7 +87,7 @@ def read(url: str, requests: RequestOptions) -> bytes:
 
 
 def objects_below(url: str, requests: RequestOptions) -> dict[str, int]:
-    """Return the sizes of all objects below a url by their names, which begin behind its last slash."""
+    """Return the sizes of all objects below a url by their names, which are relative to the url."""
     files = file_system(url, requests)
     root = files._strip_protocol(url).rstrip("/") + "/"
 
@@ -100,7 +100,7 @@ def objects_below(url: str, requests: RequestOptions) -> dict[str, int]:
 
 
 def remove(urls: Iterable[str], requests: RequestOptions) -> None:
-    """Remove objects, those that are there."""
+    """Remove objects; missing ones are skipped."""
     for url in urls:
         files = file_system(url, requests)
 
@@ -112,7 +112,7 @@ def remove(urls: Iterable[str], requests: RequestOptions) -> None:
 
 
 def abort_uploads(url: str, requests: RequestOptions) -> None:
-    """Remove what uploads below a url left behind that were killed between their parts; other stores than S3 do it themselves."""
+    """Remove the parts that killed uploads below a url of S3 left. Other stores remove such parts themselves."""
     if not url.lower().startswith(("s3://", "s3a://")):
         return
     files = file_system(url, requests)

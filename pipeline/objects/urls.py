@@ -1,4 +1,4 @@
-"""Which urls name remote objects, what braces in them stand for, and how urls are shown."""
+"""Urls: which of them name remote objects, how their braces are expanded, and how they are shown without secrets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import islice
 
 from ..errors import ConfigError, ShardwrightError, did_you_mean
 
-MOST_NAMES = 1_000_000  # of a pattern; a range beyond it is a slip of the keyboard, and would fill the memory
+MOST_NAMES = 1_000_000  # of a pattern; a larger range is probably mistyped, and would fill the memory
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 SCHEMES = {"http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "memory"}  # known without fsspec
-# Of the clients that fsspec brings itself, those of stores. The others read this machine, open urls that their urls hold, or
-# log in to whatever host a url names, with this user's keys.
+# The clients of stores among fsspec's own. Its other clients read this machine, open a url that is inside the url, or log in
+# to any host that a url names, with this user's keys.
 _STORES_OF_FSSPEC = {"hdfs", "webhdfs"}
-_PLAIN = ("http://", "https://")  # most urls: a dataset has many
+_PLAIN = ("http://", "https://")  # tested first: a dataset has many such urls
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _IPV6 = re.compile(r"\A(https?://)\[[^\]/]*\]", re.IGNORECASE)  # a host by its address
 _COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
@@ -25,7 +25,7 @@ _KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # in the
 
 
 def is_remote(spec: str) -> bool:
-    """Whether a spec is a url of a remote object; ``file://`` is local, and ``pipe:`` or an unknown scheme raises.
+    """Whether a spec is the url of a remote object. ``file://`` is local; ``pipe:`` and unknown schemes raise.
 
     >>> is_remote("s3://bucket/a.tar"), is_remote("data/a.tar"), is_remote("file:///data/a.tar")
     (True, False, False)
@@ -40,13 +40,13 @@ def is_remote(spec: str) -> bool:
         collapsed = _COLLAPSED.match(spec) if ":/" in spec else None
         if collapsed and _is_store(collapsed[1].lower()):
             raise ConfigError(
-                f"{spec!r}: a url that lost a slash, as in pathlib.Path; give it as text, {collapsed[1]}://..."
+                f"{spec!r}: this url has lost a slash, probably in a pathlib.Path; give it as text, {collapsed[1]}://..."
             )
         return False
     if keys := _KEYS.match(spec) if not is_http(spec) else None:
         raise ConfigError(
-            f"{keys[1]}...@...: keys in the url of an object store are not read; set the variables of its client, or give "
-            "storage_options"
+            f"{keys[1]}...@...: keys in the url of an object store are not read; set the environment variables of its "
+            "client, or give storage_options"
         )
     if "::" in _IPV6.sub(r"\1", shown(spec)):
         raise ConfigError(
@@ -61,7 +61,7 @@ def is_remote(spec: str) -> bool:
 
 
 def client_of(scheme: str) -> str:
-    """Return the class, with its module, that fsspec has for a scheme; '' for none. It is not loaded."""
+    """Return the module and class of fsspec's client for a scheme, without loading it; '' if there is none."""
     from fsspec.registry import known_implementations, registry
 
     if loaded := registry.get(scheme):
@@ -70,7 +70,7 @@ def client_of(scheme: str) -> str:
 
 
 def _is_store(scheme: str) -> bool:
-    """Whether urls of a scheme are opened: those above, and those whose client another package registered with fsspec."""
+    """Whether urls of a scheme are opened: the schemes above, and those that another package registered with fsspec."""
     if scheme in SCHEMES:
         return True
     client = client_of(scheme)
@@ -78,7 +78,7 @@ def _is_store(scheme: str) -> bool:
 
 
 def _unknown(spec: str, scheme: str) -> str:
-    """Return what is wrong with a url whose scheme is not opened."""
+    """Return the message for a url whose scheme is not opened."""
     from fsspec.registry import known_implementations, registry
 
     if client_of(scheme):
@@ -96,17 +96,17 @@ def _unknown(spec: str, scheme: str) -> str:
 
 
 def local_name(spec: str) -> str:
-    """Return the path that a local spec, perhaps a ``file://`` url, means."""
+    """Return the path of a local spec, which may be a ``file://`` url."""
     if not spec.lower().startswith("file://"):
         return spec
     parts = urllib.parse.urlsplit(spec)
     if parts.netloc not in ("", "localhost"):
-        raise ConfigError(f"{spec!r}: a file of host {parts.netloc!r}; write file:///path")
+        raise ConfigError(f"{spec!r}: a file on host {parts.netloc!r} cannot be read; write file:///path")
     return urllib.parse.unquote(parts.path)
 
 
 def expand_braces(pattern: str, wrong: type[ShardwrightError] = ConfigError) -> list[str]:
-    """Return what a path or url with braces stands for; the error ``wrong`` where that is nothing, or too much.
+    """Return the names that a path or url with braces stands for; raises ``wrong`` if there are none or too many.
 
     >>> expand_braces("{a,b}-{09..10}.tar")
     ['a-09.tar', 'a-10.tar', 'b-09.tar', 'b-10.tar']
@@ -116,7 +116,7 @@ def expand_braces(pattern: str, wrong: type[ShardwrightError] = ConfigError) -> 
     from braceexpand import braceexpand
 
     too_many = wrong(f"{shown(pattern)} names more than {MOST_NAMES:,} files; is a range mistyped?")
-    for first, last, step in _RANGE.findall(pattern):  # before the first of them is unrolled
+    for first, last, step in _RANGE.findall(pattern):  # before any range is expanded
         if abs(int(last) - int(first)) // max(1, int(step or 1)) >= MOST_NAMES:
             raise too_many
     try:
@@ -129,12 +129,12 @@ def expand_braces(pattern: str, wrong: type[ShardwrightError] = ConfigError) -> 
 
 
 def is_http(url: str) -> bool:
-    """Whether a url is read by the http protocol."""
+    """Whether a url is read over http or https."""
     return url.lower().startswith(_PLAIN)
 
 
 def shown(url: str) -> str:
-    """Return a url as it is shown and written: without user, password, query and fragment, which may authorize.
+    """Return a url as messages and files show it: without user, password, query and fragment, which may hold secrets.
 
     >>> shown("https://me:secret@host/a.tar?X-Amz-Signature=0f3a")
     'https://host/a.tar'
@@ -145,7 +145,7 @@ def shown(url: str) -> str:
 
 
 def identity(url: str) -> str:
-    """Return what tells one object's url from every other: as it is shown, and a hash of its query, which may authorize.
+    """Return a text that only one object's url has: the url as it is shown, and a hash of its query, which may hold secrets.
 
     >>> identity("https://me:secret@host/a.tar"), identity("https://host/get.tar?f=1") == identity("https://host/get.tar?f=2")
     ('https://host/a.tar', False)
@@ -155,7 +155,7 @@ def identity(url: str) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """Return a message, of a library that may repeat the url, without what `shown` leaves out of it."""
+    """Return a library's message, which may repeat the url, without the parts that `shown` removes."""
     parts = urllib.parse.urlsplit(url) if is_http(url) else None
     for secret in (parts.query, parts.netloc.rpartition("@")[0], parts.password) if parts is not None else ():
         if secret:

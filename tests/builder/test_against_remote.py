@@ -71,7 +71,7 @@ def test_a_manifest_at_a_url_is_told_from_none_and_from_a_damaged_one(server: Fa
 @pytest.mark.parametrize("read", [Manifest.read, lambda path: run("in.jsonl", path)])
 def test_a_url_that_became_a_path_is_refused_with_the_cure(read: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"s3:/bucket/data': a url that lost a slash, .* give it as text, s3://"):
+    with pytest.raises(ConfigError, match=r"s3:/bucket/data': this url has lost a slash, .* give it as text, s3://"):
         read(Path("s3://bucket/data"))
     assert list(tmp_path.iterdir()) == []
 

@@ -152,8 +152,8 @@ def test_tries_are_bounded_and_the_error_names_url_tries_and_cure(server: Faulty
         ("416", "a.tar: 416"),
         ("bare", r"a.tar: 206 with Content-Range '': the server does not say which bytes it sends"),
         ("packed", r"a.tar: the server packs its answers \(Content-Encoding: gzip\); serve it as a plain file"),
-        ("page", "a.tar: 28 bytes, but 1010 are expected"),
-        ("whole", "a.tar: the server knows no ranges"),
+        ("page", "a.tar: 28 bytes, but 1010 or more are expected"),
+        ("whole", "a.tar: the server does not support ranges"),
         ("shifted", "a.tar: .*gave up.*asked for bytes 1000 to 1010, the server sent 1001 to 1011"),
         ("long", "a.tar: .*gave up.*asked for bytes 1000 to 1010, the server sent 1000 to 2010"),
     ],
@@ -166,9 +166,9 @@ def test_a_failure_that_stays_is_asked_for_again_and_then_named(server: FaultySe
 
 
 def test_an_object_that_is_too_short_is_said(server: FaultyServer) -> None:
-    with pytest.raises(StorageError, match=r"300000 bytes, but 300001 are expected"):
+    with pytest.raises(StorageError, match=r"300000 bytes, but 300001 or more are expected"):
         read_range(server.url("a.tar"), 0, len(DATA) + 1, QUICK)
-    with pytest.raises(StorageError, match="shorter than expected"):
+    with pytest.raises(StorageError, match="upload it again"):
         read_range(server.url("a.tar"), len(DATA), 1, QUICK)
 
 
