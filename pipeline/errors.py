@@ -3,7 +3,8 @@
     ShardwrightError
     ├── ConfigError            a setting that cannot work (also a ValueError)
     ├── InputError             raw input that cannot be read: file, line or byte, reason
-    │   └── DamagedInputError      because of what it holds: cut, corrupt, without the wanted column
+    │   ├── DamagedInputError      because of what it holds: cut, corrupt, without the wanted column
+    │   └── MissingInputError      because nothing has this name (also a ConfigError)
     ├── ShardError             a shard that cannot be trusted: file, member, offset
     │   ├── TruncatedShardError    it ends before its index says
     │   ├── CorruptShardError      its bytes contradict its own headers, index or hash
@@ -37,6 +38,10 @@ class InputError(ShardwrightError):
 
 class DamagedInputError(InputError):
     """A raw input file that is cut, corrupt or not what it seems: reading it again will not help."""
+
+
+class MissingInputError(InputError, ConfigError):
+    """A raw input file that is not there: the name is wrong."""
 
 
 class ShardError(ShardwrightError):

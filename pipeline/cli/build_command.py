@@ -30,8 +30,8 @@ Build verified shards from raw text. Run the same command again to continue an i
   %(prog)s web=hf://datasets/org/name wiki=wiki/*.parquet --output shards --tokenizer gpt2 --rules gopher,fineweb"""
 
 EPILOG = """\
-exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, or a setting that cannot
-work; 130 interrupted: run the same command again"""
+exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, a setting that cannot
+work, or an input that is not there; 130 interrupted: run the same command again"""
 
 
 def make_parser(prog: str | None = None) -> Parser:

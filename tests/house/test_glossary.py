@@ -22,8 +22,8 @@ from tests.documentation import PAGES
 ROOT = Path(__file__).resolve().parents[2]
 
 ERRORS = (
-    "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingObjectError PlanChangedError"
-    " ShardError ShardwrightError StateError StorageError TruncatedShardError"
+    "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingInputError MissingObjectError"
+    " PlanChangedError ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"

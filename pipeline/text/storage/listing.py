@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ...errors import InputError, MissingObjectError
+from ...errors import InputError, MissingInputError, MissingObjectError
 from ...notices import warn
 from ...objects.http import server_of
 from ...objects.remote_object import describe
@@ -85,7 +85,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
     except MissingObjectError:
         infos = {}
     if not infos:
-        raise InputError(f"{url}: no object is there; check the url")
+        raise MissingInputError(f"{url}: no object is there; check the url")
     scheme = url.partition("://")[0]
     objects = [
         StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), version_of(info))

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...errors import InputError, did_you_mean
+from ...errors import InputError, MissingInputError, did_you_mean
 from ...notices import warn
 from ...objects.locations import folder_of
 from ...objects.urls import expand_braces
@@ -109,7 +109,7 @@ class LocalFiles:
         names = matches(pattern)
         if not names:
             whole = f", nor does any match {source}={pattern}" if source else ""
-            raise InputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
+            raise MissingInputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
         paths: dict[str, None] = {}  # a directory and a file in it may both match
         for name in names:
             if self._lies_in_one(os.path.dirname(name), root):
@@ -163,10 +163,12 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
         if str(path) == "-":
             raise InputError("-: a build reads its input more than once, so write it to a file first") from None
         if path.is_symlink():
-            raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
+            raise MissingInputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
         hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
         hint += f", nor is there {spec}" if spec and spec.endswith(f"={path}") else ""
-        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}{_other_inputs(str(path))}") from None
+        raise MissingInputError(
+            f"{path}: no such file or directory{_near(path)}{hint}{_other_inputs(str(path))}"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}{_other_inputs(str(path))}") from None
     except ValueError as error:  # a NUL, or a surrogate that stands for no byte
