@@ -28,7 +28,8 @@ from pipeline.shards.manifest import Manifest
 from pipeline.stream.order import Blocks, RankStep, Sequences, Shuffle
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-WIDTH, MARGIN, CELL, GAP = 860, 30, 24, 5
+WIDTH, MARGIN, CELL, GAP = 400, 16, 20, 3  # read on a telephone: no label is below 14 px there
+SHOWN = 520  # pixels, where there is room
 KEPT, GONE, INK, SOFT, LINE = "#2f74d0", "#dd7a4d", "#16202b", "#57606a", "#d0d7de"
 
 
@@ -56,11 +57,13 @@ def box(x: float, y: float, width: float, height: float, colour: str, more: str 
     return f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" fill="{colour}" {more}/>'
 
 
-def card(title: str, below: str, height: int, parts: Sequence[str]) -> str:
+def card(title: str, below: Sequence[str], height: int, parts: Sequence[str]) -> str:
     """Return a picture on a card of its own, which is legible on light and dark pages."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}" '
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{SHOWN}" viewBox="0 0 {WIDTH} {height}" role="img" '
+    head += f'aria-label="{escape(title)}" '
     frame = box(1, 1, WIDTH - 2, height - 2, "#fff", f'rx="12" stroke="{LINE}"')
-    words = [text(MARGIN, 38, title, size=20, weight=700), text(MARGIN, 62, below, SOFT)]
+    words = [text(MARGIN, 34, title, size=19, weight=700)]
+    words += [text(MARGIN, 58 + 19 * line, said, SOFT) for line, said in enumerate(below)]
     return "\n".join([f'{head}font-family="system-ui, sans-serif">', frame, *words, *parts, "</svg>\n"])
 
 
@@ -81,44 +84,45 @@ def group(row: Row) -> str:
 def draw_build(manifest: Manifest) -> str:
     """Draw the funnel of a dataset: documents and tokens that were left after each group of rules and stages."""
     stats = BuildStats.from_json(manifest.counts)
-    first, *removed, last = funnel(stats, changes(stats))
+    first, *removed, _kept = funnel(stats, changes(stats))
     groups: dict[str, tuple[int, int]] = {}
     for row in removed:
         documents, tokens = groups.get(group(row), (0, 0))
         groups[group(row)] = documents + row.documents, tokens + row.tokens
     changed = [(0, 0), *groups.values(), (0, 0)]
-    left, parts, y = (first.documents, first.tokens), [], 98
-    parts += [text(x, y, head, SOFT, anchor="end") for x, head in ((330, "documents"), (640, "tokens"))]
+    left, parts, y = (first.documents, first.tokens), [], 104
+    ends, whole = (262, WIDTH - MARGIN), WIDTH - 2 * MARGIN
+    parts += [text(x, y, head, SOFT, anchor="end") for x, head in zip(ends, ("documents", "tokens"), strict=True)]
     for name, change in zip(("read", *groups, "kept"), changed, strict=True):
-        y, weight = y + 27, 400 if any(change) else 700
+        y, weight = y + 42, 400 if any(change) else 700
         left = left[0] + change[0], left[1] + change[1]
-        parts.append(text(MARGIN, y, f"− {name}" if any(change) else name, weight=weight))
-        for x, whole, now, took in zip((330, 640), (first.documents, first.tokens), left, change, strict=True):
-            width, lost = 180 * now / max(1, whole), 180 * max(0, -took) / max(1, whole)
-            parts.append(text(x, y, f"{took or now:,}".replace("-", "−"), anchor="end", weight=weight))
-            parts += [box(x + 10, y - 12, width, 14, KEPT), box(x + 10 + width, y - 12, lost, 14, GONE)]
-    made = "The shards, their tokenizer and this report are the same bytes for any workers, after any kill"
-    below = f"Docstrings, comments and licences of a Python installation: {last.tokens:,} tokens are kept"
-    return card("What a build does to a corpus", below, y + 56, [*parts, text(MARGIN, y + 34, made, SOFT)])
+        parts.append(text(MARGIN, y - 14, f"− {name}" if any(change) else name, weight=weight))
+        of_all = zip(ends, (0, 7), (7, 3), (first.documents, first.tokens), left, change, strict=True)
+        for x, above, height, total, now, took in of_all:
+            width, lost = whole * now / max(1, total), whole * max(0, -took) / max(1, total)
+            parts.append(text(x, y - 14, f"{took or now:,}".replace("-", "−"), anchor="end", weight=weight))
+            parts += [box(MARGIN, y + above - 9, width, height, KEPT)]
+            parts += [box(MARGIN + width, y + above - 9, lost, height, GONE)]
+    below = ("Thick bars are documents, thin ones tokens.", "The text is that of a Python installation.")
+    return card("What a build does to a corpus", below, y + 22, parts)
 
 
 # The order of an epoch
 
 
 def cell(x: float, y: float, document: int, documents: int) -> str:
-    """Draw a document; its colour is where it lies in the files."""
+    """Draw a document; its colour is its position in the files."""
     red, green, blue = (
         round(255 * part) for part in colorsys.hls_to_rgb(0.62 - 0.55 * document / documents, 0.72, 0.75)
     )
     colour = f"#{red:02x}{green:02x}{blue:02x}"
-    return box(x, y, CELL - 2, CELL, colour, 'rx="3"') + text(
-        x + CELL / 2 - 1, y + 17, str(document), size=12, anchor="middle"
-    )
+    number = text(x + CELL / 2 - 1, y + 16, str(document), anchor="middle")
+    return box(x, y, CELL - 1, CELL + 2, colour, 'rx="3"') + number
 
 
 def draw_order() -> str:
-    """Draw the first epoch of 30 documents in 12 blocks: 5 windows, 4 lanes, and batches of two ranks, then of four."""
-    sizes, lanes = np.array([3, 2, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]), 4
+    """Draw the first epoch of 16 documents in 11 blocks: 5 windows, 4 lanes, and batches of two ranks, then of four."""
+    sizes, lanes = np.array([1, 2, 2, 1, 1, 2, 1, 2, 1, 2, 1]), 4
     total, ends = int(sizes.sum()), np.cumsum(sizes).tolist()
     shuffle = Shuffle(Blocks(np.arange(len(sizes) + 1), sizes, sizes, total, 1), lanes, window=2, seed=0)
     order, epoch = Sequences(total, 1, lanes), shuffle.epoch(0)
@@ -141,40 +145,36 @@ def draw_order() -> str:
                 begins += [x + CELL * k for k in range(len(documents))]
                 x += CELL * len(documents) + GAP
             if framed:
-                parts.append(box(left, y - 4, x - left - 4, CELL + 8, "none", f'stroke="{SOFT}" rx="5"'))
+                parts.append(box(left, y - 4, x - left - 3, CELL + 8, "none", f'stroke="{SOFT}" rx="5"'))
                 x += GAP
         return begins
 
-    row(112, "The files: 30 documents in 12 blocks of neighbours", [blocks], framed=False)
-    row(184, "Epoch 0: blocks permuted by seed and epoch, in 5 windows", windows)
-    begins = row(
-        256, "Documents shuffled within each window; 4 lanes begin at equal distances", [[each] for each in shuffled]
-    )
+    row(112, "Files: 16 documents in 11 blocks", [blocks], framed=False)
+    row(178, "Epoch 0: blocks are permuted, and form windows", windows)
+    begins = row(244, "Each window is shuffled; 4 lanes read them", [[each] for each in shuffled])
     for lane, (start, end) in enumerate(pairwise(order.begin_of_lane(0, lane) for lane in range(lanes + 1))):
         left, right = begins[start], begins[end - 1] + CELL - 4
-        parts.append(f'<path d="M{left} 296H{right - 6}" stroke="{INK}" stroke-width="2"/>')
-        parts.append(f'<path d="M{right} 296l-8 -5v10z" fill="{INK}"/>' + text(left, 316, f"lane {lane}", SOFT))
-    parts.append(
-        text(
-            MARGIN,
-            352,
-            "Global steps of 4 rows, one from each lane. After step 1 the run stops, and goes on with 4 ranks:",
-        )
-    )
+        parts.append(f'<path d="M{left} 280H{right - 6}" stroke="{INK}" stroke-width="2"/>')
+        parts.append(f'<path d="M{right} 280l-8 -5v10z" fill="{INK}"/>' + text(left, 300, f"lane {lane}", SOFT))
+    parts.append(text(MARGIN, 334, "A step takes one row from each lane:"))
     sequences = np.concatenate(shuffled)[order.positions(0, np.arange(total))].tolist()
-    for step, (x, ranks) in enumerate(((MARGIN, 2), (MARGIN + 172, 2), (MARGIN + 408, 4), (MARGIN + 580, 4))):
-        parts.append(text(x, 380, f"step {step}", weight=700))
+    y = 346
+    for step, ranks in enumerate((2, 2, 4, 4)):
+        if step == 2:
+            parts += [
+                f'<path d="M{MARGIN} {y + 4}H{WIDTH - MARGIN}" stroke="{GONE}" stroke-width="2" stroke-dasharray="5 4"/>',
+                text(MARGIN, y + 26, f"Stop; the state is one number: row {lanes * step}.", weight=700),
+                text(MARGIN, y + 46, "Four ranks go on, and replay nothing:"),
+            ]
+            y += 58
+        parts.append(text(MARGIN, y + 16, f"step {step}", weight=700))
         for rank in range(ranks):
-            y, taken = 392 + 30 * rank, RankStep(lanes * step, lanes, rank, ranks, lanes)
-            parts.append(text(x, y + 17, f"rank {rank}", SOFT))
-            parts += [cell(x + 56 + CELL * k, y, sequences[i], total) for k, i in enumerate(taken)]
-    parts += [
-        f'<path d="M{MARGIN + 345} 372v136" stroke="{GONE}" stroke-width="2" stroke-dasharray="5 4"/>',
-        text(MARGIN, 480, f"state: sequence index {2 * lanes}", weight=700),
-        text(MARGIN, 500, "a few hundred bytes, nothing is replayed", SOFT),
-    ]
-    below = "Numbers are documents, colours their places in the files. Where a run stands is one number"
-    return card("The order is arithmetic", below, 534, parts)
+            x, taken = MARGIN + 56 + 312 // ranks * rank, RankStep(lanes * step, lanes, rank, ranks, lanes)
+            parts.append(text(x, y + 16, f"rank {rank}", SOFT))
+            parts += [cell(x + 48 + CELL * k, y, sequences[i], total) for k, i in enumerate(taken)]
+        y += 30
+    below = ("Numbers are documents.", "Colours are their positions in the files.")
+    return card("The order is arithmetic", below, y + 14, parts)
 
 
 # Figures beside peers
@@ -188,43 +188,45 @@ def figures(label: str, unit: str) -> list[float]:
 
 
 SPEEDS = (
-    ("shuffled batches, against a tuned np.memmap loader", "against a hand-tuned", "x"),
-    ("  against nanoGPT's memmap loader", "against the memmap loader as nanoGPT", "x"),
-    ("  two workers, against a memmap Dataset's", "two workers of a DataLoader", "x"),
-    ("  against webdataset on the same shards", "against webdataset on the same", "x"),
-    ("text tokenized on the way, against Hugging Face", "against encoding alone by Hugging", "x"),
-    ("near dedup, against datasketch", "against datasketch", "x"),
-    ("a build's CPU time, against datatrove's filters", "per CPU second, against datatrove", "x"),
-    ("a build's time, against the same", "per second, the same", "x"),
+    ("a hand-tuned np.memmap loader", "against a hand-tuned", "x"),
+    ("nanoGPT's memmap loader", "against the memmap loader as nanoGPT", "x"),
+    ("two workers of a memmap Dataset", "two workers of a DataLoader", "x"),
+    ("webdataset on the same shards", "against webdataset on the same", "x"),
+    ("Hugging Face, encoding text alone", "against encoding alone by Hugging", "x"),
+    ("datasketch, near dedup", "against datasketch", "x"),
+    ("datatrove's filters alone, CPU time of a build", "per CPU second, against datatrove", "x"),
+    ("datatrove's filters alone, time of a build", "per second, the same", "x"),
 )
 MEMORY = (
     ("stream of 650 MB of shards", "memory that the kernel cannot drop", 0),
     ("stream of a mix of 20 sources", "memory that the kernel cannot drop", 1),
-    ("stream of 20 GB that are 30 ms away", "memory at that speed", -1),
+    ("stream of 20 GB from a server 30 ms away", "memory at that speed", -1),
     ("build of 47,006 documents", "whole build, 47,006", 0),
     ("build of 752,096 documents", "752,096", 0),
-    ("build of 4,371,558 documents, 1.13 billion tokens", "whole build | 999", 0),
+    ("build of 4,371,558 documents", "whole build | 999", 0),
 )
 
 
 def bars(y: int, values: Sequence[tuple[str, float, str]]) -> Iterator[str]:
     most = max(value for _, value, _ in values)
     for number, (label, value, said) in enumerate(values):
-        at, width = y + 27 * number, 335 * value / most
-        indent = 18 if label.startswith(" ") else 0
-        yield text(MARGIN + indent, at, label.strip())
-        yield box(430, at - 12, width, 14, KEPT) + text(438 + width, at, said, weight=600)
+        at, width = y + 42 * number, 300 * value / most
+        yield text(MARGIN, at, label.strip())
+        yield box(MARGIN, at + 8, width, 13, KEPT)
+        yield text(MARGIN + width + 8, at + 20, said, weight=600)
 
 
 def draw_figures() -> str:
     """Draw what docs/benchmarks.md says of speed and memory."""
     speeds = [(label, times := figures(row, unit)[0], f"{times:g}x") for label, row, unit in SPEEDS]
     memory = [(label, size := figures(row, "MB")[k], f"{size:g} MB") for label, row, k in MEMORY]
-    y = 118 + 27 * len(speeds)
-    title = text(MARGIN, y + 16, "Memory of all processes", weight=700)
-    below = "Two cores of a shared machine, November 2026; each pair in one run, by scripts/bench_*.py"
-    parts = [text(MARGIN, 92, "Times as fast as", weight=700), *bars(120, speeds), title, *bars(y + 44, memory)]
-    return card("Speed and memory beside peers", below, y + 44 + 27 * len(memory), parts)
+    y = 148 + 42 * len(speeds)
+    title = text(MARGIN, y, "Memory of all processes", weight=700)
+    below = ("Two cores of a shared machine, November 2026.", "Each ratio is of one run, by scripts/bench_*.py.")
+    heads = [text(MARGIN, 108, "Times as fast as", weight=700), title]
+    return card(
+        "Speed and memory", below, y + 22 + 42 * len(memory), [*heads, *bars(136, speeds), *bars(y + 28, memory)]
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ def characters(page: Page) -> int:
 
 
 def words(page: Page, *, by: By = "spaces") -> int:
-    """Return the number of words; counted by pieces, marks are none.
+    """Return the number of words.
+
+    A word is a run of characters without white space. With ``by="pieces"``, punctuation marks end a word and are not counted.
 
     >>> words(Page("Well, well - well...")), words(Page("Well, well - well..."), by="pieces")
     (4, 3)

@@ -32,9 +32,10 @@ def ellipsis_line_ratio(page: Page, *, blank: bool = False) -> float:
 
 
 def terminal_line_ratio(page: Page) -> float:
-    """Return the share of lines that end in a sentence terminal of any script (Unicode's Sentence_Terminal).
+    """Return the share of lines that end in a full stop, question mark or the like.
 
-    A closing quotation mark or bracket after the terminal hides it, as in FineWeb's rule.
+    The marks are those of all scripts that Unicode calls Sentence_Terminal. A closing quotation mark or bracket
+    after the mark hides it, as in FineWeb's rule.
 
     >>> terminal_line_ratio(Page("Contents\\nIt rained.\\n雨が降った。\\n'Well.'"))
     0.5
@@ -43,7 +44,9 @@ def terminal_line_ratio(page: Page) -> float:
 
 
 def short_line_ratio(page: Page, *, longest: Count = SHORT_LINE) -> float:
-    """Return the share of lines of at most 30 characters, or of as many as `longest` says.
+    """Return the share of short lines.
+
+    A short line has at most `longest` characters (30, if the rule does not say).
 
     >>> short_line_ratio(Page("short\\nalso short\\n" + "long " * 20))
     0.6666666666666666
@@ -52,5 +55,8 @@ def short_line_ratio(page: Page, *, longest: Count = SHORT_LINE) -> float:
 
 
 def newline_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the number of line feeds, blank lines included, per word; by pieces, per word or mark."""
+    """Return the number of line feeds per word.
+
+    Those of blank lines count. With ``by="pieces"``, punctuation marks are words, too.
+    """
     return share(page.text.count("\n"), len(page.parts(by).pieces))

@@ -11,12 +11,15 @@ from filters.text_view import Page
 
 
 def language_score(page: Page) -> float:
-    """Return the identifier's score for the document (`context["language_score"]`), NaN where no language was identified."""
+    """Return how sure the language model is of the document's language, from 0 to 1.
+
+    This is ``context["language_score"]``. The result is NaN if no language was identified.
+    """
     return float(page.context.get("language_score", math.nan))
 
 
 def fasttext_score(page: Page, *, model: Path, label: str) -> float:
-    """Return the probability of a label by a supervised fastText model, as its library gives it for the whole text.
+    """Return the probability that a fastText model gives to a label.
 
     Lines are joined by spaces, as for the classifiers of DCLM (https://github.com/mlfoundations/dclm).
     """

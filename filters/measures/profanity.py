@@ -18,7 +18,7 @@ _REPEATED = re.compile(r"([^\W\d_])\1\1+")
 
 
 def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
-    """Return the share of words that are on the list, in small or capital letters, plain or thinly disguised.
+    """Return the share of words that are on a list of profanity.
 
     Here words are runs of letters, digits and the signs ``@ $ ! | € *``, and whole words are compared, so Scunthorpe
     and cocktails do not count. Digits and signs stand for the letters they look like (``sh1t``, ``a$$hole``), asterisks

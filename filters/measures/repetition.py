@@ -63,7 +63,9 @@ def duplicate_paragraph_char_ratio(page: Page, *, blank: bool = False) -> float:
 
 
 def top_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
-    """Return the share of characters in the most frequent n-gram: its length with single spaces, times its count.
+    """Return the share of characters in the most frequent run of n words.
+
+    That is the length of the run with single spaces, times its count.
 
     Of several equally frequent ones the first in the text counts, and one that occurs only once never does.
 
@@ -79,7 +81,9 @@ def top_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
 
 
 def duplicate_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
-    """Return the share of characters in n-grams that occur earlier, none counted twice.
+    """Return the share of characters in runs of n words that occur earlier.
+
+    No character counts twice.
 
     >>> duplicate_ngram_ratio(Page("one two three one two three"), n=3)
     0.4074074074074074

@@ -17,7 +17,9 @@ _MARKS = (
 
 
 def longest_code_line(page: Page, *, column: str = "", values: Sequence[str] = ()) -> int:
-    """Return the characters of the longest line; 0 for a document whose field `column` is one of the values.
+    """Return the number of characters of the longest line.
+
+    The result is 0 if the document's field `column` is one of `values`.
 
     >>> longest_code_line(Page("import os\\nx = 1"))
     9
@@ -28,7 +30,9 @@ def longest_code_line(page: Page, *, column: str = "", values: Sequence[str] = (
 
 
 def mean_code_line(page: Page, *, column: str = "", values: Sequence[str] = ()) -> float:
-    """Return the mean characters of a line, blank ones included; 0 for a document whose field `column` is one of the values.
+    """Return the mean number of characters of a line.
+
+    Blank lines count. The result is 0 if the document's field `column` is one of `values`.
 
     >>> mean_code_line(Page("import os\\n\\nx = 1\\n"))
     4.666666666666667
@@ -53,7 +57,7 @@ def letter_ratio(page: Page) -> float:
 
 
 def generated_marks(page: Page) -> int:
-    """Return how many of the first 5 lines say that a program wrote the file.
+    """Return how many of the first 5 lines say that a program generated the file.
 
     >>> generated_marks(Page("// Code generated automatically by protoc.\\npackage a"))
     1

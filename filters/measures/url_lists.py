@@ -24,12 +24,13 @@ _CURES = {
 
 
 def url_blocked(page: Page, *, column: str = "url", domains: Path | None = None, words: Path | None = None) -> float:
-    """Return how many listed words stand in the url of a document, infinity for one of a listed domain, 0 without a url.
+    """Return how many listed words the url of a document contains; a listed domain counts as infinitely many.
 
-    A domain stands for all below it: ``example.org`` for ``www.example.org``. Words are runs of letters and digits, whole
-    ones are compared. The lists are UTF-8 files of one entry a line, ``#`` begins a comment. Lists of domains may also be
-    hosts files, or write ``*.example.org``, ``||example.org^`` or ``https://example.org/``. `column` is the field of the url.
-    Without limits, a rule has ``max = 0``: lists of words that may be harmless take ``max = 1``.
+    The count is 0 if there is no url. A domain stands for all below it: ``example.org`` for ``www.example.org``.
+    Words are runs of letters and digits; whole words are compared. The lists are UTF-8 files of one entry a line,
+    ``#`` begins a comment. Lists of domains may also be hosts files, or write ``*.example.org``, ``||example.org^``
+    or ``https://example.org/``. `column` is the field of the url. Without limits, a rule has ``max = 0``: lists of
+    words that may be harmless take ``max = 1``.
     """
     url = urllib.parse.unquote(str(page.context.get("metadata", {}).get(column) or "")).lower()
     if domains is not None:

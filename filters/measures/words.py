@@ -27,7 +27,9 @@ def mean_word_length(page: Page, *, by: By = "spaces") -> float:
 
 
 def alphabetic_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the share of words that hold a letter; by pieces, the share of words and marks.
+    """Return the share of words that contain a letter.
+
+    With ``by="pieces"``, punctuation marks are words, too.
 
     >>> alphabetic_ratio(Page("10 % of it.")), alphabetic_ratio(Page("10 % of it."), by="pieces")
     (0.5, 0.4)
@@ -37,17 +39,25 @@ def alphabetic_ratio(page: Page, *, by: By = "spaces") -> float:
 
 
 def hash_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the number of ``#`` per word; by pieces, per word or mark."""
+    """Return the number of ``#`` per word.
+
+    With ``by="pieces"``, punctuation marks are words, too.
+    """
     return share(page.text.count("#"), len(page.parts(by).pieces))
 
 
 def ellipsis_ratio(page: Page, *, by: By = "spaces") -> float:
-    """Return the number of ``...`` and ``…`` per word; by pieces, per word or mark."""
+    """Return the number of ``...`` and ``…`` per word.
+
+    With ``by="pieces"``, punctuation marks are words, too.
+    """
     return share(page.text.count("...") + page.text.count("…"), len(page.parts(by).pieces))
 
 
 def stop_words(page: Page, *, words: Sequence[str], by: By = "spaces", any_case: bool = True) -> int:
-    """Return how many of `words` occur at least once, as written, and with `any_case` also capitalised or in capitals.
+    """Return how many different stop words the text contains.
+
+    The stop words are `words`. With `any_case`, "The" and "THE" count as "the".
 
     >>> stop_words(Page("THE cat and the hat"), words=["the", "and", "of"])
     2

@@ -37,7 +37,12 @@ onload = () => { document.title = JSON.stringify([...document.querySelectorAll('
     faint: all('h1,h2,h3,p,td,th,summary,pre,code,span,b,.card').filter(isFaint).map(each => each.outerHTML.slice(0, 80)),
     marked: all('mark').map(each => each.textContent),
     bars: all('.track svg').map(each => each.getBoundingClientRect().width),
-    broken: all('.bars td:first-child').filter(cell => { const word = page.createRange(); word.selectNodeContents(cell)
+    gaps: all('tr').flatMap(row => { const ends = [...row.querySelectorAll('.n')].map(cell => {
+      const words = page.createRange(); words.selectNodeContents(cell); return words.getBoundingClientRect() })
+      return ends.slice(1).map((each, k) => each.left - ends[k].right) }),
+    filled: all('.plot').map(plot => plot.getBoundingClientRect().width / plot.closest('figure').clientWidth),
+    broken: all('.bars td:first-child, h2 + .panel td:first-child').filter(cell => {
+      const word = page.createRange(); word.selectNodeContents(cell)
       return !/\\S{40}/.test(cell.textContent) && word.getClientRects().length > cell.textContent.split(' ').length
     }).map(cell => cell.textContent),
     plots: all('.plot').map(plot => { const { left, width } = plot.querySelector('svg').getBoundingClientRect()
@@ -97,6 +102,12 @@ def test_what_differs_between_duplicates_is_marked_and_the_rows_add_up(seen: lis
 def test_bars_are_seen_and_names_are_whole_at_every_width(seen: list[dict[str, Any]]) -> None:
     assert [width for frame in seen for width in frame["bars"] if width < 100] == []
     assert [frame["broken"] for frame in seen] == [[]] * 4
+
+
+def test_on_a_telephone_columns_are_apart_and_histograms_fill_their_cards(seen: list[dict[str, Any]]) -> None:
+    for frame in seen[:2]:
+        assert min(frame["gaps"]) >= 8
+        assert min(frame["filled"]) > 0.9
 
 
 def test_labels_of_axes_and_limits_are_at_their_values_and_apart(seen: list[dict[str, Any]]) -> None:

@@ -44,8 +44,10 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 12px/1.45
 td, code, h3, figure p { overflow-wrap: anywhere } td.n { overflow-wrap: normal }
 .pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 12px }
 @media (max-width: 700px) { main { padding: 20px 10px 60px } .panel { padding: 6px 8px } body { font-size: 14px }
-  .pair { grid-template-columns: minmax(0, 1fr) } td, th { padding-right: 6px; font-size: 12px }
-  .bars tr { display: grid; grid-template-columns: repeat(var(--columns), 1fr); padding: 5px 0;
+  .pair { grid-template-columns: minmax(0, 1fr) } .plot { max-width: none } td, th { font-size: 12px; padding-right: 14px }
+  td:last-child, th:last-child { padding-right: 0 } th { vertical-align: bottom; line-height: 1.3 }
+  th.n { white-space: normal } td:first-child { min-width: 4em }
+  .bars tr { display: grid; grid-template-columns: repeat(var(--columns), 1fr); gap: 2px 12px; padding: 5px 0;
     border-bottom: 1px solid var(--line) } .bars tr:last-child { border: 0 }
   .bars td, .bars th { border: 0; padding: 0 } .bars th:first-child, .bars th.track { display: none }
   .bars td:first-child, .bars td.track { grid-column: 1 / -1; width: auto } .bars td:first-child { font-weight: 600 } }
@@ -55,17 +57,17 @@ td, code, h3, figure p { overflow-wrap: anywhere } td.n { overflow-wrap: normal 
 </style></head><body><main>
 <h1>Build report</h1>
 <div class="panel" style="margin-top:12px"><pre>{{ command }}</pre></div>
-<p class="soft">INPUT and DATASET stand for paths, which the dataset does not know: equal builds are equal bytes, this page
-too. When it was built, by which version and how fast is in <code>run.json</code> beside it.</p>
+<p class="soft">INPUT and DATASET stand for paths. A dataset names no paths and no times, so equal builds give equal bytes, also
+of this page. <code>run.json</code> says when it was built, by which version and how fast.</p>
 <p class="soft">{{ inputs|length }} input file{{ "s" if inputs|length != 1 }}, {{ "{:,.1f}".format(megabytes) }} MB;
-tokenizer {{ tokenizer.name }} of {{ tokenizer.vocab_size|whole }} ids{% if fewer_ids %} (the text has no more pairs of tokens
-that repeat){% endif %}; dataset
+tokenizer {{ tokenizer.name }} of {{ tokenizer.vocab_size|whole }} ids{% if fewer_ids %} (no more pairs of tokens
+repeat in the text){% endif %}; dataset
 <code>{{ fingerprint[:16] }}</code></p>
 <div class="cards">{% for value, name in cards %}<div class="card"><b>{{ value }}</b>{{ name }}</div>{% endfor %}</div>
 
 <h2>From input to shards</h2>
-<p class="soft">The thick bar is the documents that were left, the thin one their tokens; the orange ends are what the row took.
-Tokens of dropped text, marked ≈, are estimated by its characters.</p>
+<p class="soft">Thick bars show the documents that are left, thin bars their tokens. The orange ends show what a row removed.
+Numbers with ≈ are estimates from the characters of dropped text.</p>
 <div class="panel"><table class="bars" style="--columns:3">
 <tr><th>stage</th><th class="n">documents</th><th class="n">share</th><th class="n">tokens</th>
 <th class="track"></th></tr>
@@ -107,20 +109,20 @@ width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row
 </tr>{% endfor %}</table></div>{% endfor %}
 
 <h2>Lengths and clusters</h2><p class="soft">Kept documents.{% if chained %} {{ chained|whole }} of
-{{ near|whole }} near duplicates are less alike than the threshold to the text that is kept: a chain of texts between them
-joins them.{% endif %}</p><div class="grid">
+{{ near|whole }} near duplicates are less similar to the kept text than the threshold. A
+chain of similar texts joins them.{% endif %}</p><div class="grid">
 {% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
 
-{% if plots %}<h2>Rules</h2><p class="soft">What drops most is first. Documents by value, by the square root of their
-number; the dashed lines are the limits, and what is dropped lies in the orange.
-&ldquo;At the limit&rdquo; are the texts whose values are nearest to it.</p>
+{% if plots %}<h2>Rules</h2><p class="soft">The rule that drops most is first. A histogram shows how many documents have
+which value; heights are square roots of the numbers. Dashed lines are limits, and documents in the orange are dropped.
+&ldquo;At the limit&rdquo; shows the texts whose values are nearest to it.</p>
 <div class="grid">{% for plot in plots %}{{ figure(plot) }}{% endfor %}</div>{% endif %}
 
 {% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
 <td class="n">{{ number|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
-<h2>Samples</h2><p class="soft">A few of each kind, chosen by the hash of the text among all of them, up to
-600 characters; near duplicates beside the text that is kept, from where they begin to differ.</p>
+<h2>Samples</h2><p class="soft">A few documents of each outcome, with up to 600 characters of each. The hash of
+a text chooses it. A near duplicate is beside the text that is kept, from their first difference on.</p>
 {% for outcome, number, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}{% if number is
 not none %} <span class="soft">{{ number|whole }}</span>{% endif %}</summary>
 <div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
