@@ -139,6 +139,7 @@ def _print_expectations(
     result = tokens * width + number * BYTES_PER_DOCUMENT * sample.kept / max(1, sample.read)
     work = read * sample.kept_characters / sample.characters * WORK_BYTES_PER_CHARACTER
     work *= 2 if recipe.passage_kinds else 1  # the texts before and after lines are cut
+    work += tokens * width  # those of the stage before the shards
     spent = START_SECONDS + OTHER_STAGES * seconds * read / sample.characters / workers
     about = f" (at {CHARACTERS_PER_TOKEN} characters a token: it is not trained yet)" if trained else ""
     print("expected of the whole input, from this sample:")

@@ -62,9 +62,17 @@ def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsy
     out = capsys.readouterr().out
     tokens = float(re.search(r"tokens   about ([\d.]+) M,", out)[1]) * 1e6  # type: ignore[index]
     disk = float(re.search(r"disk     about ([\d.]+) MB for the dataset", out)[1]) * 1e6  # type: ignore[index]
+    more = float(re.search(r"and ([\d.]+) MB more while", out)[1]) * 1e6  # type: ignore[index]
     assert re.search(r"time     about \d+ (s|min) with 2 workers", out)
     assert not (tmp_path / "out").exists()
-    manifest = run_plain(path, tmp_path / "out", rules="gopher_quality")
+    work: list[int] = []
+
+    def weigh(_: str) -> None:
+        files = (file for file in (tmp_path / "out/.build").rglob("*") if file.is_file())
+        work.append(sum(file.stat().st_size for file in files))
+
+    manifest = run_plain(path, tmp_path / "out", rules="gopher_quality", after_stage=weigh)
+    assert more == pytest.approx(max(work), rel=0.5)
     made = sum(split.tokens for split in manifest.splits.values())
     written = sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert tokens == pytest.approx(made, rel=0.1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +93,14 @@ def test_blank_lines_are_no_lines_and_part_paragraphs() -> None:
 def test_pieces_lose_no_visible_character(text: str) -> None:
     visible = "".join(character for character in text if kind(character) != " ")
     assert "".join(Page(text).pieces) == visible
+
+
+def test_characters_that_are_words_by_themselves_are_han_and_kana() -> None:
+    named = {
+        unicodedata.name(each).split()[0] for each in map(chr, range(0x110000)) if kind(each) == "h" and each.isalpha()
+    }
+    assert {name.partition("-")[0] for name in named} == {"CJK", "HENTAIGANA", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC"}
+    assert [kind(chr(point)) for point in (0x1B000, 0x1B167, 0x1B170)] == ["h", "h", "a"]
 
 
 def test_the_table_of_kinds_agrees_with_kind_for_every_code_point() -> None:
