@@ -30,9 +30,14 @@ def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint
     return mix64(mix64(halves[:, 0] ^ key[0]) + (halves[:, 1] ^ key[1]))
 
 
-def threshold(share: float) -> np.uint64:
-    """Return the number below which a draw falls with a probability of ``share``."""
-    return np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
+def drawn(hashes: NDArray[np.uint8], seed: int, purpose: str, share: float) -> NDArray[np.bool_]:
+    """Return which of some texts are drawn if each is drawn with a probability of ``share``.
+
+    A larger share draws all that a smaller one does, and a share of 1 draws every text.
+    """
+    if share >= 1:
+        return np.ones(len(hashes), bool)
+    return draws(hashes, seed, purpose) < np.uint64(share * 2.0**64)
 
 
 def draw_file(name: str, seed: int) -> bytes:

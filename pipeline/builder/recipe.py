@@ -281,7 +281,7 @@ class Recipe:
                 value[item.name] = (
                     [_name_of(path) for path in current] if isinstance(current, list) else _name_of(current)
                 )
-            if known.optional and not current:
+            if known.optional and getattr(self, item.name) == item.default:
                 del value[item.name]  # so that the manifests of builds without it stay as they are
         return value
 

@@ -29,7 +29,7 @@ class Setting:
     least: int | None = None  # a whole number of at least this
     share: str = ""  # "<" or "<=": a number from 0 to 1, which is or is not allowed itself
     named: bool = False  # names files or datasets: the manifest has them without folders
-    optional: bool = False  # the manifest leaves it out where it is not given
+    optional: bool = False  # the manifest leaves it out at its default: so must every setting that is added
 
     def fit(self, name: str, value: Any, types: frozenset[type]) -> Any:
         """Return a value as one of the ``types`` of its field: a path as text, the entries of a list as a tuple of texts.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..draws import draws, threshold
+from ..draws import drawn
 
 TRAIN, VAL = 0, 1
 SPLITS = ("train", "val")
@@ -23,7 +23,7 @@ def in_validation(hashes: NDArray[np.uint8], seed: int, val_fraction: float) -> 
 
     This depends neither on the order of the documents, nor on what else there is, nor on how they are cut into shards.
     """
-    return draws(hashes, seed, "val") < threshold(val_fraction)
+    return drawn(hashes, seed, "val", val_fraction)
 
 
 @dataclass(frozen=True, slots=True)

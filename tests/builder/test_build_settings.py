@@ -85,6 +85,14 @@ def test_a_setting_is_the_same_as_a_flag_in_a_config_file_and_in_python(tmp_path
     assert getattr(Recipe.from_json(read_config(tmp_path / "config.yaml")), name) == wanted
 
 
+def test_a_setting_that_is_added_enters_no_manifest_at_its_default() -> None:
+    always = [item.name for item in fields(Recipe) if not setting_of(item.metadata).optional]
+    assert list(Recipe().described()) == always
+    assert len(always) == 35, "declare it optional=True, or each dataset built before is one of another recipe"
+    for item in fields(Recipe):
+        assert item.name in always or item.name in Recipe(**{item.name: sample(item.name)}).described()
+
+
 @pytest.mark.parametrize(
     ("hint", "text", "value"),
     [(float | None, "0.5", 0.5), (int | None, "6e3", 6000), (int | float, "1%", 0.01), (Literal["a"] | None, "a", "a")],

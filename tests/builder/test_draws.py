@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.stages.split import beyond_quota
-from pipeline.draws import draws, threshold
+from pipeline.draws import drawn, draws
 from pipeline.shards.manifest import Manifest
 from tests.builds import run_plain, table, write_jsonl
 from tests.corpus import english
@@ -57,10 +57,16 @@ def test_draws_are_uniform_and_those_of_seeds_and_purposes_independent() -> None
             assert one == other or 0.055 < (chosen & held).mean() < 0.07, (one, other)  # a sixteenth
 
 
-@pytest.mark.parametrize(("fraction", "share"), [(0.0, 0.0), (1 - 1e-16, 1.0)])
-def test_the_ends_of_the_range_take_nothing_and_everything(fraction: float, share: float) -> None:
-    drawn = np.array([0, 1, 1 << 63, (1 << 64) - 4096], dtype=np.uint64)
-    assert (drawn < threshold(fraction)).mean() == share
+@given(st.lists(st.binary(min_size=16, max_size=16), min_size=1), st.floats(0, 1), st.floats(0, 1))
+def test_a_share_draws_all_that_a_smaller_one_does(texts: list[bytes], one: float, other: float) -> None:
+    hashes = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, 16)
+    nothing, less, more, every = (
+        drawn(hashes, 0, "val", share) for share in (0.0, min(one, other), max(one, other), 1.0)
+    )
+    assert not nothing.any()
+    assert every.all()
+    assert not (less & ~more).any()
+    assert less.tolist() == [int(draw) < int(min(one, other) * 2.0**64) for draw in draws(hashes, 0, "val")]
 
 
 @given(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
-from ...draws import draws, threshold
+from ...draws import drawn
 from ...progress import Progress
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
@@ -58,14 +58,14 @@ def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress
     characters = sum(outcomes.get(PASSED, 0) for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
     progress.say(f"train tokenizer: {vocab_size:,} tokens, on {round(share * characters):,} characters")
-    return train_tokenizer(_drawn(every, seed, share), vocab_size, show_progress=progress.on_terminal)
+    return train_tokenizer(_drawn_texts(every, seed, share), vocab_size, show_progress=progress.on_terminal)
 
 
-def _drawn(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
+def _drawn_texts(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
     """Yield the texts of the survivors of which this share is drawn."""
     for partition in every:
-        drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
-        yield from partition.texts(np.flatnonzero(partition.survives & drawn).tolist())
+        chosen = partition.survives & drawn(partition.hashes, seed, "tokenizer", share)
+        yield from partition.texts(np.flatnonzero(chosen).tolist())
 
 
 class TokenizeStage(Stage):
