@@ -230,3 +230,11 @@ def test_small_epochs_are_read_once_and_share_windows(tmp_path: Path, seed: int 
         assert np.diff(window.ends).tolist() == [n for one in alone for n in np.diff(one.ends).tolist()]
         assert listing.ends.tolist() == window.ends.tolist()
     assert source.reads == 2  # once by each
+
+
+def test_each_epoch_of_a_small_filtered_stream_has_its_own_order() -> None:
+    data = pipeline.ShardDataset.from_tokens(range(30), lengths=[3] * 10).shuffle(seed=1, lanes=1)
+    streams = data.filter(lambda ids: True, name="all").documents(), data.documents()
+    filtered, indexed = ([int(row["input_ids"][0]) // 3 for row in islice(stream, 60)] for stream in streams)
+    assert filtered == indexed
+    assert len({tuple(filtered[begin : begin + 10]) for begin in range(0, 60, 10)}) == 6
