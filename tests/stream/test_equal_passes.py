@@ -87,6 +87,15 @@ def test_len_is_that_of_every_pass_on_every_rank(
         assert len(part) == length
 
 
+@pytest.mark.parametrize("take", [None, 9])
+def test_each_rank_gets_as_many_rows_in_every_pass_as_in_the_first(take: int | None) -> None:
+    data = pipeline.ShardDataset.from_tokens(np.arange(50), epochs=None if take else 1)
+    stream = data.shuffle(lanes=4).pack(4)  # 13 rows
+    for rank, expected in enumerate([5, 4] if take else [7, 6]):
+        part = (stream.take(take) if take else stream).shard(rank, 2)
+        assert [len(rows) for rows in passes(part, 3)] == [expected] * 3 == [len(part)] * 3
+
+
 @pytest.mark.parametrize("source", ["bare", "loader", "2 workers"])
 def test_a_run_resumed_at_any_batch_of_three_passes_equals_the_one_that_never_stopped(source: str) -> None:
     whole = passes(unequal(2), 3)
