@@ -183,7 +183,7 @@ def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list
 def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path) -> None:
     lines = [json.dumps({"text": english(k)}) for k in range(40)]
     (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:]]) + "\n")
-    run_plain(tmp_path / "in.jsonl", tmp_path / "out", workers=2, limits=Limits(smallest_unit_bytes=2_000))
+    run_plain(tmp_path / "in.jsonl", tmp_path / "out", limits=Limits(smallest_unit_bytes=2_000))
     columns = table(tmp_path / "out")
     assert columns["line"] == [1, *range(3, 42)]
     assert columns["id"] == [f"in.jsonl:{line}" for line in columns["line"]]

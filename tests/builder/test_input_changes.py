@@ -23,7 +23,7 @@ SMALL_UNITS = Limits(smallest_unit_bytes=2_000, lane_bytes=2_000)
 
 def test_the_manifest_holds_the_sha256_of_every_file_cut_or_not(tmp_path: Path) -> None:
     files = [Path(path) for path in write_inputs(tmp_path / "in")]
-    manifest = run_plain(tmp_path / "in", tmp_path / "out", workers=2, limits=SMALL_UNITS)
+    manifest = run_plain(tmp_path / "in", tmp_path / "out", limits=SMALL_UNITS)
     wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert {item["name"]: item["sha256"] for item in manifest.inputs} == wanted
 

@@ -17,6 +17,7 @@ from tests.terminals import on_terminal
 from tests.text_samples import jsonl, sentences
 
 
+@pytest.mark.nightly
 def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -> None:
     draw = random.Random(1)
     texts = ["".join(draw.choices("abcdefghij klmnopqrst", k=4000)) for _ in range(1500)]

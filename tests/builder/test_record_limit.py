@@ -44,7 +44,7 @@ def run(inputs: Any, output: Path, **options: Any) -> Manifest:
     return run_plain(inputs, output, **{"dedup": False, "limits": UNITS, **options})
 
 
-@pytest.mark.parametrize("limit", [25, 130])
+@pytest.mark.parametrize("limit", [pytest.param(25, marks=pytest.mark.nightly), 130])
 def test_the_first_records_are_read_whatever_the_workers(folder: Path, tmp_path: Path, limit: int) -> None:
     for workers in (1, 3):
         run(folder, tmp_path / str(workers), limit=limit, workers=workers)
@@ -93,7 +93,7 @@ def test_a_fault_beyond_the_limit_is_not_met_and_one_before_it_is(folder: Path, 
     assert digests(tmp_path / "skip") == digests(tmp_path / "skip 3")
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("ending", [pytest.param(".jsonl", marks=pytest.mark.nightly), ".jsonl.gz"])
 def test_a_limit_falls_within_pieces_of_one_file(tmp_path: Path, ending: str) -> None:
     lines = [json.dumps({"id": str(k), "text": f"{k} {os.urandom(500).hex()}"}) for k in range(300)]
     data = "\n".join(lines).encode()

@@ -103,6 +103,7 @@ def test_the_installed_command_builds_and_verifies_beside_a_pipeline_py_and_a_fi
     assert trained.stdout.endswith("(4, 64)\n")
 
 
+@pytest.mark.nightly
 def test_a_filters_folder_in_the_current_directory_does_not_stand_for_the_packages_own(
     environment: Path, elsewhere: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_filters_folder_in_the_current_directory_does_not_stand_for_the_packag
     assert tried.stdout.startswith("judged 4 of 4 documents read: ")
 
 
+@pytest.mark.nightly
 def test_a_folder_of_the_user_that_comes_first_is_named_with_its_cure(environment: Path, elsewhere: Path) -> None:
     (elsewhere / "pipeline.py").unlink()
     refused = execute(environment / "shardwright", "build", "--help", cwd=elsewhere, PYTHONPATH=str(elsewhere))

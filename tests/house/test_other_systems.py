@@ -47,6 +47,7 @@ def test_bytes_are_read_alike_without_preadv(tmp_path: Path) -> None:
         os.close(handle)
 
 
+@pytest.mark.nightly
 def test_a_script_that_builds_without_a_guard_is_told_where_workers_are_not_forked(tmp_path: Path) -> None:
     for number in range(2):
         write_jsonl(tmp_path / f"raw/{number}.jsonl", [f"text {number} {n}" for n in range(5)])

@@ -59,8 +59,9 @@ def test_without_shuffle_the_tokens_are_in_the_order_of_the_array() -> None:
     assert [token for row in found for token in row] == TOKENS.tolist()
 
 
-@pytest.mark.parametrize("size", [1, PIECE, PIECE + 1, 30 * PIECE + 7])
-@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize(
+    ("size", "seed"), [(PIECE + 1, None), *((size, 5) for size in (1, PIECE, PIECE + 1, 30 * PIECE + 7))]
+)
 def test_the_order_of_pieces_is_that_of_the_definition(size: int, seed: int | None) -> None:
     tokens = list(range(1, size + 1))
     data: Any = pipeline.ShardDataset.from_tokens(np.array(tokens, "<u4"))

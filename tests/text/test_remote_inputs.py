@@ -162,7 +162,7 @@ def test_the_next_file_is_asked_for_while_one_is_read(server: InputServer) -> No
     assert {each.path[-10:] for each in server.asked} == {"a.jsonl.gz", "b.jsonl.gz"}
 
 
-@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("ending", ["", pytest.param(".gz", marks=pytest.mark.nightly), ".zst"])
 def test_a_file_is_read_by_few_requests_whatever_the_lanes_and_the_epochs(
     tmp_path: Path, server: InputServer, path: Path, ending: str
 ) -> None:

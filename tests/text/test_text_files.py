@@ -60,7 +60,7 @@ def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path
     assert joined(ranks) == whole
 
 
-@pytest.mark.parametrize("kind", ["jsonl.zst", "tar"])
+@pytest.mark.parametrize("kind", ["jsonl.zst", pytest.param("tar", marks=pytest.mark.nightly)])
 def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, kind: str) -> None:
     texts = make_texts(1500, 9)
     whole = write_texts(tmp_path / f"b.{kind}", texts)
