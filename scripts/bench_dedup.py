@@ -55,7 +55,7 @@ def find_clusters(texts: Sequence[str], hasher: MinHasher, folder: Path) -> np.n
     hasher.signatures(texts).tofile(signatures.path)
     bands, rows = hasher.bands, hasher.rows
     Job((hashes,), (signatures,), num_perm=bands * rows, bands=bands, rows=rows, threshold=0.8).write(folder)
-    return find_duplicates(folder, lambda name, function, units: map(function, units))[0]
+    return find_duplicates(folder, lambda step: [step.function(unit) for unit in step.units])[0]
 
 
 def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:

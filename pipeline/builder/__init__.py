@@ -6,7 +6,6 @@ setting.py           what a setting is: its flag, type, check and help
 limits.py            sizes of units and buffers, which change no byte
 inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work
-quotas.py            which units and partitions fill the token quotas of sources
 references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file a stage, and `registry`, which has them in order

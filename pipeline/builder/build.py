@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Unpack
@@ -28,14 +28,12 @@ from .engine.engines import check_engine, open_engine
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
 from .output_directory import check_apart, clear, commits_of_started, finished, leave, place, start
-from .partitions.partition import SPLIT
 from .plan import make_plan
-from .quotas import read_more
 from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import print_table
-from .stages.registry import changes, wanted_stages
-from .stages.stage import Run, Stage
+from .stages.registry import changes, stages_to_run
+from .stages.stage import Run
 from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
@@ -209,10 +207,9 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int | None, start_me
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
-    stages = wanted_stages(run.plan.recipe)
-    for stage in _until_quotas_are_filled(stages, run):
+    for stage in stages_to_run(run):
         with _timed(run, stage.name):
-            stage.run(run)
+            run.complete(stage)
         after_stage(stage.name)
     with _timed(run, "finish"):
         stats = gather_stats(workspace)
@@ -227,18 +224,6 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
     if not run.progress.quiet:
         print_table(manifest, rows, seconds)
     return manifest
-
-
-def _until_quotas_are_filled(stages: Sequence[Stage], run: Run) -> Iterator[Stage]:
-    """Yield the stages in order, those before the one that applies quotas again as long as more has to be read.
-
-    The folder of that stage says that reading has ended: a build that is continued after that reads no more.
-    """
-    at = [stage.name for stage in stages].index(SPLIT)
-    yield from stages[:at]
-    while not run.workspace.folder(SPLIT).exists() and read_more(run.workspace, run.progress):
-        yield from stages[:at]
-    yield from stages[at:]
 
 
 @contextmanager

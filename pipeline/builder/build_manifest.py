@@ -35,10 +35,10 @@ from .counts.counts import Counts
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
-from .quotas import units_read
 from .report.html import write_report
 from .report.rejected import take_samples, write_rejected
 from .signature_store import FILES, save_signatures
+from .stages.quotas import units_read
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits, texts_entry
 from .work.workspace import Workspace

@@ -26,7 +26,7 @@ from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
 from ..text.storage.listing import WILDCARD
 from .build_manifest import RESULTS, result_files
 from .inputs import Input, moment
-from .partitions.partition import DONE, INGEST
+from .partitions.partition import INGEST
 from .plan import Plan
 from .recipe import Recipe
 from .references import References
@@ -145,7 +145,7 @@ def start(workspace: Workspace, plan: Plan, references: References, *, overwrite
 
 def _anything_done(workspace: Workspace) -> bool:
     """Whether a build has any result to continue from; the first are those of the ingest stage."""
-    patterns = (f"{INGEST}/*/[0-9]*", f"{INGEST}/*/{DONE}")
+    patterns = (f"{INGEST}/*/[0-9]*", f"{INGEST}/*/done*.json")
     return any(next(workspace.root.glob(pattern), None) for pattern in patterns)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pipeline.builder.dedup.lsh import write_clusters
 from pipeline.builder.dedup.row_files import Piece
 from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
+from pipeline.builder.stages.stage import Step
 from scripts.bench.process import Peak, cpu_seconds, watch
 
 PIECE = 8_192  # documents of one file, as parts of a build have
@@ -75,12 +76,13 @@ def main() -> None:
     folder, workers = Path(sys.argv[1]), int(sys.argv[2])
     prepare_dedup()
 
-    def run(name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[Any]:
-        with open_engine(workers=workers, prepare=prepare_dedup) as engine:
-            yield from engine.map(function, units)
+    def make(step: Step[Any]) -> None:
+        with open_engine(workers=1 if step.in_parent else workers, prepare=step.prepare) as engine:
+            for _ in engine.map(step.function, step.units):
+                pass
 
     before = cpu_seconds(own=True)
-    roots, exact = find_duplicates(folder, run)
+    roots, exact = find_duplicates(folder, make)
     write_clusters(folder, roots, exact, before=0)
     (folder / "cpu").write_text(str(cpu_seconds(own=True) - before))
 

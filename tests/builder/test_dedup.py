@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
+from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError
 from tests.builds import run_plain, write_jsonl
 from tests.corpus import english
@@ -66,8 +67,9 @@ def written(path: Path, rows: np.ndarray, pieces: int) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def serially(name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[Any]:
-    return map(function, units)
+def serially(step: Step[Any]) -> None:
+    for unit in step.units:
+        step.function(unit)
 
 
 @pytest.fixture(scope="session")

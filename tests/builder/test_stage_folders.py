@@ -1,4 +1,4 @@
-"""The stages stand in the same order in their list, in the README and in the report."""
+"""Stages are in the same order in their list, in the README and in the report; the runner skips what exists."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pipeline.builder.stages
 from pipeline.builder.counts.build_stats import BuildStats
+from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.outcome import NEAR, OUTCOMES
+from pipeline.builder.plan import Plan
+from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import STAGES, changes
+from pipeline.builder.stages.stage import Run, Step, once
+from pipeline.builder.work.workspace import Workspace
+from pipeline.progress import Progress
 
 
 def test_the_stages_stand_where_what_they_do_can_work() -> None:
@@ -29,6 +35,24 @@ def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     names = [stage.name.replace("_", " ") for stage in STAGES]
     assert f"\n    {' -> '.join(['plan', *names, 'manifest'])}\n" in readme
+
+
+def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:
+    run = Run(Workspace(tmp_path), Plan((), (), Recipe(), {}, {}), Progress(quiet=True), open_engine)
+    there, done = tmp_path / "there", list[Path]()
+    there.write_text("as it was")
+    for in_parent, name in ((True, "a/b/new"), (False, "c/newer")):
+        units = [there, tmp_path / name]
+        run.make(Step(units=units, function=touch, makes=Path, done=done.append, in_parent=in_parent))
+        assert done == units, "those that exist count as done too"
+        done.clear()
+    assert there.read_text() == "as it was"
+    run.make(once(there, touch, there))
+    assert there.read_text() == "as it was"
+
+
+def touch(path: Path) -> None:
+    path.write_text("made")
 
 
 def test_the_rows_of_the_report_stand_in_the_order_of_the_stages() -> None:

@@ -30,25 +30,20 @@ def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
     return sorted(number for number in cut - unread if not plan.inputs[number].is_remote)
 
 
-def inputs_to_hash(workspace: Workspace, units: Iterable[int]) -> list[int]:
-    """Return those of `cut_inputs` that are not hashed yet."""
-    return [number for number in cut_inputs(workspace.plan, units) if not _hash_path(workspace, number).exists()]
-
-
 def hash_input(workspace: Workspace, number: int) -> None:
     """Hash one input into the folder ``hashes``; ``InputError`` where it cannot be read or changed."""
-    item, path = workspace.plan.inputs[number], _hash_path(workspace, number)
+    item, path = workspace.plan.inputs[number], hash_path(workspace, number)
     try:
         with open(item.path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256")
     except OSError as error:
         raise InputError(f"{item.path}: cannot be read: {error.strerror or error}") from error
     check_same(item)
-    path.parent.mkdir(exist_ok=True)
     write_json(path, digest.hexdigest())
 
 
-def _hash_path(workspace: Workspace, number: int) -> Path:
+def hash_path(workspace: Workspace, number: int) -> Path:
+    """Return the file of the hash of an input."""
     return workspace.root / "hashes" / f"{number:06d}.json"
 
 
@@ -69,5 +64,5 @@ def whole_hashes(workspace: Workspace, units: Iterable[int]) -> list[str | None]
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
     for number in cut_inputs(plan, units):
-        whole[number] = read_json(_hash_path(workspace, number))
+        whole[number] = read_json(hash_path(workspace, number))
     return whole

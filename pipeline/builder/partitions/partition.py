@@ -11,7 +11,8 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
         cut.jsonl           of line dedup: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
-    ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
+    ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans; done-9000.json if a
+                            quota lets it read only the first 9,000 bytes
     round/partitions.json   all units are: every partition in input order
 
 Line dedup writes each partition again as ``round/line_dedup/partitions/000034``, with the same files. All later stages then
@@ -27,7 +28,7 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -46,7 +47,6 @@ from ..work.workspace import Workspace
 
 INGEST, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "ingest", "line_dedup", "dedup", "tokenize", "split"
 DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
-DONE = "done.json"
 PARTITIONS = "partitions.json"
 CUT_NAME = "cut.jsonl"
 
@@ -197,6 +197,11 @@ def unit_folder(workspace: Workspace, unit: int) -> Path:
     return workspace.root / INGEST / f"{unit:06d}"
 
 
+def done_path(workspace: Workspace, unit: int, most_bytes: int | None) -> Path:
+    """Return the file which says that a unit is done, as far as ``most_bytes`` of its input; None: to its end."""
+    return unit_folder(workspace, unit) / ("done.json" if most_bytes is None else f"done-{most_bytes}.json")
+
+
 def partition_name(number: int) -> str:
     """Return the name of a partition within its unit."""
     return f"{number:04d}"
@@ -207,7 +212,7 @@ def documents_path(folder: Path) -> Path:
     return folder / "documents.arrow"
 
 
-def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
+def write_partition_table(workspace: Workspace, read: Mapping[int, int | None]) -> None:
     """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
@@ -218,9 +223,9 @@ def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
     first_lines, digests = [], []
     damaged, left_out = [], []
     lines: dict[int, int] = {}  # of each input, before the present span
-    known = set(read)
     for number, unit in enumerate(plan.units):
-        done = read_json(unit_folder(workspace, number) / DONE) if number in known else {"partitions": [], "spans": []}
+        path = done_path(workspace, number, read.get(number))
+        done = read_json(path) if number in read else {"partitions": [], "spans": []}
         # The lanes of a file take turns at its partitions.
         written += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
         befores, hashes = [], []
@@ -239,7 +244,6 @@ def write_partition_table(workspace: Workspace, read: Iterable[int]) -> None:
         digests.append(hashes)
     partitions = [[number, partition] for _, partition, number in sorted(written)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged, "left_out": left_out}
-    workspace.round.mkdir(exist_ok=True)
     write_json(workspace.round / PARTITIONS, {"partitions": partitions, **read_over})
 
 

@@ -29,7 +29,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,15 +46,9 @@ from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions
 from ..signature_store import fetch_earlier
 from ..work.workspace import Workspace
-from .stage import Run, Stage, Unit
+from .stage import Run, Stage, Step, once
 
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
-
-
-class RunUnits(Protocol):
-    """Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
-
-    def __call__(self, name: str, function: Callable[[Unit], object], units: Sequence[Unit], /) -> Iterable[object]: ...
 
 
 @dataclass(frozen=True)
@@ -149,39 +143,47 @@ def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
     return folder / "edges" / f"{unit[0]:02d}-{unit[1]:04d}.npy"
 
 
-def find_duplicates(folder: Path, run: RunUnits) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Do the job of a folder, but for what is there already; return each document's cluster and first equal document.
+def find_duplicates(folder: Path, make: Callable[[Step[Any]], object]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Do the job of a folder by steps that ``make`` runs; return each document's cluster and first equal document.
 
-    A cluster is called by its first document. Both arrays are uint32 ``[n]``, the second a memory map.
+    A cluster is named by its first document. Both arrays are uint32 ``[n]``, the second a memory map.
     """
     opened = _open_job(folder)
     lists, paths = range(opened.keys.lists), opened.keys.paths
-    todo = [group for group, path in enumerate(paths) if not path.exists()]
-    _finish(run("band keys", functools.partial(keys_unit, folder), todo))
-    exact_path, unique_path = folder / "exact.npy", folder / "unique.npy"
-    if not unique_path.exists():
-        across = _edges(opened, lists[:1], "exact duplicates", run)
-        every = np.arange(len(opened.hashes), dtype=np.uint32)
-        exact = roots_of(every.copy(), itertools.chain(opened.keys.repeats(), across))
-        for path, array in (exact_path, exact), (unique_path, exact == every):
-            with atomic_file(path) as file:
-                np.save(file, array)
-        del every, exact, array
-    near = _edges(opened, lists[1:], "near duplicates", run)
+    make(
+        Step(
+            name="band keys",
+            units=range(len(paths)),
+            function=functools.partial(keys_unit, folder),
+            makes=paths.__getitem__,
+            prepare=prepare_dedup,
+        )
+    )
+    make(once(folder / "unique.npy", _find_exact, opened, make))
+    exact_path = folder / "exact.npy"
+    near = _edges(opened, lists[1:], "near duplicates", make)
     return roots_of(np.load(exact_path), near), np.load(exact_path, mmap_mode="r")
 
 
-def _edges(opened: _OpenJob, lists: Iterable[int], name: str, run: RunUnits) -> Iterator[NDArray[np.uint32]]:
-    """Find the edges of every bucket of some lists that are not there yet; return them all, a bucket at a time."""
+def _find_exact(opened: _OpenJob, make: Callable[[Step[Any]], object]) -> None:
+    """Write the first equal document of each document, and then which documents are the first."""
+    across = _edges(opened, range(1), "exact duplicates", make)
+    every = np.arange(len(opened.hashes), dtype=np.uint32)
+    exact = roots_of(every.copy(), itertools.chain(opened.keys.repeats(), across))
+    for name, array in ("exact", exact), ("unique", exact == every):
+        with atomic_file(opened.folder / f"{name}.npy") as file:
+            np.save(file, array)
+
+
+def _edges(
+    opened: _OpenJob, lists: Iterable[int], name: str, make: Callable[[Step[Any]], object]
+) -> Iterator[NDArray[np.uint32]]:
+    """Find the edges within every bucket of some lists; return them all, a bucket at a time."""
     units = [(number, bucket) for number in lists for bucket in range(opened.job.buckets)]
-    todo = [unit for unit in units if not _edges_path(opened.folder, unit).exists()]
-    _finish(run(name, functools.partial(edges_unit, opened.folder), todo))
-    return (np.load(_edges_path(opened.folder, unit)) for unit in units)
-
-
-def _finish(results: Iterable[object]) -> None:
-    for _ in results:
-        pass
+    path_of = functools.partial(_edges_path, opened.folder)
+    function = functools.partial(edges_unit, opened.folder)
+    make(Step(name=name, units=units, function=function, makes=path_of, prepare=prepare_dedup))
+    return map(np.load, map(path_of, units))
 
 
 class DedupStage(Stage):
@@ -189,9 +191,8 @@ class DedupStage(Stage):
 
     name = DEDUP
 
-    def run(self, run: Run) -> None:
-        if not run.workspace.folder(self.name).exists():
-            _dedup(run)
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
+        yield once(run.workspace.folder(self.name), _dedup, run)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         counted = read_json(workspace.folder(self.name) / "counts.json")
@@ -215,7 +216,7 @@ def _dedup(run: Run) -> None:
         if job is not None:
             before = job.before
             job.write(folder)
-            roots, exact = find_duplicates(folder, functools.partial(_run_units, run))
+            roots, exact = find_duplicates(folder, run.make)
             longest = longest_of(roots, before, _lengths(workspace)) if recipe.dedup_keep == "longest" else None
         else:
             before, longest = 0, None
@@ -227,10 +228,6 @@ def _dedup(run: Run) -> None:
             counts["chained"] = sum(number for _, number in run.map("chains", function, chunks, prepare_dedup))
         write_json(directory / "counts.json", counts)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run_units(run: Run, name: str, function: Callable[[Unit], object], units: Sequence[Unit]) -> Iterable[object]:
-    return run.map(name, function, units, prepare_dedup)
 
 
 def _job(run: Run, hashes: Rows[np.uint8]) -> Job:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..references import listed_ids_path
 from ..work.workspace import Workspace
-from .stage import Run, Stage
+from .stage import Run, Stage, Step
 
 _WHOLE_FLOAT = re.compile(r"-?(\d+\.0|\d(\.\d+)?e\+\d\d)", re.ASCII)  # as Python spells them
 _SHOWN = 5  # ids
@@ -35,10 +37,13 @@ class DropIdsStage(Stage):
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.drop_ids is not None
 
-    def run(self, run: Run) -> None:
-        run.workspace.folder(self.name).mkdir(exist_ok=True)
-        todo = [partition for partition in partitions(run.workspace) if not partition.drops_path(DROP_IDS).exists()]
-        run.do(self.name, drop_listed, todo, functools.partial(_listed, run.workspace))
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
+        yield Step(
+            units=partitions(run.workspace),
+            function=drop_listed,
+            makes=lambda partition: partition.drops_path(DROP_IDS),
+            prepare=functools.partial(_listed, run.workspace),
+        )
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         listed = _listed(workspace)

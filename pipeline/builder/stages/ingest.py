@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filters.language.language import UNDETERMINED
 
@@ -23,11 +23,11 @@ from ..counts.counts import Bins, Counts, descending
 from ..counts.samples import sample_keys
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
-from ..partitions.checksums import hash_input, inputs_to_hash
+from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
-    DONE,
     INGEST,
     PARTITIONS,
+    done_path,
     partition_name,
     partition_table,
     unit_folder,
@@ -36,13 +36,13 @@ from ..partitions.partition import (
 from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
-from ..quotas import units_read
 from ..recipe import Recipe
 from ..references import load_context
 from ..transforms.chain import Chain, ProcessedDocument, TransformContext
 from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_number
-from .stage import Run, Stage
+from .quotas import units_read
+from .stage import Run, Stage, Step, once
 
 _RECORD_LIMITS = "record_limits.json"
 
@@ -60,29 +60,8 @@ class IngestStage(Stage):
 
     name = INGEST
 
-    def run(self, run: Run) -> None:
-        workspace, plan = run.workspace, run.plan
-        if (workspace.round / PARTITIONS).exists():
-            return
-        (workspace.root / INGEST).mkdir(exist_ok=True)
-        limits, most_bytes = _record_limits(run), units_read(workspace)
-        units = [UnitToRead(number, limits[number], most_bytes[number]) for number in most_bytes]
-        bad, todo = BadRecords(workspace, plan, list(most_bytes)), []
-        for unit in units:
-            done = unit_folder(workspace, unit.number) / DONE
-            finished = read_json(done) if done.exists() else None
-            if finished is not None and finished["most_bytes"] == unit.most_bytes:
-                bad.add(unit.number, finished["records"], finished["bad"])
-            else:
-                todo.append(unit)
-        function = functools.partial(filter_unit, workspace, plan.credentials)
-        prepare, size = functools.partial(prepare_filter, workspace), functools.partial(_unit_bytes, plan)
-        label = functools.partial(_unit_label, plan)
-        for index, (records, bad_records) in run.map(self.name, function, todo, prepare, size, label):
-            bad.add(todo[index].number, records, bad_records)
-        bad.check_not_all()
-        run.do("hash", functools.partial(hash_input, workspace), inputs_to_hash(workspace, most_bytes))
-        write_partition_table(workspace, most_bytes)
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
+        yield once(run.workspace.round / PARTITIONS, _ingest, run)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         table = partition_table(workspace)
@@ -91,6 +70,43 @@ class IngestStage(Stage):
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
+
+
+def _ingest(run: Run) -> None:
+    workspace, plan = run.workspace, run.plan
+    limits, most_bytes = _record_limits(run), units_read(workspace)
+    bad = BadRecords(workspace, plan, list(most_bytes))
+
+    def count_bad(unit: UnitToRead) -> None:
+        done = read_json(_done_path(workspace, unit))
+        bad.add(unit.number, done["records"], done["bad"])
+
+    run.make(
+        Step(
+            name=INGEST,
+            units=[UnitToRead(number, limits[number], until) for number, until in most_bytes.items()],
+            function=functools.partial(filter_unit, workspace, plan.credentials),
+            makes=functools.partial(_done_path, workspace),
+            prepare=functools.partial(prepare_filter, workspace),
+            size=functools.partial(_unit_bytes, plan),
+            label=functools.partial(_unit_label, plan),
+            done=count_bad,
+        )
+    )
+    bad.check_not_all()
+    run.make(
+        Step(
+            name="hash",
+            units=cut_inputs(plan, most_bytes),
+            function=functools.partial(hash_input, workspace),
+            makes=functools.partial(hash_path, workspace),
+        )
+    )
+    write_partition_table(workspace, most_bytes)
+
+
+def _done_path(workspace: Workspace, unit: UnitToRead) -> Path:
+    return done_path(workspace, unit.number, unit.most_bytes)
 
 
 def _unit_bytes(plan: Plan, unit: UnitToRead) -> int:
@@ -178,8 +194,8 @@ def prepare_filter(workspace: Workspace) -> None:
     loaded.hasher.warm_up()
 
 
-def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToRead) -> tuple[int, int]:
-    """Filter one unit into its folder, up to the partition that reaches the most bytes; return its records and bad ones.
+def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToRead) -> None:
+    """Filter one unit into its folder, up to the partition that reaches the most bytes.
 
     ``credentials`` open remote inputs. Partitions that are there already, from a run that was killed or read less, and those
     of other lanes, are only read over.
@@ -187,7 +203,6 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
     loaded = _load(workspace)
     number, limit, most_bytes = to_read
     folder, spans = unit_folder(workspace, number), loaded.plan.units[number]
-    folder.mkdir(exist_ok=True)
     written: list[int] = []
     records = bad = 0
     read = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, credentials, limit, most_bytes)
@@ -206,9 +221,8 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
             pass
         if most_bytes is not None and read.bytes_read >= most_bytes:
             break
-    done = {"partitions": written, "most_bytes": most_bytes, "bytes": read.bytes_read, "spans": read.spans}
-    write_json(folder / DONE, {**done, "records": records, "bad": bad})
-    return records, bad
+    done = {"partitions": written, "bytes": read.bytes_read, "spans": read.spans, "records": records, "bad": bad}
+    write_json(_done_path(workspace, to_read), done)
 
 
 def _filter_partition(

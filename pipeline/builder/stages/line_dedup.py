@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_pa
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
-from .stage import Run, Stage
+from .stage import Run, Stage, Step
 
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # what samples of it are called
@@ -50,15 +50,23 @@ class LineDedupStage(Stage):
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)
 
-    def run(self, run: Run) -> None:
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
         workspace = run.workspace
         buckets = count_buckets(workspace, run.plan.limits.bucket_hashes)
-        todo = [bucket for bucket in range(buckets) if not bucket_folder(workspace, bucket).exists()]
-        run.do("find repeats", functools.partial(sort_bucket, workspace, buckets), todo)
-        left = [partition for partition in partitions(workspace) if not partition.cut_folder.exists()]
-        sizes = {partition: documents_path(partition.read_folder).stat().st_size for partition in left}
-        function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
-        run.do("cut repeats", function, left, prepare, sizes.__getitem__)
+        yield Step(
+            name="find repeats",
+            units=range(buckets),
+            function=functools.partial(sort_bucket, workspace, buckets),
+            makes=functools.partial(bucket_folder, workspace),
+        )
+        yield Step(
+            name="cut repeats",
+            units=partitions(workspace),
+            function=functools.partial(cut_partition, buckets),
+            makes=lambda partition: partition.cut_folder,
+            prepare=functools.partial(prepare_cut, workspace),
+            size=lambda partition: documents_path(partition.read_folder).stat().st_size,
+        )
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         if not stats.repeats:

@@ -1,11 +1,8 @@
-"""The stages of a build, in order: where a new one stands decides what it can do (`Stage`).
-
-`build` runs those before the split stage again where token quotas ask for more of the input.
-"""
+"""The stages of a build, in order. The place of a stage decides what it can do (`Stage`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import descending
@@ -14,26 +11,39 @@ from .dedup import DedupStage
 from .drop_ids import DropIdsStage
 from .ingest import IngestStage
 from .line_dedup import LineDedupStage
+from .quotas import read_more
 from .split import SplitStage
-from .stage import Stage
+from .stage import Run, Stage
 from .tokenize import TokenizeStage, TrainTokenizerStage
 from .write import WriteStage
 
-STAGES: tuple[Stage, ...] = (
+# A round. It is repeated with more of the input as long as a token quota is not filled.
+ROUND: tuple[Stage, ...] = (
     IngestStage(),
     LineDedupStage(),
     DedupStage(),
     DropIdsStage(),
     TrainTokenizerStage(),
     TokenizeStage(),
-    SplitStage(),
-    WriteStage(),
 )
+AFTER_ROUNDS: tuple[Stage, ...] = (SplitStage(), WriteStage())
+STAGES = (*ROUND, *AFTER_ROUNDS)
 
 
-def wanted_stages(recipe: Recipe) -> list[Stage]:
+def wanted_stages(recipe: Recipe, stages: Sequence[Stage] = STAGES) -> list[Stage]:
     """Return the stages that a recipe asks for, in order."""
-    return [stage for stage in STAGES if stage.wanted(recipe)]
+    return [stage for stage in stages if stage.wanted(recipe)]
+
+
+def stages_to_run(run: Run) -> Iterator[Stage]:
+    """Yield the stages that a build wants, in order; those of the round again each time that more has to be read.
+
+    The folder of the split stage says that the rounds have ended: a build that is continued after that reads no more.
+    """
+    yield from wanted_stages(run.plan.recipe, ROUND)
+    while not run.workspace.folder(SplitStage.name).exists() and read_more(run.workspace, run.progress):
+        yield from wanted_stages(run.plan.recipe, ROUND)
+    yield from wanted_stages(run.plan.recipe, AFTER_ROUNDS)
 
 
 def changes(stats: BuildStats) -> Iterator[Change]:

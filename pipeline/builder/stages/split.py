@@ -12,7 +12,9 @@ Each partition is a unit. In the memory of the parent are two bytes a document.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +27,9 @@ from ..counts.build_stats import BuildStats
 from ..counts.counts import Counts
 from ..outcome import KEPT, MAX_TOKENS, OUTCOMES
 from ..partitions.partition import SPLIT, Partition, partitions
-from ..quotas import tokens_allowed
 from ..work.workspace import Workspace
-from .stage import Run, Stage
+from .quotas import tokens_allowed
+from .stage import Run, Stage, Step, once
 
 NEITHER = 2
 _FILLED = 0.99  # of a quota: a note says why a source has less
@@ -39,9 +41,8 @@ class SplitStage(Stage):
     name = SPLIT
     drops = OUTCOMES[MAX_TOKENS].key
 
-    def run(self, run: Run) -> None:
-        if not run.workspace.folder(self.name).exists():
-            assign_splits(run)
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
+        yield once(run.workspace.folder(self.name), assign_splits, run)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         for source, group in sorted(stats.by_source.items()):

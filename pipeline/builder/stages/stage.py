@@ -1,12 +1,13 @@
-"""What a stage is: a name that is also its folder, units that run on an engine, counts, and its rows of the report."""
+"""What a stage is, and the one runner of stages, which skips all that exists already."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ...progress import Progress
 from ..counts.build_stats import BuildStats, Change
@@ -17,6 +18,26 @@ from ..work.workspace import Workspace
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Generic[Unit]):
+    """Units of work, and the path that each of them makes. A path that exists is complete: its unit is skipped."""
+
+    units: Sequence[Unit]
+    function: Callable[[Unit], object]
+    makes: Callable[[Unit], Path]
+    name: str = ""  # beside the progress bar; by default the name of the stage
+    prepare: Callable[[], object] | None = None  # loads what the units share, before workers are forked
+    size: Callable[[Unit], int] | None = None  # the bytes of a unit, for the progress bar, if units differ much
+    label: Callable[[Unit], str] = str  # names a unit in errors
+    done: Callable[[Unit], object] = lambda unit: None  # called in the parent for each unit whose path exists
+    in_parent: bool = False  # runs in the process that starts the workers, and may start them itself
+
+
+def once(makes: Path, function: Callable[..., object], *arguments: object) -> Step[Path]:
+    """Return a step of one unit, which calls a function in the process that starts the workers."""
+    return Step(units=(makes,), function=lambda _: function(*arguments), makes=lambda path: path, in_parent=True)
 
 
 @dataclass
@@ -30,6 +51,28 @@ class Run:
     seconds: dict[str, float] = field(default_factory=dict)  # by stage; "start" is the time to start workers
     retries: list[dict[str, str]] = field(default_factory=list)  # of units whose workers died, with reasons
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # units and seconds by node of a cluster
+
+    def complete(self, stage: Stage) -> None:
+        """Do the steps of a stage, one after the other, except for the units whose paths exist."""
+        for step in stage.steps(self):
+            self.make(step, stage.name)
+
+    def make(self, step: Step[Any], name: str = "") -> None:
+        """Do the units of a step whose paths do not exist yet; ``name`` is for a step without one."""
+        todo = []
+        for unit in step.units:
+            if step.makes(unit).exists():
+                step.done(unit)
+            else:
+                todo.append(unit)
+        for folder in {step.makes(unit).parent for unit in todo}:
+            folder.mkdir(parents=True, exist_ok=True)
+        if step.in_parent:
+            results: Iterable[tuple[int, object]] = enumerate(map(step.function, todo))
+        else:
+            results = self.map(step.name or name, step.function, todo, step.prepare, step.size, step.label)
+        for index, _ in results:
+            step.done(todo[index])
 
     def map(
         self,
@@ -76,29 +119,18 @@ class Run:
                     yield index, result
                     advance(index, weights[index])
 
-    def do(
-        self,
-        name: str,
-        function: Callable[[Unit], object],
-        units: Sequence[Unit],
-        prepare: Callable[[], object] | None = None,
-        size: Callable[[Unit], int] | None = None,
-    ) -> None:
-        """Run a unit function over units as `map` does, and ignore what it returns: its results are files."""
-        for _ in self.map(name, function, units, prepare, size):
-            pass
-
 
 class Stage(ABC):
     """A stage of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
     A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
-    that its `wanted` looks at. Its flag on the command line is made of it. Where the stage stands decides what it can do:
+    that its `wanted` looks at. Its flag on the command line is made of it. Its place in the order decides what it can do:
 
     - Before dedup, it may edit documents: it writes partitions again, counts of outcomes included, as `line_dedup` does.
     - After dedup, texts stay as they are, and it reads ``partition.folder``. `Partition.outcomes` tells which documents are
       survivors so far. To drop some it has an entry in `outcome.OUTCOMES`, whose key is its name, and calls `Partition.drop`
-      for each partition, as `drop_ids` does: it is counted, sampled and reported then. It precedes the tokenizer's training.
+      for each partition, as `drop_ids` does. Then its drops are counted, sampled and reported. It runs before the
+      tokenizer is trained.
 
     What else a stage counts is a field of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
     """
@@ -111,8 +143,8 @@ class Stage(ABC):
         return True
 
     @abstractmethod
-    def run(self, run: Run) -> None:
-        """Do every unit whose result is not there yet."""
+    def steps(self, run: Run) -> Iterable[Step[Any]]:
+        """Return what the stage makes. A generator may read the results of one step before it yields the next."""
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         """Add what this stage counted, beside what is in the counts of partitions and of the split stage."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +19,14 @@ from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
 from ...draws import drawn
 from ...progress import Progress
-from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from ...text.tokenizer.tokenizer import train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
 from ..counts.build_stats import BuildStats
 from ..counts.counts import PASSED
 from ..partitions.partition import TOKENIZE, Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
-from .stage import Run, Stage
+from .stage import Run, Stage, Step, once
 
 _LOST = "lost.json"
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
@@ -38,27 +40,26 @@ class TrainTokenizerStage(Stage):
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.vocab_size is not None
 
-    def run(self, run: Run) -> None:
-        directory, size = run.workspace.folder(self.name), run.plan.recipe.vocab_size
-        if directory.exists() or size is None:
-            return
-        trained = train_on_survivors(run.workspace, size, run.progress)
-        if trained.vocab_size < size:
-            run.progress.say(
-                f"train tokenizer: {trained.vocab_size:,} ids, not {size:,}: the text has no more pairs of tokens that repeat"
-            )
-        with result_directory(directory) as path:
-            trained.save(path)
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
+        directory = run.workspace.folder(self.name)
+        yield once(directory, train_on_survivors, directory, run.workspace, run.plan.recipe.vocab_size, run.progress)
 
 
-def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress) -> Tokenizer:
+def train_on_survivors(directory: Path, workspace: Workspace, vocab_size: int, progress: Progress) -> None:
     """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
     every, seed = partitions(workspace), workspace.plan.recipe.seed
     passed = (partition.counts.by("characters of filtered", 2) for partition in every)
     characters = sum(outcomes.get(PASSED, 0) for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
     progress.say(f"train tokenizer: {vocab_size:,} tokens, on {round(share * characters):,} characters")
-    return train_tokenizer(_drawn_texts(every, seed, share), vocab_size, show_progress=progress.on_terminal)
+    trained = train_tokenizer(_drawn_texts(every, seed, share), vocab_size, show_progress=progress.on_terminal)
+    if trained.vocab_size < vocab_size:
+        progress.say(
+            f"train tokenizer: {trained.vocab_size:,} ids, not {vocab_size:,}: the text has no more pairs of tokens that "
+            "repeat"
+        )
+    with result_directory(directory) as path:
+        trained.save(path)
 
 
 def _drawn_texts(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
@@ -73,11 +74,14 @@ class TokenizeStage(Stage):
 
     name = TOKENIZE
 
-    def run(self, run: Run) -> None:
-        todo = [partition for partition in partitions(run.workspace) if not partition.tokens_folder.exists()]
-        prepare = functools.partial(load_build_tokenizer, run.workspace)
-        sizes = {partition: partition.bytes for partition in todo}
-        run.do(self.name, tokenize_partition, todo, prepare, sizes.__getitem__)
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
+        yield Step(
+            units=partitions(run.workspace),
+            function=tokenize_partition,
+            makes=lambda partition: partition.tokens_folder,
+            prepare=functools.partial(load_build_tokenizer, run.workspace),
+            size=lambda partition: partition.bytes,
+        )
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         tokenizer = load_build_tokenizer(workspace)

@@ -32,7 +32,7 @@ from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
 from .split import NEITHER
-from .stage import Run, Stage
+from .stage import Run, Stage, Step, once
 
 _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
 _TEXT_ROWS = 1_000  # written at once
@@ -54,22 +54,27 @@ class WriteStage(Stage):
 
     name = "write"
 
-    def run(self, run: Run) -> None:
+    def steps(self, run: Run) -> Iterator[Step[Any]]:
         workspace = run.workspace
-        workspace.folder(self.name).mkdir(exist_ok=True)
         layout: list[ShardPlan] = []
         for split in SPLITS:
             lengths, runs = split_lengths(workspace, split), source_runs(workspace, split)
             layout += lay_out(lengths, split, run.plan.recipe.tokens_per_shard, runs)
-        done = {shard.name: info for shard in layout if (info := _read_entry(workspace, shard))}
-        todo = [shard for shard in layout if shard.name not in done]
-        function = functools.partial(write_shard, workspace)
-        for index, info in run.map(self.name, function, todo, functools.partial(load_build_tokenizer, workspace)):
-            done[todo[index].name] = info
-        splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
-        for shard in layout:
-            splits[shard.split].append(done[shard.name].to_json())
-        write_json(workspace.folder(self.name) / _SPLITS, splits)
+        yield Step(
+            units=layout,
+            function=functools.partial(write_shard, workspace),
+            makes=functools.partial(_last_path, workspace),
+            prepare=functools.partial(load_build_tokenizer, workspace),
+        )
+        path = workspace.folder(self.name) / _SPLITS
+        yield once(path, _write_splits, path, workspace, layout)
+
+
+def _write_splits(path: Path, workspace: Workspace, layout: Sequence[ShardPlan]) -> None:
+    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    for shard in layout:
+        splits[shard.split].append(read_json(_entry_path(workspace, shard)))
+    write_json(path, splits)
 
 
 def read_splits(workspace: Workspace) -> dict[str, Split]:
@@ -94,7 +99,7 @@ def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
     return [(name, sum(n for _, n in some)) for name, some in itertools.groupby(runs, itemgetter(0))]
 
 
-def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
+def write_shard(workspace: Workspace, shard: ShardPlan) -> None:
     """Write one shard, its texts if they are kept and, in the work directory, its extents and its entry for the manifest.
 
     Its tokens are read as they are written.
@@ -122,7 +127,6 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
     with atomic_file(extents_path(workspace, shard.name)) as file:
         file.write(encode_table(extents))
     write_json(_entry_path(workspace, shard), info.to_json())
-    return info
 
 
 def texts_name(shard: str, kind: str) -> str:
@@ -247,9 +251,8 @@ def texts_entry(workspace: Workspace, name: str) -> FileInfo:
     return FileInfo(**read_json(_texts_entry_path(workspace, name)))
 
 
-def _read_entry(workspace: Workspace, shard: ShardPlan) -> ShardInfo | None:
-    """Return the entry of a shard that is there already, or None."""
-    path = _entry_path(workspace, shard)
-    if not path.exists() or (workspace.bucket is None and not (workspace.output / shard.name).exists()):
-        return None
-    return ShardInfo(**read_json(path))
+def _last_path(workspace: Workspace, shard: ShardPlan) -> Path:
+    """Return the entry of a shard, which is written last, or the shard itself if somebody removed it from the output."""
+    path, entry = workspace.output / shard.name, _entry_path(workspace, shard)
+    is_gone = workspace.bucket is None and entry.exists() and not path.exists()
+    return path if is_gone else entry

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from ..atomic import read_json, write_json
-from ..atomic_directory import discard_whole
-from ..draws import draw_file
-from ..progress import Progress
-from .partitions.partition import DONE, partitions, unit_folder
-from .plan import Plan
-from .work.workspace import Workspace
+from ...atomic import read_json, write_json
+from ...atomic_directory import discard_whole
+from ...draws import draw_file
+from ...progress import Progress
+from ..partitions.partition import done_path, partitions
+from ..plan import Plan
+from ..work.workspace import Workspace
 
 QUOTAS = "quotas.json"
 FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
@@ -111,8 +111,9 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
         done = 0
         for number in units:
             if number in read and plan.units[number][0].lane == 0:
-                ends_early = read[number] is not None
-                done += read_json(unit_folder(workspace, number) / DONE)["bytes"] if ends_early else sizes[number]
+                until = read[number]
+                path = done_path(workspace, number, until)
+                done += sizes[number] if until is None else read_json(path)["bytes"]
         done = max(done, wanted[source])  # not every format counts what a condition leaves out
         more[source] = max(done + 1, min(MOST_GROWTH * done, done * quota * 9 // (8 * filled) if filled else 2 * done))
         progress.say(
