@@ -2,9 +2,9 @@
 
 minhash.py          texts -> exact hashes and MinHash signatures
 bands.py            signatures -> keys, sorted on disk bucket by bucket
-lsh.py              keys -> candidate pairs -> verified edges -> clusters -> which document of each is kept
-segments.py         lines and paragraphs, for deduplication below the document
+lsh.py              keys -> candidate pairs -> verified edges -> clusters -> the document of each that is kept
+segments.py         lines and paragraphs, for deduplication of parts of documents
 decontaminate.py    documents that share long n-grams with evaluation sets
-row_files.py        rows in many files as one array that is never in memory as a whole
+row_files.py        the rows of many files as one array, of which memory holds only a part
 kernels.py          the compiled loops
 """

@@ -1,16 +1,16 @@
 """Keys of documents, sorted group by group on disk, so that all documents of a bucket of keys can be read together.
 
-The documents are cut into groups, and each group's keys are one file:
+The documents are cut into groups. The keys of a group are one file:
 
-    int64           [lists, buckets + 1]    where each bucket of each list begins among the entries below
-    uint64, uint32  [entries]               keys, increasing within a list, each with its document, counted in the group
+    int64           [lists, buckets + 1]    the first entry of each bucket of each list
+    uint64, uint32  [entries]               keys, increasing within a list, each with the number of its document in the group
     uint32          [repeats, 2]            documents of the group with equal texts: the first, and each further one
 
 List 0 has the first half of the texts' hashes, list k the keys of band k - 1. A bucket holds the keys that begin with the
-same bits. Only the first document of equal texts within the group has entries, and none in a band without shingles.
+same bits. Only the first of the group's documents with equal texts has entries. It has none for a band without shingles.
 
-A bucket is read from each group by two reads, whatever the number of buckets; and there are at most `MOST_GROUPS` groups. So
-what is read of all buckets grows as the number of documents does.
+Two reads fetch a bucket from a group, for any number of buckets, and there are at most `MOST_GROUPS` groups. So the bytes
+read for all buckets grow in proportion to the documents.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ...atomic import atomic_file
 from ..limits import DEFAULT_LIMITS
 
 ENTRY = np.dtype([("key", "<u8"), ("document", "<u4")])  # without padding
-ENTRY_BYTES = 48  # of memory that sorting needs for each entry
+ENTRY_BYTES = 48  # of memory for each entry while it is sorted
 MOST_GROUPS = 1024
 
 
 def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes) -> int:
-    """Return how many buckets keep each within its memory: a power of two.
+    """Return the number of buckets, a power of two, by which each fits into ``bucket_bytes`` of memory.
 
     >>> buckets_for(50_000), buckets_for(20_000_000)
     (1, 64)
@@ -41,7 +41,7 @@ def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes)
 
 
 def group_rows_for(documents: int, least: int = DEFAULT_LIMITS.group_rows) -> int:
-    """Return how many documents a group has, at least, so that there are few groups.
+    """Return how many documents a group has: ``least``, or more, so that there are at most `MOST_GROUPS` groups.
 
     >>> group_rows_for(50_000), group_rows_for(1_024_000_000)
     (32768, 1000000)
@@ -59,17 +59,17 @@ def write_keys(
 ) -> None:
     """Write the keys of a group of documents.
 
-    ``hashes``: uint8 ``[n, 16]``; ``signatures``: uint32 ``[n, num_perm]``, some documents at a time.
+    ``hashes`` are uint8 ``[n, 16]``. ``signatures`` are uint32 ``[n, num_perm]``, some documents at a time.
     """
     from .kernels import band_keys
 
     first, repeats = first_of_equal(hashes)
-    halves = hashes.view("<u8")[:, 0]
-    values, without = np.empty((bands, len(hashes)), np.uint64), np.empty((bands, len(hashes)), np.bool_)
+    hash_keys = hashes.view("<u8")[:, 0]
+    values, empty = np.empty((bands, len(hashes)), np.uint64), np.empty((bands, len(hashes)), np.bool_)
     begin = 0
     for some in signatures:
         end = begin + len(some)
-        band_keys(some, rows, values[:, begin:end], without[:, begin:end])
+        band_keys(some, rows, values[:, begin:end], empty[:, begin:end])
         begin = end
     bounds = np.arange(1, buckets, dtype=np.uint64) << np.uint64(65 - buckets.bit_length())
     offsets = np.zeros((bands + 1, buckets + 1), np.int64)
@@ -77,8 +77,8 @@ def write_keys(
     with atomic_file(path) as file:
         file.write(offsets.data)
         for number in range(bands + 1):
-            mine = first if number == 0 else first[~without[number - 1][first]]
-            keys = (halves if number == 0 else values[number - 1])[mine]
+            mine = first if number == 0 else first[~empty[number - 1][first]]
+            keys = (hash_keys if number == 0 else values[number - 1])[mine]
             order = np.argsort(keys, kind="stable")
             entries = np.empty(len(order), ENTRY)
             entries["key"], entries["document"] = keys[order], mine[order]
@@ -91,10 +91,10 @@ def write_keys(
 
 
 def first_of_equal(hashes: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the rows that no earlier row equals, increasing, and ``[repeats, 2]``: first and further equal rows."""
-    halves = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable: the first of a run is the first in input order
-    ordered = halves[order]
+    """Return the rows that no earlier row equals, increasing; and of every other row ``[first equal row, row]``."""
+    numbers = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2)
+    order = np.lexsort((numbers[:, 1], numbers[:, 0]))  # stable: the first of a run is the first in input order
+    ordered = numbers[order]
     new = np.ones(len(order), bool)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     firsts = order[new]
@@ -104,7 +104,7 @@ def first_of_equal(hashes: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArr
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """The key files of all groups; ``starts`` (``[groups + 1]``) is the first document of each."""
+    """The key files of all groups. ``starts`` (``[groups + 1]``) are the first documents of the groups, and the end."""
 
     paths: Sequence[Path]
     starts: Sequence[int]
@@ -114,9 +114,9 @@ class KeyFiles:
     def read(
         self, number: int, bucket: int, only: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Return the keys of one bucket of a list, and their documents; those of equal keys increase.
+        """Return the keys of one bucket of a list, and their documents. The documents of equal keys increase.
 
-        ``only``: bool, for every document, whether it takes part.
+        ``only`` says of every document whether it takes part.
         """
         keys, documents = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)]
         for path, start, stop in zip(self.paths, self.starts, self.starts[1:], strict=False):
@@ -128,7 +128,7 @@ class KeyFiles:
         return np.concatenate(keys), np.concatenate(documents)
 
     def repeats(self) -> Iterator[NDArray[np.uint32]]:
-        """Yield ``[m, 2]`` documents of equal texts, group by group."""
+        """Yield the pairs ``[m, 2]`` of documents with equal texts, group by group."""
         for path, start in zip(self.paths, self.starts, strict=False):
             with open(path, "rb", buffering=0) as file:
                 (entries,) = self._offsets(file.fileno(), self.lists - 1, self.buckets, 1)

@@ -1,10 +1,10 @@
 """Documents that share long word n-grams with an evaluation set.
 
-An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3); words are those of the shingles,
-``re.findall(r"\\w+", text.lower())``, but for scripts that are written without spaces (Han, Hiragana, Thai and their
-neighbours), where each letter is one. A run of Katakana is one word. An evaluation text of 8 to 12 words is one n-gram of
-all of them; a shorter one is not compared, which the build says. N-grams are compared by the 64-bit hashes of `minhash`:
-10**12 n-grams of documents and 10**6 of evaluation sets give a false match in one of 18 such builds.
+An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3). Words are those of the shingles:
+``re.findall(r"\\w+", text.lower())``. In scripts without spaces (Han, Hiragana, Thai and their neighbours) each letter is
+a word; a run of Katakana is one word. An evaluation text of 8 to 12 words is one n-gram. Shorter texts are not compared, and
+the build warns of them. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of documents and 10**6 of
+evaluation sets give a false match in one of 18 such builds.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from ...text.discovery import InputFile
 
 NGRAM = 13
-SHORTEST = 8  # words that an evaluation text must have, or it is not compared
+SHORTEST = 8  # an evaluation text of fewer words is not compared
 _NAMES = "names.json"
 _ARRAYS = ("hashes", "sets", "lengths")
-_PREFILTER_BITS = 6  # beyond those that number the n-grams: one in 64 n-grams of a document passes by chance
+_PREFILTER_BITS = 6  # more bits than the n-grams need as numbers: one in 64 n-grams of a document passes by chance
 
 
 class Decontaminator:
     """Holds the n-grams of evaluation sets, ``{name: texts}``.
 
-    ``hashes`` are increasing, uint64 ``[n]``; ``sets`` is the number of the first set that holds each, uint32 ``[n]``;
-    ``lengths`` are the numbers of words that n-grams have, int64.
+    ``hashes`` (uint64 ``[n]``) increase. ``sets`` (uint32 ``[n]``) is the number of the first set that has each hash.
+    ``lengths`` (int64) are the lengths of the n-grams in words.
 
     >>> question = "which of these thirteen words in a row will be found again in a web page"
     >>> Decontaminator({"quiz": [question]}).overlaps([f"So: {question}!", "nothing of it"])
@@ -56,13 +56,13 @@ class Decontaminator:
         grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length, _units)]
         joined = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in grams)])
         numbers = np.repeat(np.array([number for number, _ in grams], np.uint32), [len(hashes) for _, hashes in grams])
-        self.hashes, first = np.unique(joined, return_index=True)  # the first of equal ones, as sets are in order
+        self.hashes, first = np.unique(joined, return_index=True)  # the first of equal hashes: sets are in order
         self.sets = numbers[first]
         self.lengths = np.unique(np.array([length for _, length, _ in sets], np.int64))
 
     @functools.cached_property
     def _prefilter(self) -> tuple[NDArray[np.bool_], NDArray[np.uint8], np.uint64]:
-        """The lengths to look for, a bit for each prefix of a hash, and the shift that gives the prefix."""
+        """Whether each length is looked for, a bit for each prefix of a hash, and the shift that gives the prefix."""
         wanted = np.zeros(int(self.lengths.max(initial=0)) + 1, bool)
         wanted[self.lengths] = True
         bits = len(self.hashes).bit_length() + _PREFILTER_BITS
@@ -72,7 +72,7 @@ class Decontaminator:
         return wanted, np.packbits(known, bitorder="little"), shift
 
     def overlaps(self, texts: Sequence[str]) -> list[tuple[int, str | None]]:
-        """Return, for each text, how many of its n-grams an evaluation set holds, and the set that holds the first."""
+        """Return for each text how many of its n-grams evaluation sets have, and the name of the first one's set."""
         from .kernels import find_shingles
 
         points, ends = _units([text.lower() for text in texts])
@@ -90,7 +90,7 @@ class Decontaminator:
         return [(number, names.get(row)) for row, number in enumerate(counts)]
 
     def save(self, directory: Path) -> None:
-        """Write what `load` reads: plain JSON and arrays."""
+        """Write plain JSON and arrays, which `load` reads."""
         write_json(directory / _NAMES, self.names)
         for name in _ARRAYS:
             np.save(directory / f"{name}.npy", getattr(self, name))
@@ -106,7 +106,7 @@ class Decontaminator:
 
 
 def _by_length(texts: Iterable[str], ngram: int) -> Iterable[tuple[int, list[str]]]:
-    """Group evaluation texts by the words of their n-grams; leave out those that are too short."""
+    """Group evaluation texts by the length of their n-grams, and leave out texts that are too short."""
     texts = list(texts)
     lengths = list(zip(np.minimum(_count_words(texts), ngram).tolist(), texts, strict=True))
     lengths = [pair for pair in lengths if pair[0] >= min(SHORTEST, ngram)]
@@ -115,12 +115,12 @@ def _by_length(texts: Iterable[str], ngram: int) -> Iterable[tuple[int, list[str
 
 
 def _units(lowered: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return what `code_points` does, with spaces around each letter of a script that is written without spaces."""
+    """Return code points and ends, as `code_points` does, with spaces around each letter of a script without spaces."""
     points, ends = code_points(lowered)
     alone = _unspaced_letters()[np.minimum(points, len(_unspaced_letters()) - 1)]
     if not alone.any():
         return points, ends
-    before = 2 * np.concatenate([[0], np.cumsum(alone)])  # spaces in front of each character and at the end
+    before = 2 * np.concatenate([[0], np.cumsum(alone)])  # spaces added before each character, and in all
     spread = np.full(len(points) + int(before[-1]), ord(" "), np.uint32)
     spread[np.arange(len(points)) + before[:-1] + alone] = points
     return spread, ends + before[ends]
@@ -128,12 +128,12 @@ def _units(lowered: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64
 
 @functools.cache
 def _unspaced_letters() -> NDArray[np.bool_]:
-    """Return, for every code point up to the last that has a kind, whether it is a word by itself."""
+    """Return for every code point, up to the last that has a kind, whether it is a word by itself."""
     return np.isin(kind_table() & ~np.uint8(TERMINAL_BIT), [KINDS.index(kind) for kind in UNSPACED])
 
 
 def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return how many words each text has: shingles of one word."""
+    """Return how many words each text has."""
     from .kernels import shingle
 
     points, ends = _units([text.lower() for text in texts])
@@ -145,36 +145,37 @@ def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
 def read_evaluation_sets(
     specs: Sequence[str], key: str, *, normalized: bool = True
 ) -> tuple[Decontaminator, dict[str, str], dict[str, list[int]]]:
-    """Read the evaluation sets that ``specs`` name; return their n-grams, and the sha256 of each file by its name.
+    """Read the evaluation sets that ``specs`` name.
 
-    The third value says of each set with texts too short to be compared how many these are, and how many texts it has.
-    ``key`` names the field of the texts, which are ``normalized`` where the documents are. Raises ``ConfigError`` for a set
-    that yields no n-gram, naming the fields that it has, and warns where some texts are too short or records yield none.
+    Returns their n-grams; the sha256 of each file by name; and, by name of each set that has texts too short to be
+    compared, the number of these and of all its texts. ``key`` names the field of the texts. ``normalized`` says whether the
+    documents are, and so the texts. Raises ``ConfigError`` if a set yields no n-gram. Warns if records yield no text, and
+    if texts are too short.
     """
     from ...text.readers.document_reader import find_inputs
 
     texts, hashes, short = {}, {}, {}
     for file in name_apart(find_inputs(specs)):
         name = file.name
-        of_set, hashes[name] = _read_set(file, key)
-        texts[name] = [normalize(text) if normalized else text for text in of_set]
+        as_read, hashes[name] = _read_set(file, key)
+        texts[name] = [normalize(text) if normalized else text for text in as_read]
         if not any(_by_length(texts[name], NGRAM)):
             raise ConfigError(
-                f"{file.path}: evaluation set without an n-gram: none of its {len(of_set):,} texts has {SHORTEST} words "
+                f"{file.path}: this evaluation set has no n-gram: none of its {len(as_read):,} texts has {SHORTEST} words "
                 "(letters, in scripts without spaces); leave it out of --decontaminate, or name another field with "
                 "--decontaminate-key"
             )
         if count := int(np.count_nonzero(_count_words(texts[name]) < SHORTEST)):
-            short[name] = [count, len(of_set)]
+            short[name] = [count, len(as_read)]
     if short:
-        warn(too_short_said(short))
+        warn(describe_short(short))
     return Decontaminator(texts), hashes, short
 
 
-def too_short_said(short: Mapping[str, Sequence[int]]) -> str:
-    """Say how many texts of which evaluation sets are not compared.
+def describe_short(short: Mapping[str, Sequence[int]]) -> str:
+    """Return a sentence: how many texts of which evaluation sets are not compared.
 
-    >>> too_short_said({"quiz.jsonl": [500, 501]})
+    >>> describe_short({"quiz.jsonl": [500, 501]})
     'quiz.jsonl: 500 of 501 evaluation texts are too short (under 8 words) and were not compared'
     """
     counts = (f"{name}: {few:,} of {many:,} evaluation texts" for name, (few, many) in short.items())
@@ -182,7 +183,7 @@ def too_short_said(short: Mapping[str, Sequence[int]]) -> str:
 
 
 def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:
-    """Return the texts of an evaluation set, and the sha256 of its file."""
+    """Return the texts of an evaluation set, and the sha256 of its file or the version of its object."""
     from ...text.readers.document_reader import DocumentReader
 
     reader = DocumentReader(file, text_key=key)
@@ -193,13 +194,15 @@ def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:
     texts = [record.text for record in records if isinstance(record, Document)]
     bad = [record for record in records if isinstance(record, BadRecord)]
     if not records:
-        raise ConfigError(f"{file.path}: evaluation set without a record; leave it out of --decontaminate")
+        raise ConfigError(f"{file.path}: this evaluation set has no record; leave it out of --decontaminate")
     if bad:
         first = f"the first, line {bad[0].line}: {bad[0].reason}{': ' * bool(bad[0].detail)}{bad[0].detail}"
-        said = f"{file.path}: evaluation set of which {len(bad):,} of {len(records):,} records yield no text, {first}"
+        message = _with_cure(
+            f"{file.path}: {len(bad):,} of {len(records):,} records of this evaluation set yield no text, {first}"
+        )
         if not texts:
-            raise ConfigError(_with_cure(said))
-        warn(_with_cure(said))
+            raise ConfigError(message)
+        warn(message)
     return texts, reader.sha256 or f"version {file.stored.version if file.stored else ''}"
 
 

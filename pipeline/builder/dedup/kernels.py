@@ -1,7 +1,7 @@
 """The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. minhash.py, lsh.py
-and segments.py say what they compute.
+and segments.py define what they compute.
 
-Importing this module compiles nothing where numba's cache can be written; import it before forking.
+numba compiles them at the first import and caches the result, if it can write its cache. Import this module before forking.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _absorb(h: Any, point: Any) -> Any:
 
 @compiled("void(uint64, uint32[::1], uint32[::1], uint32[::1])")
 def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
-    """Take one more shingle into a signature: each value becomes the minimum."""
+    """Add a shingle to a signature: each value becomes the minimum of itself and the shingle's."""
     h = np.uint32(shingle >> np.uint64(32))
     h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
@@ -35,7 +35,7 @@ def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
 
 @compiled("int64(Array(uint32, 1, 'C', readonly=True), int64, int64, Array(bool_, 1, 'C'), uint64[::1])")
 def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
-    """Write the hash of each word of one text, from ``begin`` to ``end``; return how many there are."""
+    """Write the hash of each word of the text from ``begin`` to ``end``; return the number of words."""
     count = 0
     at = begin
     while at < end:
@@ -53,7 +53,7 @@ def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
 
 @compiled("uint64(uint64, uint64)")
 def _joined(s: Any, word: Any) -> Any:
-    """Return the shingle of the words of the shingle ``s`` and one more."""
+    """Return the shingle that has the words of the shingle ``s`` and one more."""
     return _mix64(s * GOLDEN + word)
 
 
@@ -61,7 +61,7 @@ def _joined(s: Any, word: Any) -> Any:
     "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint64[::1], int64[::1])"
 )
 def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any) -> None:
-    """Write the 64-bit shingles of all texts to ``out``, one after the other, and where those of each text end."""
+    """Write the 64-bit shingles of all texts to ``out``, one after the other, and to ``stops`` the end of each text's."""
     hashes = np.empty(len(points) // 2 + 1, np.uint64)
     begin = written = 0
     for text in range(len(ends)):
@@ -84,9 +84,9 @@ def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any
 def find_shingles(
     points: Any, ends: Any, words: Any, lengths: Any, prefilter: Any, shift: Any, out: Any, rows: Any
 ) -> Any:
-    """Write the shingles of every length k with ``lengths[k]`` that pass a prefilter, and the number of their text.
+    """Write the shingles that pass a prefilter, of each length k with ``lengths[k]``, and their texts; return their number.
 
-    A shingle extends that of one word less, so a single pass finds all lengths. Returns how many there are.
+    A shingle extends the shingle of one word less, so a single pass finds all lengths.
     """
     hashes = np.empty(len(points) // 2 + 1, np.uint64)
     begin = filled = 0
@@ -112,8 +112,8 @@ def find_shingles(
     " uint32[:, ::1])"
 )
 def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
-    """Write the signature of each text, whose code points end at ``ends``, to its row of ``out``."""
-    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # a word takes two characters, the last of a text one
+    """Write the signature of each text to its row of ``out``. The code points of the texts end at ``ends``."""
+    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # two characters a word, one for the last
     stops = np.empty(len(ends), np.int64)
     shingle(points, ends, words, ngram, shingles, stops)
     begin = 0
@@ -128,7 +128,7 @@ def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: An
     " int64[:, ::1])"
 )
 def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, hashes: Any, locations: Any) -> Any:
-    """Write the hash, and text, first and last line of every passage of the texts that end at ``ends``; count them."""
+    """Write each passage's hash, and its text, first line and last line; return the number of passages."""
     filled = begin = 0
     for text in range(len(ends)):
         end = ends[text]
@@ -164,18 +164,18 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
 
 
 @compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, :], bool_[:, :])")
-def band_keys(signatures: Any, rows: Any, keys: Any, without: Any) -> None:
-    """Write the key of each band of each signature, and whether the band is one of no shingles, ``[bands, n]``."""
+def band_keys(signatures: Any, rows: Any, keys: Any, empty: Any) -> None:
+    """Write the key of each band of each signature, and whether the band has no shingles, ``[bands, n]`` each."""
     for document in range(len(signatures)):
         for band in range(len(keys)):
             key = np.uint64(0)
-            empty = True
+            all_empty = True
             for k in range(band * rows, (band + 1) * rows):
                 value = signatures[document, k]
                 key = _mix64(key * GOLDEN + np.uint64(value) + np.uint64(1))
-                empty = empty and value == np.uint32(0xFFFFFFFF)
+                all_empty = all_empty and value == np.uint32(0xFFFFFFFF)
             keys[band, document] = key
-            without[band, document] = empty
+            empty[band, document] = all_empty
 
 
 @compiled("void(Array(uint32, 2, 'C', readonly=True), int64[::1], int64[::1], int64[::1])")
@@ -207,7 +207,7 @@ def unite(parents: Any, edges: Any) -> None:
 
 @compiled("void(uint32[::1])")
 def flatten(parents: Any) -> None:
-    """Make every parent a root. No parent is larger than its child, so one pass in order meets roots first."""
+    """Make every parent a root. No parent is larger than its child, so one pass in order is enough."""
     for k in range(len(parents)):
         parents[k] = parents[parents[k]]
 
@@ -221,7 +221,7 @@ def count_members(roots: Any, counts: Any) -> None:
 
 @compiled("void(uint32[::1], int64, int64[::1], uint32[::1], uint32[::1])")
 def longest_members(roots: Any, begin: Any, lengths: Any, best: Any, best_lengths: Any) -> None:
-    """Note at each root its longest member so far, the first of several: ``lengths`` are those of members from ``begin``."""
+    """Write at each root its longest member so far, the first of equals. ``lengths`` are those of the members from ``begin``."""
     for k in range(len(lengths)):
         root = roots[begin + k]
         length = np.uint32(min(lengths[k], 0xFFFFFFFF))

@@ -1,19 +1,19 @@
-"""Keys -> candidates -> verified edges -> clusters: how duplicates are found. The files in between: stages/dedup.py.
+"""Keys -> candidates -> verified edges -> clusters: how duplicates are found. stages/dedup.py describes the files between them.
 
-Exact duplicates are found by the hash of the text; near duplicates, among the rest, by MinHash:
+Exact duplicates have the same hash of the text. MinHash finds near duplicates among the rest:
 
     band        documents that agree on all rows of a band are candidates: P = 1 - (1 - s ** rows) ** bands
     key         mix64 over the rows: key = mix64(key * 0x9E3779B97F4A7C15 + value + 1), from 0; a band without shingles has none
-    star        each candidate is compared only with the first of its run, so the cost is linear in the run
-    verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
-                against the first is compared with the next few that also failed, so that one document breaks no cluster
-    component   documents that edges connect are one cluster; its first document in input order stays. A chain of edges may join
-                documents that are less alike than `threshold`: `chained` counts the members that are so to the one that stays
+    star        a run is the documents with one key. Each is compared with the first of the run, so the cost is linear in the run
+    verify      an edge counts if the signatures agree on at least `threshold` of their values. Candidates that fail
+                form a run again, a few times, so that one first document that is unlike the others breaks no cluster
+    component   documents that edges connect are one cluster. Its first document in input order is kept. A chain of edges may join
+                documents that are less alike than `threshold`: `chained` counts the members that are less alike to the kept one
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
 
-Memory holds 8 bytes a document while edges are joined: the forest and the sizes of clusters; with ``keep="longest"`` 12, since
-each cluster also has its longest member.
+Joining edges takes 8 bytes of memory a document, for the forest and the sizes of clusters. ``keep="longest"`` takes 12, for
+the longest member of each cluster.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from numpy.typing import NDArray
 from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
 from .row_files import Rows, Scalar, write_npy
 
-REPRESENTATIVES = 8  # documents of a run that a candidate is compared with at most
-_PAIRS = 1 << 13  # whose signatures are in memory at once
+REPRESENTATIVES = 8  # a candidate is compared with at most so many documents of its run
+_PAIRS = 1 << 13  # pairs whose signatures are in memory at once
 CHUNK = 1 << 18  # documents whose results are in memory at once
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
-"""Takes pairs of documents, one array of each side; returns which are duplicates."""
+"""Takes pairs of documents as two arrays, of equal length; returns which pairs are duplicates."""
 
 
 def star_edges(
     keys: NDArray[np.uint64], documents: NDArray[np.uint32], similar: Similar
 ) -> Iterator[NDArray[np.uint32]]:
-    """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: a document that is kept, a duplicate.
+    """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: the earlier document, its duplicate.
 
-    ``documents`` of equal keys come in input order. There are at most ``REPRESENTATIVES`` arrays, one for each
-    round of comparisons.
+    ``documents`` of equal keys must be in input order. Each round of comparisons yields an array: at most
+    ``REPRESENTATIVES`` of them.
 
     >>> [edges.tolist() for edges in star_edges(np.array([7, 5, 7], np.uint64), np.arange(3, dtype=np.uint32), np.less)]
     [[[0, 2]]]
@@ -66,17 +66,17 @@ def star_edges(
 
 
 def equal_rows(rows: Rows[np.uint8]) -> Similar:
-    """Return the comparison of documents by their rows: whole hashes, of which a key is only the first half."""
+    """Return a comparison of documents by their whole hashes: a key is only the first half of a hash."""
 
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        equal = [(rows_read[x] == rows_read[y]).all(axis=1) for rows_read, x, y in _gathered(rows, a, b)]
+        equal = [(rows_read[x] == rows_read[y]).all(axis=1) for rows_read, x, y in _read_pairs(rows, a, b)]
         return np.concatenate([np.zeros(0, bool), *equal])
 
     return similar
 
 
 def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
-    """Return the comparison of documents by whether their signatures agree on at least ``threshold`` of their values."""
+    """Return a comparison of documents: do their signatures agree on at least ``threshold`` of their values?"""
     from .kernels import agreeing
 
     needed = int(np.ceil(threshold * signatures.width - 1e-9))
@@ -84,7 +84,7 @@ def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
         counts = np.empty(len(a), np.int64)
         begin = 0
-        for rows_read, x, y in _gathered(signatures, a, b):
+        for rows_read, x, y in _read_pairs(signatures, a, b):
             agreeing(rows_read, x, y, counts[begin : begin + len(x)])
             begin += len(x)
         return counts >= needed
@@ -92,10 +92,10 @@ def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
     return similar
 
 
-def _gathered(
+def _read_pairs(
     rows: Rows[Scalar], a: NDArray[np.uint32], b: NDArray[np.uint32]
 ) -> Iterator[tuple[NDArray[Scalar], NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield pairs in batches: the rows that they need, and which of these are the two rows of each pair."""
+    """Yield batches of pairs: the rows of their documents, and the numbers in them of each pair's two rows."""
     for begin in range(0, len(a), _PAIRS):
         pairs = np.concatenate([a[begin : begin + _PAIRS], b[begin : begin + _PAIRS]])
         wanted, inverse = np.unique(pairs, return_inverse=True)
@@ -106,7 +106,7 @@ def _gathered(
 def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -> NDArray[np.uint32]:
     """Join what ``edges`` (``[m, 2]``) connect in the forest ``parents``, in place; return it with every parent a root.
 
-    The root of a tree is its smallest member, whatever the order of the edges.
+    The root of a tree is its smallest member, in any order of the edges.
 
     >>> roots_of(np.arange(5, dtype=np.uint32), [np.array([[3, 4], [1, 3]], np.uint32)]).tolist()
     [0, 1, 2, 1, 1]
@@ -120,10 +120,10 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
 
 
 def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
-    """Return at each root the longest member, the first of equally long ones.
+    """Return at each root its longest member, and the first of equally long ones.
 
-    A cluster with documents of earlier builds, the first ``before``, keeps its first member. ``lengths``: those of the
-    other documents in order, some at a time.
+    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``lengths`` are
+    those of the other documents, in order and some at a time.
     """
     from .kernels import longest_members
 
@@ -138,10 +138,10 @@ def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray
 
 
 def chained(directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float) -> int:
-    """Count the near duplicates among some documents whose signatures agree with that of their keeper on less than ``threshold``.
+    """Count the near duplicates among ``documents`` whose signatures agree with the kept document's on less than ``threshold``.
 
-    ``directory`` has the files of `write_clusters`, which are without the first ``before`` documents. Two documents alone
-    are joined by the edge between them.
+    ``directory`` has the files of `write_clusters`, which leave out the first ``before`` documents. A cluster of two has a
+    verified edge, so only larger ones are compared.
     """
     kind, keeper, size = (
         np.load(directory / f"{name}.npy", mmap_mode="r")[documents.start : documents.stop]
@@ -163,7 +163,7 @@ def write_clusters(
 ) -> dict[str, dict[str, int]]:
     """Write kind.npy, keeper.npy and cluster_size.npy for the documents after the first ``before``; return the counts.
 
-    ``roots``: each document's cluster; ``exact``: the first document with equal text, which may be a memory map.
+    ``roots`` is the cluster of each document. ``exact`` is the first document with equal text, and may be a memory map.
     """
     from .kernels import count_members
 
@@ -184,7 +184,7 @@ def write_clusters(
             root, first = roots[begin : begin + CHUNK], exact[begin : begin + CHUNK]
             keeper = root if longest is None else longest[root]
             stays = keeper == np.arange(begin, begin + len(root))
-            # A keeper is the first of the documents with its text: equal texts are equally long.
+            # Equal texts are equally long, so a keeper is the first document with its text.
             kind = np.where(stays, KEPT, np.where(first == keeper, EXACT, NEAR)).astype(np.uint8)
             size = sizes[root].astype(np.int32)
             kind.tofile(kind_file)

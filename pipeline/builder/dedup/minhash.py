@@ -1,8 +1,8 @@
 """Texts -> hashes and MinHash signatures.
 
-The shingles of a text are its word 5-grams, where words are ``re.findall(r"\\w+", text.lower())``; a text of fewer words
-has one shingle, all of them, and one without words has none. A shingle's hash is 32 bits, and the permutations are
-datasketch 2's scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
+The shingles of a text are its word 5-grams; words are ``re.findall(r"\\w+", text.lower())``. A text of fewer words has one
+shingle, all of them. A text without words has none. The hash of a shingle has 32 bits. The permutations are datasketch 2's
+scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
 
     word        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x100000001B3 (FNV-1a); h = mix64(h)
     shingle     s = 0; for each word: s = mix64(s * 0x9E3779B97F4A7C15 + h); its hash here is s >> 32
@@ -25,7 +25,7 @@ from filters.compiled.text_arrays import character_class, code_points
 
 from ...errors import ConfigError
 
-SEED = 1  # of the permutations, whatever the recipe's: later builds compare their signatures with these
+SEED = 1  # of the permutations, for every seed of a recipe: later builds compare their signatures with these
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
 PointsOf = Callable[[Sequence[str]], tuple[NDArray[np.uint32], NDArray[np.int64]]]
@@ -39,7 +39,7 @@ def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def shingles(text: str, ngram: int = 5) -> Iterator[str]:
-    """Yield the word n-grams of a text, or all its words where there are fewer: the slow reference.
+    """Yield the word n-grams of a text, or all its words if there are fewer: the slow reference.
 
     >>> list(shingles("A rose is a rose, is it?", ngram=6))
     ['a rose is a rose is', 'rose is a rose is it']
@@ -49,9 +49,9 @@ def shingles(text: str, ngram: int = 5) -> Iterator[str]:
 
 
 class MinHasher:
-    """Makes signatures of ``num_perm`` values, by default ``bands * rows``, over word ``ngram``-grams.
+    """Makes signatures of ``num_perm`` values over word ``ngram``-grams; the default of ``num_perm`` is ``bands * rows``.
 
-    The bands use the first ``bands * rows`` values; the values after them serve only verification.
+    The bands use the first ``bands * rows`` values. Later values serve only verification.
 
     >>> hasher = MinHasher()
     >>> a, b = hasher.signatures(["a rose is a rose is a rose today", "a rose is a rose is a rose!"])
@@ -69,7 +69,7 @@ class MinHasher:
     def signatures(self, texts: Sequence[str]) -> NDArray[np.uint32]:
         """Return the signatures of ``texts``, uint32 ``[n, num_perm]``."""
         out = np.full((len(texts), self.num_perm), EMPTY, np.uint32)
-        from .kernels import sign  # numba: only where texts are signed
+        from .kernels import sign  # numba: imported only if texts are signed
 
         words = word_table()
         first, size = 0, 0
@@ -89,7 +89,7 @@ class MinHasher:
 def shingle_sets(
     texts: Sequence[str], ngram: int = 5, points_of: PointsOf = code_points
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the distinct shingles of each text, as increasing hashes of 64 bits. ``points_of`` gives what words are cut from.
+    """Yield the distinct shingles of each text, as increasing hashes of 64 bits. ``points_of`` makes code points of texts.
 
     >>> [len(found) for found in shingle_sets(["a rose is a rose is a rose", "", "one"], ngram=3)]
     [3, 0, 1]
@@ -110,7 +110,7 @@ def shingle_sets(
 def signature_values(bands: int, rows: int, num_perm: int | None) -> int:
     """Return how many values a signature has: ``num_perm``, or as many as the bands use.
 
-    Raises ``ConfigError`` where the bands need more.
+    Raises ``ConfigError`` if the bands use more.
     """
     if num_perm is not None and bands * rows > num_perm:
         raise ConfigError(
@@ -123,7 +123,7 @@ def signature_values(bands: int, rows: int, num_perm: int | None) -> int:
 def permutations(count: int) -> NDArray[np.uint32]:
     """Return datasketch's affine32 parameters: odd factors and offsets, uint32 ``[2, count]``.
 
-    They come from ``RandomState``, whose stream NumPy has frozen.
+    ``RandomState`` draws them: NumPy never changes its numbers.
     """
     generator = np.random.RandomState(SEED)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)

@@ -1,4 +1,4 @@
-"""Rows of one width in many files, as one array that is never in memory, nor mapped, as a whole."""
+"""Rows of one width in many files, read as one array that is never whole in memory, nor mapped whole."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ...errors import BuildError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-PIECE_ROWS = 1 << 14  # of one file read at once
-_SPARSE = 16  # a file is read row by row where fewer than one in so many of its rows is wanted
+PIECE_ROWS = 1 << 14  # rows of a file that are read at once
+_SPARSE = 16  # a piece is read row by row if fewer than one in so many of its rows is wanted
 
 
 class Piece(NamedTuple):
-    """Some rows of a file, from a byte on."""
+    """Rows of a file that begin at the byte ``offset``."""
 
     path: str
     offset: int
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 class Rows(Generic[Scalar]):
     """The rows of many files, one after the other.
 
-    ``starts`` (int64 ``[pieces + 1]``) is where each piece begins.
+    ``starts`` (int64 ``[pieces + 1]``) are the first rows of the pieces, and the number of all rows.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "rows"
@@ -49,32 +49,32 @@ class Rows(Generic[Scalar]):
         return int(self.starts[-1])
 
     def read(self, number: int) -> NDArray[Scalar]:
-        """Return the rows of one piece; ``BuildError`` where its file is shorter than that."""
+        """Return the rows of one piece. Raises ``BuildError`` if its file is too short."""
         piece = self.pieces[number]
         count = piece.rows * self.width
-        taken = np.fromfile(piece.path, self.dtype, count, offset=piece.offset)
-        if len(taken) < count:
+        values = np.fromfile(piece.path, self.dtype, count, offset=piece.offset)
+        if len(values) < count:
             raise BuildError(
-                f"{piece.path}: {len(taken) * self.dtype.itemsize} bytes after byte {piece.offset}, but {piece.rows} rows "
-                f"need {count * self.dtype.itemsize}; it was cut after it was written, so start over with --overwrite"
+                f"{piece.path}: {len(values) * self.dtype.itemsize} bytes after byte {piece.offset}, but {piece.rows} rows "
+                f"need {count * self.dtype.itemsize}; the file was cut after it was written, so start over with --overwrite"
             )
-        return taken.reshape(-1, self.width)
+        return values.reshape(-1, self.width)
 
     def take(self, row_numbers: NDArray[np.integer]) -> NDArray[Scalar]:
-        """Return the rows of these numbers, which must increase, reading each file once and in order."""
-        taken = np.empty((len(row_numbers), self.width), self.dtype)
+        """Return the rows of these numbers, which must increase. Each file is read once, in order."""
+        values = np.empty((len(row_numbers), self.width), self.dtype)
         bounds = np.searchsorted(row_numbers, self.starts.astype(row_numbers.dtype))
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             mine = slice(bounds[number], bounds[number + 1])
             rows = row_numbers[mine].astype(np.int64) - self.starts[number]
             if len(rows) * _SPARSE > self.pieces[number].rows:
-                taken[mine] = self.read(number)[rows]
+                values[mine] = self.read(number)[rows]
             else:
-                taken[mine] = self._read_rows(number, rows)
-        return taken
+                values[mine] = self._read_rows(number, rows)
+        return values
 
     def _read_rows(self, number: int, rows: NDArray[np.int64]) -> NDArray[Scalar]:
-        """Read rows one by one, which is faster than mapping the file where few are wanted."""
+        """Read rows one by one: for few rows, this is faster than mapping the file."""
         piece, size = self.pieces[number], self.width * self.dtype.itemsize
         handle = os.open(piece.path, os.O_RDONLY)
         try:
@@ -82,7 +82,7 @@ class Rows(Generic[Scalar]):
         finally:
             os.close(handle)
         if len(read) < len(rows) * size:
-            self.read(number)  # raises the error that says what is missing
+            self.read(number)  # raises the error for a file that was cut
         return np.frombuffer(read, self.dtype).reshape(-1, self.width)
 
 

@@ -1,17 +1,17 @@
 """Texts -> passages: lines, or paragraphs, which blank lines separate.
 
-Two passages are equal if they are equal after white space at their ends is removed, runs of white space become single
-spaces and letters are case-folded. Only ``\\n`` ends a line; other breaks, such as U+2028, are white space within one. Text
-shorter than a minimum, counted in the characters that are compared, is no passage; a blank line never is.
+Passages are compared after white space at their ends is removed, runs of white space become single spaces and letters are
+case-folded. Only ``\\n`` ends a line; other breaks, such as U+2028, are white space within a line. Text shorter than a
+minimum, counted in the characters that are compared, is no passage. A blank line is no passage either.
 
     hash        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x9E3779B97F4A7C15, h ^= h >> 32;
                 then mix64 (minhash.py); for a paragraph, h ^ 0xD6E8FEB86659FD93, so that it never equals a line
 
-A hash has 64 bits: of n different passages about n ** 2 / 2 ** 65 are taken for others, 3 of ten billion.
+A hash has 64 bits: about n ** 2 / 2 ** 65 of n different passages are mistaken for others, 3 of ten billion.
 
 CCNet (Wenzek et al. 2020, https://arxiv.org/abs/1911.00359) also reads every digit as 0 and drops punctuation and
-accents. Then the rows of a table, the reports of a year, and Hindi words that differ in a vowel sign become equal, so
-here all of these are compared.
+accents. Then the rows of a table, the reports of a year, and Hindi words that differ in a vowel sign become equal. So
+digits, punctuation and accents are compared here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PARAGRAPH = np.uint64(0xD6E8FEB86659FD93)
 
 
 class Passages(NamedTuple):
-    """The passages of several texts, kind by kind and in order: hashes (uint64 ``[n]``), (text, first, last) of each
-    (int64 ``[n, 3]``), and how many of them are lines; the rest are paragraphs."""
+    """The passages of several texts, kind by kind and in order: hashes (uint64 ``[n]``), the text, first line and last line
+    of each (int64 ``[n, 3]``), and how many of them are lines. The others are paragraphs."""
 
     hashes: NDArray[np.uint64]
     locations: NDArray[np.int64]
@@ -40,8 +40,8 @@ class Passages(NamedTuple):
 
 
 def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passages:
-    """Return the passages of every text, of the kinds wanted."""
-    from . import kernels  # numba: only where passages are hashed
+    """Return the passages of every text that are of the given kinds and not shorter than ``shortest``."""
+    from . import kernels  # numba: imported only if passages are hashed
 
     points, ends = code_points([text.casefold() for text in texts])
     most = (len(points) + len(texts)) // (max(1, shortest) + 1)  # a line feed or the end of its text follows each
@@ -56,7 +56,7 @@ def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passag
 
 
 def passage_finder(kinds: Collection[str], shortest: int) -> Callable[[Sequence[str]], Passages] | None:
-    """Return `split` for passages of some kinds, None where none are wanted."""
+    """Return `split` for passages of these kinds; None if there are no kinds."""
     return functools.partial(split, kinds=kinds, shortest=shortest) if kinds else None
 
 
@@ -65,9 +65,10 @@ def is_blank(line: str) -> bool:
 
 
 def without(text: str, cut: Collection[tuple[int, int]]) -> str:
-    """Return a text without some of its passages, which are named by the lines ``(first, last)`` that they take.
+    """Return a text without some of its passages. Each of ``cut`` is a passage's first line and the line after its last.
 
-    Where nothing is left of a paragraph, the blank lines after it are cut too; so are those at the end, if the last line is.
+    If nothing is left of a paragraph, the blank lines after it are cut too. If the last line is cut, blank lines at the end
+    are cut too.
 
     >>> without("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
     'A fine day.\\n\\nIt rained.'
@@ -90,7 +91,7 @@ def without(text: str, cut: Collection[tuple[int, int]]) -> str:
 
 
 def taken(text: str, cut: Collection[tuple[int, int]]) -> str:
-    """Return what `without` cuts: the lines that some passages of a text take."""
+    """Return the lines of some passages of a text: those that `without` cuts."""
     lines = text.split("\n")
     return "\n".join(lines[number] for number in sorted({n for first, last in cut for n in range(first, last)}))
 

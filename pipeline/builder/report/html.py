@@ -23,7 +23,7 @@ from ...shards.manifest import REPORT_NAME, Manifest
 from ..counts.build_stats import BuildStats, Group, Row
 from ..counts.counts import Histogram, descending
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
-from ..dedup.decontaminate import too_short_said
+from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
 from .console import damage_said
 from .template import FIGURE, PAGE
@@ -70,7 +70,7 @@ def render(manifest: Manifest, rows: Sequence[Row], nearest: NearestTexts) -> st
         notes=stats.notes,
         damaged=stats.damaged,
         damage=damage_said(stats.damaged),
-        too_short=too_short_said(short) if (short := recipe["definitions"].get("too_short")) else "",
+        too_short=describe_short(short) if (short := recipe["definitions"].get("too_short")) else "",
         splits=sorted(manifest.splits.items()),
         groups=groups,
         added=bool(stats.added),
