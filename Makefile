@@ -8,7 +8,7 @@ JOBS ?= 2
 # A file goes to one process whole; tests/conftest.py puts the rooms whose tests are fast first.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test test-stacks test-nightly test-lowest test-faults check loops demo clean
+.PHONY: test test-stacks test-nightly test-lowest test-faults check loops demo docs clean
 
 # Everything but what needs training frameworks, servers or Ray.
 test: .venv/installed
@@ -51,6 +51,13 @@ loops: .venv/installed
 
 demo: .venv/package
 	$(BIN)/python scripts/demo.py
+
+# The pages as a site. A link that leads nowhere is an error.
+docs: .venv/package
+	$(PIP) -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -n -c docs . build/docs
+	@# A server shows index.html.
+	cp build/docs/README.html build/docs/index.html
 
 # The package alone: a demo needs no frameworks.
 .venv/package: setup.cfg pyproject.toml constraints.txt

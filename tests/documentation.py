@@ -7,7 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # In the order in which their blocks run, in one folder.
-RUN = ("README.md", *(f"docs/{name}.md" for name in ("build", "train", "frameworks", "exchange", "format")))
+RUN = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("build", "train", "frameworks", "exchange", "format", "masks", "migrate")),
+)
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

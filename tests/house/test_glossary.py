@@ -181,6 +181,8 @@ def known_flags() -> frozenset[str]:
     )  # of Slurm
     known |= set("--head --address --port --num-cpus --block".split())  # of Ray
     known |= {"--all", "--prefix"}  # of git checkout-index
+    known |= set("--input --output-prefix --tokenizer-type --append-eod --data-path".split())  # of Megatron-LM
+    known |= {"--train-data-path", "--valid-data-path"}  # of Megatron-LM
     for name in COMMANDS:
         known |= {flag for action in load_command(name).make_parser(name)._actions for flag in action.option_strings}
     for path in (ROOT / "scripts").glob("*.py"):

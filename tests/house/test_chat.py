@@ -1,0 +1,48 @@
+"""The programs of docs/chat.md run as they stand: the mask is that of the template, and TRL trains by it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from tests.corpus import english
+from tests.documentation import ROOT, blocks_of
+
+pytestmark = pytest.mark.stacks
+
+WRITE, MASK, TRL = (block for kind, block in blocks_of("docs/chat.md") if kind == "python")
+
+
+def run(folder: Path, program: str) -> str:
+    texts = [{"text": english(number)} for number in range(50)]
+    pipeline.build(texts, folder / "shards", tokenizer="train:400", rules="none", workers=1)
+    (folder / "program.py").write_text(program)  # functions of a stream are known by their source
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_answers_of_conversations_count_alone_in_rows_and_when_packed(tmp_path: Path) -> None:
+    checks = """
+for batch in (next(iter(rows)), next(iter(packed))):
+    counted = "".join(tokenizer.decode(row[row != -100]) for row in batch["labels"])
+    assert "That is" in counted and "What" not in counted and "user" not in counted
+"""
+    shown = run(tmp_path, WRITE + MASK + checks)
+    assert shown.startswith("<|im_start|>⟦user\nWhat is")
+    assert "⟧It is" in shown
+
+
+def test_trl_trains_by_the_mask(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    checks = """
+losses = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+assert float(losses[-1]) < float(losses[0]) - 0.5, losses
+"""
+    run(tmp_path, WRITE + MASK + TRL + checks)
