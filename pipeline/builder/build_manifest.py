@@ -34,12 +34,13 @@ from .counts.build_stats import BuildStats, Row
 from .counts.counts import Counts
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
-from .partitions.partition import SPLIT, partitions
+from .partitions.partition import partitions
 from .report.html import write_report
 from .report.rejected import take_samples, write_rejected
 from .signature_store import FILES, save_signatures
 from .stages.quotas import units_read
 from .stages.registry import wanted_stages
+from .stages.split import load_counts, load_outcomes
 from .stages.write import extents_path, read_splits, texts_entry
 from .work.workspace import Workspace
 
@@ -62,7 +63,7 @@ RESULTS = (  # patterns of what a build leaves beside each other: files, and the
 def gather_stats(workspace: Workspace) -> BuildStats:
     """Return the counts of all stages; ``BuildError`` unless they add up: nothing may disappear."""
     counts = Counts.sum(partition.counts for partition in partitions(workspace))
-    counts.update(Counts.read(workspace.folder(SPLIT) / "counts.json"))
+    counts.update(load_counts(workspace))
     stats = BuildStats.of(counts)
     for stage in wanted_stages(workspace.plan.recipe):
         stage.count(workspace, stats)
@@ -120,7 +121,7 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
     recipe, output = workspace.plan.recipe, workspace.output
     load_build_tokenizer(workspace).save(output)
     if recipe.dedup and recipe.keep_signatures:
-        outcomes = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
+        _, outcomes = load_outcomes(workspace)
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
     counts = Counts.sum(partition.counts for partition in partitions(workspace))

@@ -1,32 +1,30 @@
-"""The outcomes of the documents that passed the filters.
+"""The outcomes of the documents that passed the filters: why a document is in the dataset or not.
 
-A document that the filters drop has the name of a rule as its outcome, and reaches no later stage. What later stages say of
-the others is a number in arrays. All but the first three are those of stages that drop documents after dedup, in their order.
+A document that the filters drop has the name of a rule as its outcome, and reaches no later stage. Dedup has the outcomes
+below. Each stage that drops documents after dedup declares its own outcome as ``Stage.drops``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-KEPT, EXACT, NEAR, DROP_IDS, MAX_TOKENS = range(5)
+KEPT, EXACT, NEAR = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Why a document is in the dataset or not: ``key`` in counts, ``title`` above samples, ``reason`` in rejected.jsonl."""
+    """``key`` is its name in counts, ``reason`` what rejected.jsonl says, ``title`` what is written above its samples."""
 
     key: str
-    title: str
     reason: str = ""
+    title: str = ""
 
 
-OUTCOMES = (
-    Outcome("kept", "kept"),
-    Outcome("exact", "exact duplicates", "exact duplicate"),
-    Outcome("near", "near duplicates", "near duplicate"),
-    Outcome("drop_ids", "drop_ids", "its id is in the list of drop_ids"),
-    Outcome("max_tokens", "max_tokens", "max_tokens of its source reached"),
+OF_DEDUP = (
+    Outcome("kept", "", "kept"),
+    Outcome("exact", "exact duplicate", "exact duplicates"),
+    Outcome("near", "near duplicate", "near duplicates"),
 )
 """By number. The reason of a duplicate goes on with the document that is kept in its place."""
 
-DUPLICATES = tuple(OUTCOMES[number].key for number in (EXACT, NEAR))
+DUPLICATES = tuple(OF_DEDUP[number].key for number in (EXACT, NEAR))

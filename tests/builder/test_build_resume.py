@@ -49,7 +49,7 @@ def test_dedup_goes_on_where_it_was_killed_even_elsewhere(inputs: list[str], bui
     first, second = Units(fail), Units()
     with pytest.raises(KeyboardInterrupt):
         run(inputs, tmp_path / "out", progress=first)
-    assert len(list((tmp_path / "out/.build/round/deduping/edges").iterdir())) == 6
+    assert len(list((tmp_path / "out/.build/round/dedup_work/edges").iterdir())) == 6
     (tmp_path / "out").rename(tmp_path / "moved")
     run(inputs, tmp_path / "moved", progress=second)
     assert (first.counts["exact duplicates"], second.counts.get("exact duplicates")) == (1, None)

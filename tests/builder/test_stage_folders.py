@@ -6,25 +6,27 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
+
 import pipeline.builder.stages
 from pipeline.builder.counts.build_stats import BuildStats
 from pipeline.builder.engine.engines import open_engine
-from pipeline.builder.outcome import NEAR, OUTCOMES
+from pipeline.builder.outcome import EXACT, KEPT, NEAR
+from pipeline.builder.partitions.partition import Partition
 from pipeline.builder.plan import Plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import STAGES, changes
 from pipeline.builder.stages.stage import Run, Step, once
+from pipeline.builder.stages.survivors import drop, drops_path, outcomes, survives
 from pipeline.builder.work.workspace import Workspace
 from pipeline.progress import Progress
 
 
 def test_the_stages_stand_where_what_they_do_can_work() -> None:
     names = [stage.name for stage in STAGES]
-    keys = [stage.drops for stage in STAGES if stage.drops]
+    keys = [stage.drops.key for stage in STAGES if stage.drops]
     assert (len(set(names)), len(set(keys))) == (len(names), len(keys))
     assert names.index("line_dedup") < names.index("dedup") < names.index("drop_ids") < names.index("train_tokenizer")
-    late = [outcome.key for outcome in OUTCOMES[NEAR + 1 :]]
-    assert keys[len(keys) - len(late) :] == late, "the first stage that drops a document counts"
 
 
 def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -> None:
@@ -35,6 +37,20 @@ def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     names = [stage.name.replace("_", " ") for stage in STAGES]
     assert f"\n    {' -> '.join(['plan', *names, 'manifest'])}\n" in readme
+
+
+def test_the_first_stage_that_drops_a_document_counts(tmp_path: Path) -> None:
+    partition, dedup = Partition(Workspace(tmp_path), 1), tmp_path / ".build/round/dedup"
+    dedup.mkdir(parents=True)
+    np.save(dedup / "starts.npy", [0, 2, 7])
+    np.save(dedup / "kind.npy", np.array([EXACT, EXACT, KEPT, NEAR, KEPT, KEPT, KEPT], np.uint8))
+    assert survives(partition).tolist() == [True, False, True, True, True]
+    for _ in range(2):  # a unit whose worker dies is tried again
+        for stage, drops in (("later", [1, 1, 0, 0, 0]), ("earlier", [1, 0, 1, 0, 0])):
+            drops_path(partition, stage).parent.mkdir(parents=True, exist_ok=True)
+            drop(partition, stage, np.array(drops, bool))
+    assert survives(partition).tolist() == [False, False, False, True, True]
+    assert outcomes(partition, ["earlier", "later"]).tolist() == [4, NEAR, 3, KEPT, KEPT]
 
 
 def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from ...errors import BuildError
 from ...shards.verify.balance import imbalances
-from ..outcome import DUPLICATES, KEPT, OUTCOMES
+from ..outcome import DUPLICATES, KEPT, OF_DEDUP
 from .counts import PASSED, Counts, Histogram
 from .samples import Sample
 
@@ -87,7 +87,7 @@ class BuildStats:
         """
         dropped, sizes = counts.by("filtered", 2), counts.by("characters of filtered", 2)
         final, final_sizes = counts.by("final", 2), counts.by("characters of final", 2)
-        passed, added, kept = dropped.pop(PASSED, 0), counts.by("added"), OUTCOMES[KEPT].key
+        passed, added, kept = dropped.pop(PASSED, 0), counts.by("added"), OF_DEDUP[KEPT].key
         for key in sorted(final.keys() - {kept, *DUPLICATES}):
             dropped[key] = dropped.get(key, 0) + final[key]
             sizes[key] = sizes.get(key, 0) + final_sizes[key]
@@ -146,7 +146,7 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
         if outcome != PASSED:
             groups[name]["dropped"][outcome] = number
     for (name, outcome), number in counts.groups("final", at, 2):
-        if outcome == OUTCOMES[KEPT].key:
+        if outcome == OF_DEDUP[KEPT].key:
             groups[name]["kept"] = number
         elif outcome in DUPLICATES:
             groups[name].setdefault("duplicates", {})[outcome] = number

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
+from ..outcome import EXACT, KEPT, NEAR, OF_DEDUP
 from .row_files import Rows, Scalar, write_npy
 
 REPRESENTATIVES = 8  # a candidate is compared with at most so many documents of its run
@@ -193,6 +193,6 @@ def write_clusters(
             kinds += np.bincount(kind, minlength=3)
             of_size.update(size[stays].tolist())
     return {
-        "duplicates": {OUTCOMES[kind].key: int(kinds[kind]) for kind in (EXACT, NEAR)},
+        "duplicates": {OF_DEDUP[kind].key: int(kinds[kind]) for kind in (EXACT, NEAR)},
         "cluster_sizes": {str(size): of_size[size] for size in sorted(of_size)},
     }

@@ -1,7 +1,6 @@
-"""Partitions: the documents that one unit of the ingest stage wrote, and what later stages said of them.
+"""Partitions: the documents that one unit of the ingest stage wrote.
 
-Every later stage works on one partition at a time. A *survivor* is a document that passed the filters and that no later
-stage dropped, dedup or another: what is tokenized. Token quotas then choose among survivors.
+Every later stage works on one partition at a time, and its module has the readers of what it writes of each.
 
     ingest/000012/0000/     a partition: some documents of unit 12, in input order
         documents.arrow     those that passed: the columns of `partition_writer.Row`
@@ -9,14 +8,13 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
-        cut.jsonl           of line dedup: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
     ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans; done-9000.json if a
                             quota lets it read only the first 9,000 bytes
     round/partitions.json   all units are: every partition in input order
 
-Line dedup writes each partition again as ``round/line_dedup/partitions/000034``, with the same files. All later stages then
-read that one. A stage that drops documents after dedup writes ``round/STAGE/000034.npy``: `Partition.drop`.
+Line dedup writes each partition again as ``round/partitions/000034``, with the same files. All later stages then read that
+one.
 
 A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
 be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
@@ -36,19 +34,16 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import atomic_file, read_json, write_json
+from ...atomic import read_json, write_json
 from ...text.document import made_id
 from ..counts.build_stats import DamagedFile
 from ..counts.counts import Counts
 from ..counts.samples import Sample
 from ..dedup.row_files import Piece, Rows, Scalar
-from ..outcome import KEPT, NEAR, OUTCOMES
 from ..work.workspace import Workspace
 
-INGEST, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "ingest", "line_dedup", "dedup", "tokenize", "split"
-DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
+INGEST = "ingest"
 PARTITIONS = "partitions.json"
-CUT_NAME = "cut.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ class Partition:
     @property
     def folder(self) -> Path:
         """Its files as dedup and all later stages read them."""
-        return self.cut_folder if self.workspace.plan.recipe.passage_kinds else self.read_folder
+        return self.rewritten_folder if self.workspace.plan.recipe.passage_kinds else self.read_folder
 
     @property
     def read_folder(self) -> Path:
@@ -90,9 +85,9 @@ class Partition:
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     @property
-    def cut_folder(self) -> Path:
-        """Its files once repeated lines and paragraphs are cut."""
-        return self.workspace.folder(LINE_DEDUP) / "partitions" / f"{self.number:06d}"
+    def rewritten_folder(self) -> Path:
+        """Its files as a stage before dedup wrote them again."""
+        return self.workspace.folder("partitions") / f"{self.number:06d}"
 
     @property
     def bytes(self) -> int:
@@ -133,14 +128,6 @@ class Partition:
     def origins(self) -> Origins:
         return Origins(self)
 
-    # After dedup:
-
-    @property
-    def rows(self) -> slice:
-        """Where its documents are among those of all partitions."""
-        starts = np.load(self.workspace.folder(DEDUP) / "starts.npy", mmap_mode="r")
-        return slice(int(starts[self.number]), int(starts[self.number + 1]))
-
     @property
     def hashes(self) -> NDArray[np.uint8]:
         """The hash of each text, uint8 ``[n, 16]``."""
@@ -155,41 +142,6 @@ class Partition:
         parts = [number for number, origin in enumerate(origins) if origin]
         hashes[parts] = np.frombuffer(bytes.fromhex("".join(origins)), np.uint8).reshape(-1, 16)
         return hashes
-
-    @property
-    def outcomes(self) -> NDArray[np.uint8]:
-        """The outcome of each document so far, before token quotas, by its number in ``OUTCOMES``."""
-        outcomes = np.array(np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")[self.rows])
-        for outcome in range(NEAR + 1, len(OUTCOMES)):
-            if (path := self.drops_path(outcome)).exists():
-                outcomes[np.load(path) & (outcomes == KEPT)] = outcome
-        return outcomes
-
-    @property
-    def survives(self) -> NDArray[np.bool_]:
-        """Which of its documents are survivors."""
-        return np.asarray(self.outcomes == KEPT)
-
-    def drops_path(self, outcome: int) -> Path:
-        """Return the file that says which of its documents have an outcome: bool, an entry for each document."""
-        return self.workspace.folder(OUTCOMES[outcome].key) / f"{self.number:06d}.npy"
-
-    def drop(self, outcome: int, drops: NDArray[np.bool_]) -> None:
-        """Write which of its documents a stage drops; those that are dropped already may be among them."""
-        with atomic_file(self.drops_path(outcome)) as file:
-            np.save(file, drops)
-
-    # After tokenize:
-
-    @property
-    def tokens_folder(self) -> Path:
-        return self.workspace.folder(TOKENIZE) / f"{self.number:06d}"
-
-    @property
-    def token_lengths(self) -> NDArray[np.int64]:
-        """The tokens of each document, 0 of those that are no survivors."""
-        lengths: NDArray[np.int64] = np.load(self.tokens_folder / "lengths.npy")
-        return lengths
 
 
 def unit_folder(workspace: Workspace, unit: int) -> Path:

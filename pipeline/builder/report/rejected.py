@@ -11,13 +11,17 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from ...atomic import atomic_file, read_json
+from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, hash_keys
-from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
-from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
+from ..outcome import EXACT, KEPT, NEAR
+from ..partitions.partition import Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
+from ..stages.dedup import load_keepers, positions
+from ..stages.line_dedup import CUT_NAME
+from ..stages.registry import OUTCOMES
+from ..stages.split import load_outcomes
 from ..work.workspace import Workspace
 
 _CONTEXT = 12  # words shown before the first one that differs
@@ -87,7 +91,7 @@ def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:
     """Return where the texts with the smallest keys of each outcome are, and their keys."""
     smallest: dict[int, dict[int, int]] = {}
     for partition in partitions(workspace):
-        mine = partition.rows
+        mine = positions(partition)
         keys = hash_keys(partition.hashes, workspace.plan.recipe.seed)
         for what in np.unique(outcome[mine]).tolist():
             rows = np.flatnonzero(outcome[mine] == what)
@@ -108,7 +112,7 @@ class _Document(NamedTuple):
 def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
     """Yield the documents with ascending numbers; without ``texts``, which are most of the work, these are ''."""
     for partition in partitions(workspace):
-        whole = partition.rows
+        whole = positions(partition)
         mine = numbers[np.searchsorted(numbers, whole.start) : np.searchsorted(numbers, whole.stop)].tolist()
         if mine:
             origins = partition.origins()
@@ -127,12 +131,11 @@ class _LaterOutcomes:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        dedup = workspace.folder(DEDUP)
-        self._keeper = np.load(dedup / "keeper.npy", mmap_mode="r")
-        self._before = read_json(dedup / "counts.json")["before"]
+        self._keeper, self._before = load_keepers(workspace)
         self._names: dict[int, str] = {}
-        self.titles = [outcome.title for outcome in OUTCOMES]
-        self.outcome = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
+        keys, self.outcome = load_outcomes(workspace)
+        self._outcomes = [OUTCOMES[key] for key in keys]
+        self.titles = [outcome.title or outcome.key for outcome in self._outcomes]
 
     def dropped(self) -> Iterator[np.ndarray]:
         """Yield the numbers of the documents that were dropped, some at a time."""
@@ -164,7 +167,7 @@ class _LaterOutcomes:
         outcome, kept = int(self.outcome[at]), int(self._keeper[at])
         if outcome == KEPT:
             return None
-        reason = OUTCOMES[outcome].reason
+        reason = self._outcomes[outcome].reason
         if outcome not in (EXACT, NEAR):
             return reason
         name = self._names[kept] if kept >= 0 else earlier_name(self._workspace, kept + self._before)

@@ -7,6 +7,7 @@ quotas.py            which units and partitions fill the token quotas of sources
 bad_records.py       how many records may give no document
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
+survivors.py         documents that no stage has dropped so far; how a stage drops some
 drop_ids.py          drop documents whose ids are listed, as after opt-outs
 tokenize.py          train the tokenizer, if asked; encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources

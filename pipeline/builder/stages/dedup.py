@@ -1,6 +1,6 @@
 """The dedup stage: hashes and signatures of all partitions -> which documents stay, in the memory of one bucket.
 
-Its intermediate files, in ``deduping``, appear by rename:
+Its intermediate files, in ``dedup_work``, appear by rename:
 
     job.json                what is to be done, fixed before the first unit
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
@@ -43,7 +43,7 @@ from ..dedup.lsh import CHUNK, chained, equal_rows, longest_of, roots_of, simila
 from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
-from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions
+from ..partitions.partition import Partition, partition_rows, partitions
 from ..signature_store import fetch_earlier
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
@@ -189,7 +189,7 @@ def _edges(
 class DedupStage(Stage):
     """Finds exact and near duplicates over the whole input."""
 
-    name = DEDUP
+    name = "dedup"
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         yield once(run.workspace.folder(self.name), _dedup, run)
@@ -206,12 +206,38 @@ class DedupStage(Stage):
         ]
 
 
+def positions(partition: Partition) -> slice:
+    """Return where the documents of a partition are among those of all partitions."""
+    starts = _load(partition.workspace, "starts")
+    return slice(int(starts[partition.number]), int(starts[partition.number + 1]))
+
+
+def duplicate_kinds(partition: Partition) -> NDArray[np.uint8]:
+    """Return for each document of a partition whether it stays, or which kind of duplicate it is."""
+    return np.asarray(_load(partition.workspace, "kind")[positions(partition)])
+
+
+def cluster_sizes(partition: Partition) -> NDArray[np.int32]:
+    """Return for each document of a partition how many documents its cluster has."""
+    return np.asarray(_load(partition.workspace, "cluster_size")[positions(partition)])
+
+
+def load_keepers(workspace: Workspace) -> tuple[NDArray[np.int64], int]:
+    """Return the document that is kept in place of each, and how many documents earlier builds have: ``keeper.npy``."""
+    return _load(workspace, "keeper"), read_json(workspace.folder(DedupStage.name) / "counts.json")["before"]
+
+
+def _load(workspace: Workspace, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(workspace.folder(DedupStage.name) / f"{name}.npy", mmap_mode="r")
+    return array
+
+
 def _dedup(run: Run) -> None:
     workspace, recipe = run.workspace, run.plan.recipe
     hashes = partition_rows(workspace, "hashes", 16, np.uint8)
-    folder, n = workspace.folder(DEDUPING), len(hashes)
+    folder, n = workspace.folder("dedup_work"), len(hashes)
     job = _job(run, hashes) if recipe.dedup and n else None
-    with result_directory(workspace.folder(DEDUP)) as directory:
+    with result_directory(workspace.folder(DedupStage.name)) as directory:
         np.save(directory / "starts.npy", hashes.starts)
         if job is not None:
             before = job.before

@@ -17,12 +17,13 @@ import numpy as np
 
 from ...atomic import read_json, write_json
 from ..counts.build_stats import BuildStats
-from ..outcome import DROP_IDS, OUTCOMES
+from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..references import listed_ids_path
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step
+from .survivors import drop, drops_path
 
 _WHOLE_FLOAT = re.compile(r"-?(\d+\.0|\d(\.\d+)?e\+\d\d)", re.ASCII)  # as Python spells them
 _SHOWN = 5  # ids
@@ -32,7 +33,7 @@ class DropIdsStage(Stage):
     """Drops documents whose ids are in a list."""
 
     name = "drop_ids"
-    drops = OUTCOMES[DROP_IDS].key
+    drops = Outcome("drop_ids", "its id is in the list of drop_ids")
 
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.drop_ids is not None
@@ -41,7 +42,7 @@ class DropIdsStage(Stage):
         yield Step(
             units=partitions(run.workspace),
             function=drop_listed,
-            makes=lambda partition: partition.drops_path(DROP_IDS),
+            makes=lambda partition: drops_path(partition, self.name),
             prepare=functools.partial(_listed, run.workspace),
         )
 
@@ -61,11 +62,11 @@ def drop_listed(partition: Partition) -> None:
     parts = partition.values("part")["part"]
     matches = [_listed_as(origins[row].id.removesuffix(part), part, listed) for row, part in enumerate(parts)]
     write_json(_matched_path(partition), sorted({id for id in matches if id is not None}))
-    partition.drop(DROP_IDS, np.array([id is not None for id in matches], bool))
+    drop(partition, DropIdsStage.name, np.array([id is not None for id in matches], bool))
 
 
 def _matched_path(partition: Partition) -> Path:
-    return partition.workspace.folder(DropIdsStage.name) / f"{partition.number:06d}.json"
+    return drops_path(partition, DropIdsStage.name).with_suffix(".json")
 
 
 def _listed_as(id: str, part: str, listed: frozenset[str]) -> str | None:

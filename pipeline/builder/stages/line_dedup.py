@@ -3,7 +3,8 @@
     ingest/*/*/passages.bin          the hashes of each partition, sorted, each one once (partition_writer.py)
     line_dedup/buckets/000002/       hashes of one range, of all partitions: starts.npy (int64 [partitions + 1]) and
                                      seen.npy (bool): which of them an earlier partition holds too
-    line_dedup/partitions/000034/    a partition again, its texts cut: later stages read this one
+    partitions/000034/               a partition again, its texts cut: later stages read this one. Beside its other files,
+                                     cut.jsonl: what was cut or dropped (with --keep-rejected)
 
 Memory is bounded: a bucket holds a few million hashes, and each partition adds a hash once, however often it repeats it.
 Every document that passed the filters counts as an earlier one, even if a later stage drops it: what is cut from a document
@@ -31,12 +32,14 @@ from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
-from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
+from ..outcome import Outcome
+from ..partitions.partition import Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step
 
+CUT_NAME = "cut.jsonl"
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # what samples of it are called
 
@@ -44,8 +47,8 @@ CUT = "cut as repeated"  # what samples of it are called
 class LineDedupStage(Stage):
     """Cuts lines and paragraphs that occur earlier in the corpus."""
 
-    name = LINE_DEDUP
-    drops = WORDS_LEFT
+    name = "line_dedup"
+    drops = Outcome(WORDS_LEFT)
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)
@@ -63,7 +66,7 @@ class LineDedupStage(Stage):
             name="cut repeats",
             units=partitions(workspace),
             function=functools.partial(cut_partition, buckets),
-            makes=lambda partition: partition.cut_folder,
+            makes=lambda partition: partition.rewritten_folder,
             prepare=functools.partial(prepare_cut, workspace),
             size=lambda partition: documents_path(partition.read_folder).stat().st_size,
         )
@@ -83,7 +86,7 @@ def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
 
 
 def bucket_folder(workspace: Workspace, bucket: int) -> Path:
-    return workspace.folder(LINE_DEDUP) / "buckets" / f"{bucket:06d}"
+    return workspace.folder(LineDedupStage.name) / "buckets" / f"{bucket:06d}"
 
 
 def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
@@ -240,7 +243,7 @@ def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
     recipe, folder = partition.workspace.plan.recipe, partition.read_folder
     hasher = make_hasher(recipe) if recipe.dedup else None
-    with result_directory(partition.cut_folder) as directory:
+    with result_directory(partition.rewritten_folder) as directory:
         shutil.copyfile(folder / "rejected.jsonl", directory / "rejected.jsonl")
         with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
             remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, rejected)

@@ -24,6 +24,7 @@ from ...progress import Progress
 from ..partitions.partition import done_path, partitions
 from ..plan import Plan
 from ..work.workspace import Workspace
+from .tokenize import token_lengths
 
 QUOTAS = "quotas.json"
 FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
@@ -132,7 +133,7 @@ def _tokens(workspace: Workspace) -> Counter[str]:
     """Return the tokens of the survivors of each source with a quota."""
     sums = Counter[str]()
     for partition in partitions(workspace) if workspace.plan.recipe.reads_by_quota else ():
-        sums[partition.source] += int(partition.token_lengths.sum())
+        sums[partition.source] += int(token_lengths(partition).sum())
     return sums
 
 
@@ -150,7 +151,7 @@ def tokens_allowed(workspace: Workspace) -> list[int | None]:
             ranked.append((ranks[first_lane], number, partition.number))
     allowed: list[int | None] = [None] * len(every)
     for *_, number in sorted(ranked):
-        source, tokens = every[number].source, int(every[number].token_lengths.sum())
+        source, tokens = every[number].source, int(token_lengths(every[number]).sum())
         allowed[number] = left[source]
         left[source] = left[source] - tokens if tokens <= left[source] else NOTHING
     return allowed

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import descending
+from ..outcome import OF_DEDUP
 from ..recipe import Recipe
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage
@@ -28,6 +29,7 @@ ROUND: tuple[Stage, ...] = (
 )
 AFTER_ROUNDS: tuple[Stage, ...] = (SplitStage(), WriteStage())
 STAGES = (*ROUND, *AFTER_ROUNDS)
+OUTCOMES = {each.key: each for each in (*OF_DEDUP, *(stage.drops for stage in STAGES)) if each}
 
 
 def wanted_stages(recipe: Recipe, stages: Sequence[Stage] = STAGES) -> list[Stage]:
@@ -51,10 +53,10 @@ def changes(stats: BuildStats) -> Iterator[Change]:
 
     Documents that were dropped under a name that no stage declares were dropped by a rule or transform of the filters.
     """
-    declared = {stage.drops for stage in STAGES}
+    declared = {stage.drops.key for stage in STAGES if stage.drops}
     by_filters = [name for name, _ in descending(stats.dropped) if name not in declared]
     for stage in STAGES:
         yield from stage.changes(stats)
-        for name in by_filters if isinstance(stage, IngestStage) else [stage.drops]:
+        for name in by_filters if isinstance(stage, IngestStage) else [stage.drops.key] if stage.drops else []:
             if name in stats.dropped:
                 yield Change(f"dropped by {name}", stats.dropped[name], stats.dropped_characters.get(name, 0))

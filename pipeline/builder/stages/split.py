@@ -3,7 +3,8 @@
 Its result is one directory, with an entry for each document that passed the filters, in input order:
 
     split.npy         uint8: 0 training, 1 validation, 2 neither
-    outcome.npy       uint8: its outcome, a number in OUTCOMES
+    outcome.npy       uint8: its outcome, as its index in outcomes.json
+    outcomes.json     the keys of the outcomes
     partitions.npy    int64 [partitions, 2]: the documents of each partition in training and in validation
     counts.json
 
@@ -12,24 +13,28 @@ Each partition is a unit. In the memory of the parent are two bytes a document.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
 from ...draws import draws
 from ...shards.shard_plan import SPLITS, TRAIN, VAL, in_validation
 from ..counts.build_stats import BuildStats
 from ..counts.counts import Counts
-from ..outcome import KEPT, MAX_TOKENS, OUTCOMES
-from ..partitions.partition import SPLIT, Partition, partitions
+from ..outcome import KEPT, OF_DEDUP, Outcome
+from ..partitions.partition import Partition, partitions
 from ..work.workspace import Workspace
+from .dedup import positions
 from .quotas import tokens_allowed
 from .stage import Run, Stage, Step, once
+from .survivors import dropping_stages, outcomes
+from .tokenize import token_lengths
 
 NEITHER = 2
 _FILLED = 0.99  # of a quota: a note says why a source has less
@@ -38,8 +43,8 @@ _FILLED = 0.99  # of a quota: a note says why a source has less
 class SplitStage(Stage):
     """Assigns splits and applies token quotas."""
 
-    name = SPLIT
-    drops = OUTCOMES[MAX_TOKENS].key
+    name = "split"
+    drops = Outcome("max_tokens", "max_tokens of its source reached")
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         yield once(run.workspace.folder(self.name), assign_splits, run)
@@ -47,7 +52,7 @@ class SplitStage(Stage):
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         for source, group in sorted(stats.by_source.items()):
             quota, tokens = workspace.plan.recipe.quota(source), group["tokens"]
-            if self.drops in group["dropped"] and tokens < _FILLED * quota:
+            if self.drops.key in group["dropped"] and tokens < _FILLED * quota:
                 stats.notes.append(
                     f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next document that was "
                     f"drawn has more than the {quota - tokens:,} left: none is passed over for a shorter one"
@@ -66,35 +71,58 @@ class Assigned:
 def assign_splits(run: Run) -> None:
     """Assign splits and apply token quotas by what is drawn for each content; count the outcomes of all that passed."""
     workspace, every = run.workspace, partitions(run.workspace)
-    allowed, passed = tokens_allowed(workspace), every[-1].rows.stop if every else 0
+    allowed, passed = tokens_allowed(workspace), positions(every[-1]).stop if every else 0
     split, outcome, counts = np.empty(passed, np.uint8), np.empty(passed, np.uint8), Counts()
     table = np.zeros((len(every), len(SPLITS)), np.int64)
-    for number, assigned in run.map(SPLIT, assign_partition, list(zip(every, allowed, strict=True))):
-        rows = every[number].rows
+    keys = [*(outcome.key for outcome in OF_DEDUP), *dropping_stages(workspace), SplitStage.drops.key]
+    function = functools.partial(assign_partition, keys)
+    for number, assigned in run.map(SplitStage.name, function, list(zip(every, allowed, strict=True))):
+        rows = positions(every[number])
         split[rows], outcome[rows] = assigned.split, assigned.outcome
         table[number] = [np.count_nonzero(assigned.split == value) for value in (TRAIN, VAL)]
         counts.update(assigned.counts)
-    with result_directory(workspace.folder(SPLIT)) as directory:
+    with result_directory(workspace.folder(SplitStage.name)) as directory:
         for name, array in (("split", split), ("outcome", outcome), ("partitions", table)):
             np.save(directory / f"{name}.npy", array)
+        write_json(directory / "outcomes.json", keys)
         write_json(directory / "counts.json", counts.to_json())
 
 
-def assign_partition(unit: tuple[Partition, int | None]) -> Assigned:
-    """Assign the documents of a partition, of which so many tokens are allowed; None: all of them."""
+def load_splits(workspace: Workspace) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the split of each document, and the documents of each partition in each split."""
+    folder = workspace.folder(SplitStage.name)
+    return np.load(folder / "split.npy", mmap_mode="r"), np.load(folder / "partitions.npy")
+
+
+def load_outcomes(workspace: Workspace) -> tuple[list[str], NDArray[np.uint8]]:
+    """Return the keys of outcomes, and the index of the outcome of each document."""
+    folder = workspace.folder(SplitStage.name)
+    return read_json(folder / "outcomes.json"), np.load(folder / "outcome.npy", mmap_mode="r")
+
+
+def load_counts(workspace: Workspace) -> Counts:
+    """Return what became of all documents that passed the filters."""
+    return Counts.read(workspace.folder(SplitStage.name) / "counts.json")
+
+
+def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) -> Assigned:
+    """Assign the documents of a partition, of which so many tokens are allowed; None: all of them.
+
+    ``keys`` are those of the outcomes, by number.
+    """
     partition, allowed = unit
-    plan, hashes, tokens = partition.workspace.plan, partition.hashes, partition.token_lengths
-    outcome = partition.outcomes
+    plan, hashes, tokens = partition.workspace.plan, partition.hashes, token_lengths(partition)
+    outcome = outcomes(partition, keys[len(OF_DEDUP) : -1])
     if allowed is not None:
         survivors = np.flatnonzero(outcome == KEPT)
         beyond = beyond_quota(draws(hashes[survivors], plan.recipe.seed, "max_tokens"), tokens[survivors], allowed)
-        outcome[survivors[beyond]] = MAX_TOKENS
+        outcome[survivors[beyond]] = len(keys) - 1
     # Parts of one document share much text, windows that overlap most of it: they go together.
     origins = partition.origins_hashes if plan.recipe.transforms else hashes
     in_val = in_validation(origins, plan.recipe.seed, plan.recipe.val_fraction)
     split = np.where(in_val, VAL, TRAIN).astype(np.uint8)
     split[outcome != KEPT] = NEITHER
-    return Assigned(split, outcome, _count(partition, outcome, tokens))
+    return Assigned(split, outcome, _count(partition, keys, outcome, tokens))
 
 
 def beyond_quota(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: int) -> NDArray[np.bool_]:
@@ -111,19 +139,19 @@ def beyond_quota(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: 
     return beyond
 
 
-def _count(partition: Partition, outcome: NDArray[np.uint8], tokens: NDArray[np.int64]) -> Counts:
+def _count(partition: Partition, keys: Sequence[str], outcome: NDArray[np.uint8], tokens: NDArray[np.int64]) -> Counts:
     counts = Counts()
     if not len(outcome):
         return counts
     source = partition.source
     languages, language = np.unique(np.array(partition.values("language")["language"]), return_inverse=True)
     kept = outcome == KEPT
-    groups, group = np.unique(language * len(OUTCOMES) + outcome, return_inverse=True)
+    groups, group = np.unique(language * len(keys) + outcome, return_inverse=True)
     weights = (None, partition.array("characters", np.int64), np.where(kept, tokens, 0))
     sums = [np.bincount(group, weight).astype(np.int64).tolist() for weight in weights]
     for number, documents, size, tokens_kept in zip(groups.tolist(), *sums, strict=True):
-        name, what = str(languages[number // len(OUTCOMES)]), OUTCOMES[number % len(OUTCOMES)]
-        counts.add_outcome("final", source, name, what.key, size, documents)
+        name, key = str(languages[number // len(keys)]), keys[number % len(keys)]
+        counts.add_outcome("final", source, name, key, size, documents)
         counts.add("tokens", source, name, number=tokens_kept)
     powers, numbers = np.unique(np.log2(np.maximum(tokens[kept], 1)).astype(int), return_counts=True)
     counts.add_all("token lengths", dict(zip(map(str, powers.tolist()), numbers.tolist(), strict=True)))

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from ...progress import Progress
 from ..counts.build_stats import BuildStats, Change
 from ..engine.engine import Engine
+from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..work.workspace import Workspace
@@ -127,16 +128,16 @@ class Stage(ABC):
     that its `wanted` looks at. Its flag on the command line is made of it. Its place in the order decides what it can do:
 
     - Before dedup, it may edit documents: it writes partitions again, counts of outcomes included, as `line_dedup` does.
-    - After dedup, texts stay as they are, and it reads ``partition.folder``. `Partition.outcomes` tells which documents are
-      survivors so far. To drop some it has an entry in `outcome.OUTCOMES`, whose key is its name, and calls `Partition.drop`
-      for each partition, as `drop_ids` does. Then its drops are counted, sampled and reported. It runs before the
-      tokenizer is trained.
+    - After dedup, texts stay as they are, and it reads ``partition.folder``. `survivors.survives` tells which documents are
+      left. To drop some it declares the outcome ``drops``, whose key is its name, and calls `survivors.drop` for each
+      partition, as `drop_ids` does. Then its drops are counted, sampled and reported. It runs before the tokenizer is
+      trained.
 
     What else a stage counts is a field of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]
-    drops: ClassVar[str] = ""  # under which name the documents that it drops are counted, duplicates aside
+    drops: ClassVar[Outcome | None] = None  # of the documents that it drops, duplicates aside
 
     def wanted(self, recipe: Recipe) -> bool:
         """Whether a recipe asks for this stage."""

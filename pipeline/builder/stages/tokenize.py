@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
@@ -23,10 +24,11 @@ from ...text.tokenizer.tokenizer import train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
 from ..counts.build_stats import BuildStats
 from ..counts.counts import PASSED
-from ..partitions.partition import TOKENIZE, Partition, partitions
+from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
+from .survivors import survives
 
 _LOST = "lost.json"
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
@@ -65,20 +67,20 @@ def train_on_survivors(directory: Path, workspace: Workspace, vocab_size: int, p
 def _drawn_texts(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
     """Yield the texts of the survivors of which this share is drawn."""
     for partition in every:
-        chosen = partition.survives & drawn(partition.hashes, seed, "tokenizer", share)
+        chosen = survives(partition) & drawn(partition.hashes, seed, "tokenizer", share)
         yield from partition.texts(np.flatnonzero(chosen).tolist())
 
 
 class TokenizeStage(Stage):
     """Encodes the survivors."""
 
-    name = TOKENIZE
+    name = "tokenize"
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         yield Step(
             units=partitions(run.workspace),
             function=tokenize_partition,
-            makes=lambda partition: partition.tokens_folder,
+            makes=tokens_folder,
             prepare=functools.partial(load_build_tokenizer, run.workspace),
             size=lambda partition: partition.bytes,
         )
@@ -86,24 +88,35 @@ class TokenizeStage(Stage):
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         tokenizer = load_build_tokenizer(workspace)
         if tokenizer.can_lose:
-            losses = [read_json(partition.tokens_folder / _LOST) for partition in partitions(workspace)]
+            losses = [read_json(tokens_folder(partition) / _LOST) for partition in partitions(workspace)]
             lost, whole = np.sum([(0, 0), *losses], axis=0).tolist()
             if lost:
                 name = workspace.plan.settings["tokenizer"]
                 stats.notes.append(f"tokenizer {name}: {tokenizer.loss_said(lost, whole)}")
 
 
+def tokens_folder(partition: Partition) -> Path:
+    """Return the folder of the tokens of a partition."""
+    return partition.workspace.folder(TokenizeStage.name) / f"{partition.number:06d}"
+
+
+def token_lengths(partition: Partition) -> NDArray[np.int64]:
+    """Return the tokens of each document of a partition, 0 of those that are no survivors."""
+    lengths: NDArray[np.int64] = np.load(tokens_folder(partition) / "lengths.npy")
+    return lengths
+
+
 def tokenize_partition(partition: Partition) -> None:
     """Encode the survivors of one partition, a record batch at a time."""
     tokenizer = load_build_tokenizer(partition.workspace)
     boundaries = bos_and_eos(tokenizer, partition.workspace.plan.recipe)
-    survives, first = partition.survives, 0
+    surviving, first = survives(partition), 0
     losses = [(0, 0)]
-    lengths = np.zeros(len(survives), np.int64)
-    with result_directory(partition.tokens_folder) as directory:
+    lengths = np.zeros(len(surviving), np.int64)
+    with result_directory(tokens_folder(partition)) as directory:
         with open(directory / "tokens.bin", "wb") as file:
             for batch in partition.batches("text"):
-                texts, rows = batch.column(0).to_pylist(), np.flatnonzero(survives[first : first + len(batch)])
+                texts, rows = batch.column(0).to_pylist(), np.flatnonzero(surviving[first : first + len(batch)])
                 if len(rows):
                     kept = [texts[row] for row in rows.tolist()]
                     tokens, counts = tokenizer.encode_flat(kept, **boundaries)

@@ -28,11 +28,13 @@ from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
 from ...text.fields import Field, parse_fields
 from ..build_tokenizer import load_build_tokenizer
-from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, partitions
+from ..partitions.partition import Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
-from .split import NEITHER
+from .dedup import cluster_sizes, positions
+from .split import NEITHER, load_splits
 from .stage import Run, Stage, Step, once
+from .tokenize import token_lengths, tokens_folder
 
 _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
 _TEXT_ROWS = 1_000  # written at once
@@ -86,15 +88,15 @@ def read_splits(workspace: Workspace) -> dict[str, Split]:
 
 def split_lengths(workspace: Workspace, split: str) -> NDArray[np.int64]:
     """Return the tokens of each document of a split."""
-    splits = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
+    splits, _ = load_splits(workspace)
     number = SPLITS.index(split)
-    lengths = [partition.token_lengths[splits[partition.rows] == number] for partition in partitions(workspace)]
+    lengths = [token_lengths(partition)[splits[positions(partition)] == number] for partition in partitions(workspace)]
     return np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
 def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
     """Return the sources of a split's documents as they follow each other, and how many documents each time."""
-    counts = np.load(workspace.folder(SPLIT) / "partitions.npy")[:, SPLITS.index(split)].tolist()
+    counts = load_splits(workspace)[1][:, SPLITS.index(split)].tolist()
     runs = [(partition.source, n) for partition, n in zip(partitions(workspace), counts, strict=True) if n]
     return [(name, sum(n for _, n in some)) for name, some in itertools.groupby(runs, itemgetter(0))]
 
@@ -110,7 +112,7 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> None:
     info, extents = write_tar(
         workspace.output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(dtype, members)),
-        lengths=np.concatenate([partition.token_lengths[chosen] for partition, chosen, _ in members]),
+        lengths=np.concatenate([token_lengths(partition)[chosen] for partition, chosen, _ in members]),
         keys=[f"{ordinal:012d}" for *_, ordinals in members for ordinal in ordinals.tolist()],
         table=table,
         tokens_per_sample=recipe.tokens_per_sample,
@@ -182,8 +184,8 @@ def _write_parquet(file: IO[bytes], parts: Iterable[list[dict[str, Any]]], field
 def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
     """Yield the tokens of the documents chosen of each partition, some documents at a time."""
     for partition, chosen, _ in members:
-        sizes = partition.token_lengths
-        path, ends = partition.tokens_folder / "tokens.bin", np.cumsum(sizes)
+        sizes = token_lengths(partition)
+        path, ends = tokens_folder(partition) / "tokens.bin", np.cumsum(sizes)
         first = 0
         while first < len(sizes):
             begin = int(ends[first] - sizes[first])
@@ -197,14 +199,13 @@ def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArra
 
 def _members(workspace: Workspace, shard: ShardPlan) -> Iterator[_Member]:
     """Yield what each partition with documents of this shard has of it."""
-    split = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
-    counts = np.load(workspace.folder(SPLIT) / "partitions.npy")
+    split, counts = load_splits(workspace)
     ends = np.cumsum(counts, axis=0)
     starts, number = ends - counts, SPLITS.index(shard.split)
     holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
     for at in np.flatnonzero(holding).tolist():
         partition = Partition(workspace, at)
-        splits = np.asarray(split[partition.rows])
+        splits = np.asarray(split[positions(partition)])
         mine = splits == number
         numbers = starts[at, number] + np.cumsum(mine) - 1
         ordinals = starts[at].sum() + np.cumsum(splits != NEITHER) - 1
@@ -226,8 +227,7 @@ def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[
         columns["language"] += [values["language"][row] for row in rows.tolist()]
         columns["score"] += [round(values["score"][row], 4) for row in rows.tolist()]
         columns["hash"] += [digest.tobytes().hex() for digest in partition.hashes[rows]]
-        sizes = np.load(partition.workspace.folder(DEDUP) / "cluster_size.npy", mmap_mode="r")[partition.rows]
-        columns["cluster_size"] += sizes[rows].tolist()
+        columns["cluster_size"] += cluster_sizes(partition)[rows].tolist()
         for name, column in metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
             columns[f"{COLUMN}{name}"] += column
     return columns
