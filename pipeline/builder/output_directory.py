@@ -51,14 +51,14 @@ def place(output: str | Path, work: str | Path | None, requests: RequestOptions)
 
 
 def check_apart(recipe: Recipe, workspace: Workspace) -> None:
-    """Raise ``ConfigError`` if a file or dataset that the recipe names lies in the output: starting over would remove it."""
+    """Raise ``ConfigError`` if a file or dataset that the recipe names is in the output: starting over would remove it."""
     for item in fields(recipe):
         value = getattr(recipe, item.name) if setting_of(item.metadata).named else None
         for path in (value,) if isinstance(value, str) else value or ():
             is_named = is_remote(path) or os.path.exists(local_name(path)) or WILDCARD.search(path)
             if is_named and (output := folder_of(path, workspace.places)):
                 raise ConfigError(
-                    f"{item.name} {path!r}: lies in the output, {output}, which is never read; choose another --output, or "
+                    f"{item.name} {path!r}: is in the output, {output}, which is never read; choose another --output, or "
                     "copy it elsewhere first"
                 )
 

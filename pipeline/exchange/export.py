@@ -39,15 +39,15 @@ def export_tokens(
     requests: RequestOptions | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write the documents of a dataset, split by split and in order, as files of other tools; return what was written.
+    """Write the documents of a dataset, split by split and in order, as files of other tools; return ``export.json``.
 
-    ``to`` is ``"megatron"`` (``SPLIT.bin`` and ``SPLIT.idx``, as ``IndexedDataset`` reads them), ``"nanogpt"`` (``SPLIT.bin``:
-    ids alone, uint16 or uint32) or ``"parquet"`` (``data/SPLIT-*.parquet``: ``input_ids`` and what the tables of the shards
-    say of each document). ``export.json``, which is returned, says the dtype, the id that ends documents, and the files.
-    The files of the tokenizer are copied. ``output``, a directory that is empty or not there, appears when it is complete.
+    ``to`` is ``"megatron"`` (``SPLIT.bin`` and ``SPLIT.idx``, which ``IndexedDataset`` reads), ``"nanogpt"`` (``SPLIT.bin``:
+    only ids, uint16 or uint32) or ``"parquet"`` (``data/SPLIT-*.parquet``: ``input_ids``, and the columns of the shards'
+    tables). ``export.json`` holds the dtype, the id that ends documents, and the files. The files of the tokenizer are
+    copied. ``output`` must be empty or missing; it appears when it is complete.
 
-    Raises ``ConfigError`` for another format, and where something is in ``output``; ``ManifestError``, ``ShardError`` and
-    ``StorageError`` for a dataset that cannot be read: the checksum of each document is compared.
+    Raises ``ConfigError`` if the format is unknown or ``output`` is not empty, and ``ManifestError``, ``ShardError`` or
+    ``StorageError`` if the dataset cannot be read. The checksum of each document is compared.
 
     >>> import tempfile
     >>> from .token_writer import write_shards
@@ -92,7 +92,7 @@ def export_tokens(
 
 
 class _Shard(NamedTuple):
-    """One shard: its entry, tokens of each document, and what its table says of them."""
+    """One shard: its entry, the number of tokens of each document, and the columns of its table."""
 
     info: ShardInfo
     lengths: NDArray[np.int64]
@@ -116,9 +116,9 @@ class _Source(NamedTuple):
             yield _Shard(info, self.access.index(path, info).lengths, self.access.table(path, info))
 
     def blocks(self, shard: _Shard) -> Iterator[tuple[NDArray[Any], int]]:
-        """Yield the tokens of some documents of a shard at a time, and how many documents they are.
+        """Yield the tokens of a few documents of a shard, and the number of these documents.
 
-        Raises ``CorruptShardError`` for a document with another checksum than the table has.
+        Raises ``CorruptShardError`` if the checksum of a document differs from the table's.
         """
         path = self.folder.path(shard.info.name)
         index = self.access.index(path, shard.info)
@@ -144,12 +144,12 @@ class _Source(NamedTuple):
 
 
 def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[[int], None]) -> np.dtype[Any]:
-    """Write the ids of a split as one array without a header. Warn if its end-of-text ids do not tell where documents end."""
+    """Write the ids of a split as one array without a header. Warn if its end-of-text ids are not exactly the ends."""
     ends, lost = source.manifest.tokenizer["eos_id"], 0
 
     def count(block: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         nonlocal lost
-        held = np.add.accumulate(np.append(0, block == ends))  # end-of-text ids before each place
+        held = np.add.accumulate(np.append(0, block == ends))  # number of end-of-text ids before each position
         last = np.cumsum(lengths)
         lost += int(((held[last] - held[last - lengths] != 1) | (held[last] == held[last - 1])).sum())
 
@@ -157,8 +157,8 @@ def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[
     if lost:
         warn(
             f"{split}.bin: {lost:,} of {source.manifest.splits[split].documents:,} documents hold the end-of-text id {ends} "
-            "before their end, or do not end with it: an array that is cut at this id gives other documents; --to megatron and "
-            "--to parquet keep where they end"
+            "before their end, or do not end with it: a tool that cuts the array at this id makes other documents; --to megatron "
+            "and --to parquet keep the ends of documents"
         )
     return dtype
 
@@ -179,7 +179,7 @@ def _write_array(
     dtype: np.dtype[Any],
     look: Callable[[NDArray[Any], NDArray[np.int64]], None] = lambda block, lengths: None,
 ) -> np.dtype[Any]:
-    """Write the ids of a split in a dtype of the same width; ``look`` at each block and the lengths of its documents."""
+    """Write the ids of a split in a dtype of equal width. ``look`` is called with each block and its documents' lengths."""
     most = np.iinfo(dtype).max
     with atomic_file(directory / f"{split}.bin") as file:
         for shard in source.shards(split):
@@ -197,7 +197,7 @@ def _write_array(
 
 
 def _write_parquet(directory: Path, split: str, source: _Source, advance: Callable[[int], None]) -> np.dtype[Any]:
-    """Write a file for each shard, all of one schema."""
+    """Write one file for each shard, all with the same schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -232,14 +232,14 @@ FORMATS = {"megatron": _write_megatron, "nanogpt": _write_flat, "parquet": _writ
 
 
 def _columns(shard: _Shard) -> dict[str, list[Any]]:
-    """Return the columns of a shard's table under the names of its fields, without what only the shard needs."""
+    """Return the columns of a shard's table by the names of the fields, without those that only the shard needs."""
     names = {name: name.removeprefix(COLUMN) for name in shard.table if name not in ("crc32", "input_ids")}
     taken = {name for name in names if not name.startswith(COLUMN)} | {"input_ids"}
     return {name if plain in taken else plain: shard.table[name] for name, plain in names.items()}
 
 
 def _kind(values: Sequence[Any]) -> Any:
-    """Return the Arrow type of values; text where they have none in common."""
+    """Return the Arrow type of values: text if they have no common type."""
     import pyarrow as pa
 
     try:
@@ -249,7 +249,7 @@ def _kind(values: Sequence[Any]) -> Any:
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """Return the type that holds the values of two."""
+    """Return the type that holds the values of both types."""
     import pyarrow as pa
 
     if one in (other, pa.null()):
@@ -260,7 +260,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 
 def _array(values: Sequence[Any], kind: Any) -> Any:
-    """Return values as an Arrow array; those that are no text as JSON, in a column of text."""
+    """Return values as an Arrow array. In a column of text, other values become JSON."""
     import pyarrow as pa
 
     if kind == pa.string():

@@ -1,4 +1,4 @@
-"""The layout of Megatron's ``IndexedDataset``: ids in ``NAME.bin``, where each document lies in ``NAME.idx``.
+"""The layout of Megatron's ``IndexedDataset``: ids in ``NAME.bin``, and the offsets of documents in ``NAME.idx``.
 
 ``NAME.bin`` holds the ids of all sequences joined. ``NAME.idx`` is, little-endian:
 
@@ -9,8 +9,8 @@
     u64         document ends
     i32 each    ids of each sequence
     i64 each    byte of ``NAME.bin`` at which each sequence begins
-    i64 each    the sequence at which each document ends, after a 0: a document may be several sequences
-    i8 each     modes of sequences, of multimodal data alone
+    i64 each    0, then the number of sequences up to each document's end: a document may be several sequences
+    i8 each     modes of sequences, in multimodal data only
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _CURE = "copy both files again"
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which Megatron keeps ids of a dtype: it knows no uint32."""
+    """Return the dtype in which Megatron stores ids of a dtype. It has no uint32."""
     return np.dtype("<i4") if dtype.itemsize == 4 else dtype
 
 
 def write_index(path: Path, lengths: NDArray[np.integer[Any]], dtype: np.dtype[Any]) -> None:
-    """Write the index of documents of these lengths, whose ids follow each other; each is one sequence."""
+    """Write the index of consecutive documents of these lengths. Each document is one sequence."""
     code = next(code for code, known in DTYPES.items() if np.dtype(known) == dtype)
     sizes = lengths.astype(np.int64) * dtype.itemsize
     with atomic_file(path) as file:
@@ -49,7 +49,7 @@ def write_index(path: Path, lengths: NDArray[np.integer[Any]], dtype: np.dtype[A
 
 
 def read_documents(path: Path) -> Iterator[NDArray[Any]]:
-    """Yield the ids of each document of ``NAME.bin``, mapped; ``DamagedInputError`` where its index does not fit it."""
+    """Yield the mapped ids of each document of ``NAME.bin``. Raises ``DamagedInputError`` if its index does not fit."""
     index = path.with_suffix(".idx")
     raw = np.fromfile(index, np.uint8)
     head = raw[: _HEAD.size].tobytes()
@@ -60,7 +60,9 @@ def read_documents(path: Path) -> Iterator[NDArray[Any]]:
         )
     wanted = _HEAD.size + 12 * sequences + 8 * ends
     if len(raw) == wanted + sequences and sequences:
-        raise DamagedInputError(f"{index}: it holds modes of sequences: multimodal data, which is no text; take it out")
+        raise DamagedInputError(
+            f"{index}: it holds modes of sequences, so its data are multimodal, not text; leave it out"
+        )
     if len(raw) != wanted:
         raise DamagedInputError(f"{index}: {len(raw)} bytes, but {wanted} for its {sequences} sequences; {_CURE}")
     dtype = np.dtype(DTYPES[code])

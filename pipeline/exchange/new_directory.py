@@ -1,4 +1,4 @@
-"""Directories that are written in one go, and get their name when they are complete."""
+"""Directories that appear under their name when they are complete."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..shards.manifest import MANIFEST_NAME
 
 @contextmanager
 def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a hidden directory beside ``output`` to fill, which gets that name when the block ends.
+    """Yield a hidden directory next to ``output``, which is renamed to ``output`` when the block ends.
 
-    Removes what a killed process left for the same output. Raises ``ConfigError`` where something is there already.
+    Deletes such directories of killed processes. Raises ``ConfigError`` if ``output`` is not empty.
     """
     path = local_directory(os.fspath(output))
     if path.exists() and any(path.iterdir()):
@@ -27,10 +27,10 @@ def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
         raise ConfigError(f"{path}: holds {there} already; choose another output, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with suppress(OSError), _locked(left):  # its process is gone
+        with suppress(OSError), _locked(left):  # the lock is free, so its process has ended
             discard(left)
     with explain_disk_full_errors(path), ExitStack() as stack, result_directory(path) as directory:
-        with suppress(OSError):  # a file system without locks: then no process takes this one for left
+        with suppress(OSError):  # without locks, no process deletes this directory either
             stack.enter_context(_locked(directory))
         yield directory
         if path.exists() and any(path.iterdir()):
@@ -39,7 +39,7 @@ def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Lock a directory until the block ends; ``OSError`` where another process has it, or there are no locks."""
+    """Lock a directory until the block ends. Raises ``OSError`` if it is locked, or if the file system has no locks."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

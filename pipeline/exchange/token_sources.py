@@ -1,4 +1,4 @@
-"""Ids that others made -> documents: columns of Parquet, Arrow and JSON, Megatron's pairs of files, flat arrays."""
+"""Token ids of other tools -> documents: columns of Parquet, Arrow and JSON, Megatron's pairs of files, flat arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .megatron import read_documents
 from .token_writer import write_shards
 
 FLAT_DTYPES = ("uint16", "uint32")
-_STEP = 1 << 22  # ids that are searched for the ends of documents at once
+_STEP = 1 << 22  # ids that are searched at once for the ends of documents
 _ENDINGS = (".bin", ".npy")
 
 
@@ -48,17 +48,16 @@ def import_tokens(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Manifest:
-    """Make a dataset of ids that are in files already; return its manifest.
+    """Make a dataset of token ids in files; return its manifest.
 
-    ``sources`` are files, folders, patterns or urls of Parquet, Arrow or JSON (Lines), whose column or field
-    ``tokens_key`` holds lists of ids; ``keep_fields`` are kept of their records, those are read of which ``where`` holds.
-    ``NAME.bin`` beside ``NAME.idx`` is Megatron's; any other ``.bin`` is an array of ``dtype`` ("uint16" or "uint32")
-    without a header, or with that of llm.c, which says the dtype. Such and ``.npy`` are cut into documents behind each
-    ``eos_id`` (default: the tokenizer's).
-    These are files of this machine, or folders of them.
+    ``sources`` are files, folders, patterns or urls of Parquet, Arrow or JSON (Lines). Their column or field ``tokens_key``
+    holds lists of ids. ``where`` selects records, and ``keep_fields`` are the fields that documents keep. Local files or
+    folders may also hold arrays of ids: ``NAME.bin`` next to ``NAME.idx`` is Megatron's; any other ``.bin`` has ids of
+    ``dtype`` ("uint16" or "uint32") without a header, or the header of llm.c, which tells the dtype. These and ``.npy``
+    are cut into documents after each ``eos_id`` (default: the tokenizer's).
 
-    ``tokenizer``, ``eos_id`` and ``settings`` are those of `write_shards`, which says what else is raised.
-    ``on_error="skip"`` also skips the rest of files that are damaged. Raises ``InputError`` for what cannot be read.
+    ``tokenizer``, ``eos_id`` and ``settings`` are those of `write_shards`, which may raise other errors, too.
+    ``on_error="skip"`` also skips the rest of damaged files. Raises ``InputError`` if a source cannot be read.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -90,7 +89,7 @@ def import_tokens(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How files are read; ``inputs`` tells the manifest of those that were."""
+    """Reads the files; ``inputs`` are the entries of the manifest for those that were read."""
 
     tokens_key: str
     vocabulary: Vocabulary
@@ -101,7 +100,7 @@ class _Reading:
     inputs: list[dict[str, Any]]
 
     def documents(self, files: Sequence[InputFile], arrays: Sequence[Path], progress: Progress) -> Iterator[Any]:
-        """Yield what `write_shards` takes, and a `BadRecord` for each record and file that gives nothing."""
+        """Yield documents for `write_shards`, and a `BadRecord` for each unusable record and each damaged file."""
         total = sum(file.size for file in files) + sum(path.stat().st_size for path in arrays)
         with progress.bar("read", total, "bytes") as advance:
             reads = [
@@ -141,15 +140,15 @@ class _Reading:
         self._note(info.name, info.bytes, info.sha256)
 
     def _cut(self, path: Path) -> Iterator[NDArray[Any]]:
-        """Yield the documents of a flat array: each ends with the end-of-text id, or with the array."""
+        """Yield the documents of a flat array. Each ends with the end-of-text id or at the array's end."""
         if self.eos_id is None:
             raise ConfigError(
-                f"{path}: nothing says where its documents end; name the id behind each: --eos-id N (eos_id=)"
+                f"{path}: nothing says where its documents end; name the id after each: --eos-id N (eos_id=)"
             )
         tokens = map_tokens(path, self.dtype)
         begin = int(
             is_llmc(path) and len(tokens) > 0 and tokens[0] == self.eos_id
-        )  # it writes the id before each document
+        )  # llm.c writes the id before each document
         for at in range(begin, len(tokens), _STEP):
             for end in (np.flatnonzero(tokens[at : at + _STEP] == self.eos_id) + at + 1).tolist():
                 yield tokens[begin:end]
@@ -167,14 +166,14 @@ class _Reading:
 
 
 def _arrays(name: str) -> list[Path]:
-    """Return the arrays that a name or pattern of this machine means; none where it means files of records."""
+    """Return the arrays that a path or pattern names; an empty list if it names files of records."""
     if is_remote(name):
         if name.endswith(_ENDINGS):
             raise ConfigError(f"{name}: arrays of ids are read from this machine; copy it here first")
         return []
     if os.path.isdir(name):
         return [path for ending in _ENDINGS for path in sorted(Path(name).glob(f"[!.]*{ending}"), key=_order)]
-    if not os.path.exists(name) and os.path.exists(f"{name}.idx"):  # as Megatron names them
+    if not os.path.exists(name) and os.path.exists(f"{name}.idx"):  # Megatron names both files so
         name += ".bin"
     found = [name] if os.path.exists(name) else sorted(glob.glob(name), key=natural_key)
     paths = [Path(path).with_suffix(".bin") if path.endswith(".idx") else Path(path) for path in found]

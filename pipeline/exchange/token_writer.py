@@ -1,8 +1,8 @@
 """Documents of token ids -> a dataset: checked, split by content, laid out, written and verified.
 
-The documents are read once, into files on disk. When all are known, they are laid out as a build lays out its own, and
-written as shards. All of it happens in a hidden directory beside the output, which gets its name when it is complete: a
-process that is killed leaves nothing under that name. The next one removes what it left.
+The documents are read once, into files on disk. Then they are laid out and written as shards, as a build does it. All files
+are in a hidden directory next to the output, which is renamed when it is complete. A killed process leaves only the hidden
+directory, and the next one deletes it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from ..text.tokenizer.load_tokenizer import CONFIG_NAME
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from .new_directory import new_directory
 
-_DOCUMENTS = 512  # read back and written together
+_DOCUMENTS = 512  # documents that are read back and written together
 _HASHES_AT_ONCE = 1 << 22
 _FILES = ("tokens", "hashes", "fields")
-_PLACE = ("id", "file", "line")  # fields that say where a document came from; the others are kept as the user's
+_PLACE = ("id", "file", "line")  # the fields of a document's origin; other fields are the user's
 
 
 def write_shards(
@@ -61,21 +61,20 @@ def write_shards(
     progress: Progress | None = None,
     inputs: Iterable[Mapping[str, Any]] = (),
 ) -> Manifest:
-    """Write documents of token ids as a dataset that is verified and streams as a built one does; return its manifest.
+    """Write documents of token ids as a verified dataset, which streams like a built one; return its manifest.
 
-    ``documents`` are lists or 1-D arrays of whole numbers, or pairs of one and a dict of fields, which are kept in the
-    tables of the shards: ``id``, ``file`` and ``line`` say where a document came from, others are named by the caller and
-    hold plain JSON. They are read once, and may be endless but for the disk: memory grows by about 30 bytes a document.
+    Each of ``documents`` is a list or 1-D array of ids, or a pair of one and a dict of fields. The tables of the shards keep
+    the fields: ``id``, ``file`` and ``line`` tell the origin of a document; other fields are the caller's and hold plain
+    JSON. Documents are read once, as many as the disk holds: memory grows by about 30 bytes a document.
 
-    ``tokenizer`` (a name, a path, or a loaded one) says which ids there are, and which ends documents; without one,
-    ``eos_id`` does. The id is put at the end of each document that lacks it. ``val_fraction`` of the documents are held out
-    by a hash of their ids and ``seed``, so equal documents stay together; exact copies are counted, and kept. The other
-    settings are those of a build. Equal documents and settings give equal bytes.
+    ``tokenizer`` (a name, a path, or a loaded one) defines the valid ids and the id that ends documents; without one,
+    ``eos_id`` is that id. It is appended to each document that lacks it. A hash of the ids and ``seed`` puts ``val_fraction``
+    of the documents into the validation split, so equal documents are in the same split. Exact copies are counted and kept.
+    The other settings are those of a build. Equal documents and settings give equal bytes.
 
-    ``output`` appears when it is complete; it is a directory that is empty or not there. Raises ``ConfigError`` for
-    settings that cannot work, ``InputError`` if there is no document, and for the first one that is no list of ids of the
-    tokenizer; with ``on_error="records"`` such are skipped and counted. ``inputs`` are what the manifest says of files that
-    were read.
+    ``output`` must be empty or missing; it appears when it is complete. ``inputs`` are the manifest's entries for the files
+    that were read. Raises ``ConfigError`` if settings cannot work, and ``InputError`` if there is no document or one is not a
+    list of valid ids; with ``on_error="records"`` such documents are skipped and counted.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -122,7 +121,7 @@ def write_shards(
 
 @dataclass(slots=True)
 class _Spool:
-    """All documents as they were read, in files of ``folder``: their ids joined, the hash and the fields of each."""
+    """All documents in the order of reading, in files of ``folder``: their joined ids, hashes and fields."""
 
     folder: Path
     tokenizer: Tokenizer | None
@@ -130,14 +129,14 @@ class _Spool:
     on_error: OnError
     lengths: array[int] = field(default_factory=lambda: array("I"))
     bad: Counter[str] = field(default_factory=Counter)
-    names: dict[str, None] = field(default_factory=dict)  # of all fields, in the order in which they first came
+    names: dict[str, None] = field(default_factory=dict)  # of all fields, in the order of their first use
     closed: int = 0  # documents that lacked the end-of-text id
     empty: int = 0  # documents without an id
     greatest: int = 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype in which the tokens are stored in the end."""
+        """The dtype of the tokens in the shards."""
         return token_dtype(self.greatest + 1) if self.tokenizer is None else self.tokenizer.dtype
 
     @property
@@ -145,7 +144,7 @@ class _Spool:
         return np.dtype("<u4") if self.tokenizer is None else self.tokenizer.dtype
 
     def read(self, documents: Iterable[Any]) -> None:
-        """Keep every document that holds ids."""
+        """Write every valid document to the files. Raises ``InputError`` if there is none."""
         self.folder.mkdir()
         self.greatest = self.eos_id
         vocabulary = Vocabulary.of(self.tokenizer)
@@ -187,7 +186,7 @@ class _Spool:
         return document[0], values
 
     def _refuse(self, document: Any, number: int, error: Exception) -> None:
-        """Count a document that cannot be used, or raise ``InputError`` where it ends the writing."""
+        """Count a document that cannot be used, or raise ``InputError`` if ``on_error`` is "stop"."""
         reason, *details = (
             error.args if isinstance(error, WrongIdsError) else ("fields that JSON cannot hold", str(error))
         )
@@ -202,7 +201,7 @@ class _Spool:
             where = location_of(values["file"], values["line"]) if named else f"document {values.get('id', number)}"
         detail = "".join(f": {text}" for text in details if text)
         raise InputError(
-            f"{where}: {reason}{detail}. Mend it, or skip and count such documents: on_error='records' (--on-error records)"
+            f"{where}: {reason}{detail}. Repair it, or skip and count such documents: on_error='records' (--on-error records)"
         )
 
     def stats(self) -> BuildStats:
@@ -214,7 +213,7 @@ class _Spool:
                 f"{self.closed:,} documents lacked the end-of-text id {self.eos_id} at their end: it was added"
             )
         if self.empty:
-            notes.append(f"{self.empty:,} documents are empty: the end-of-text id is all that they hold")
+            notes.append(f"{self.empty:,} documents are empty: they hold only the end-of-text id")
         nothing = dict.fromkeys(DUPLICATES, 0)
         return BuildStats(
             read=number,
@@ -228,7 +227,7 @@ class _Spool:
         )
 
     def _copies(self) -> int:
-        """Count the documents that others equal, but for one of each, some hashes at a time."""
+        """Return the number of documents that equal an earlier one, from a part of the hashes at a time."""
         hashes, copies = self.hashes().view("<u8"), 0
         parts = -(-len(hashes) // _HASHES_AT_ONCE)
         for part in range(parts):
@@ -242,7 +241,7 @@ class _Spool:
         return _mapped(self._path(_FILES[1]), np.dtype(np.uint8)).reshape(-1, 16)
 
     def blocks(self, bounds: NDArray[np.int64]) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
-        """Yield the tokens of some documents, of which ``bounds`` ``[n, 2]`` are the first and the end."""
+        """Yield the tokens of some documents at a time; a row of ``bounds`` ``[n, 2]`` is a document's first token and end."""
         tokens = _mapped(self._path(_FILES[0]), self._kept_dtype)
         for first in range(0, len(bounds), _DOCUMENTS):
             pieces = [tokens[begin:end] for begin, end in bounds[first : first + _DOCUMENTS].tolist()]
@@ -258,14 +257,14 @@ class _Spool:
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return what a file holds, mapped; an empty file cannot be."""
+    """Return the contents of a file, mapped unless it is empty."""
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
 def _write(
     spool: _Spool, directory: Path, recipe: Recipe, progress: Progress
 ) -> tuple[dict[str, list[ShardInfo]], dict[ShardInfo, ExtentTable]]:
-    """Write the shards of each split; return their entries, and the extents of each."""
+    """Write the shards of each split; return the entries of the shards and the extents of each."""
     lengths = np.frombuffer(spool.lengths, np.uint32).astype(np.int64) if spool.lengths else np.empty(0, np.int64)
     ends = np.cumsum(lengths)
     hashes = spool.hashes()
@@ -295,14 +294,14 @@ def _write(
 
 
 def _table(names: Iterable[str], fields: list[dict[str, Any]], hashes: NDArray[np.uint8]) -> dict[str, list[Any]]:
-    """Return the columns of a shard's table, named as a build names them."""
+    """Return the columns of a shard's table, with the names that a build uses."""
     ordered = sorted(names, key=lambda name: name not in _PLACE)
     columns = {name if name in _PLACE else f"{COLUMN}{name}": [row.get(name) for row in fields] for name in ordered}
     return columns | {"hash": [digest.tobytes().hex() for digest in hashes]}
 
 
 def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None, int]:
-    """Load the tokenizer, None where none is named; return it and the id that ends documents."""
+    """Return the loaded tokenizer, None if none is named, and the id that ends documents."""
     if eos_id is not None and (
         not isinstance(eos_id, int) or isinstance(eos_id, bool) or not 0 <= eos_id < Vocabulary().size
     ):
@@ -316,13 +315,13 @@ def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None,
     tokenizer = load_tokenizer(spec)
     if eos_id is not None and eos_id >= tokenizer.vocab_size:
         raise ConfigError(
-            f"eos_id {eos_id} lies outside the vocabulary of {tokenizer.name}: {tokenizer.vocab_size} ids"
+            f"eos_id {eos_id} is outside the vocabulary of {tokenizer.name}, which ends at {tokenizer.vocab_size - 1}"
         )
     return tokenizer, tokenizer.eos_id if eos_id is None else eos_id
 
 
 def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
-    """Return what the manifest says of the tokenizer, as a build does; without one, the end-of-text id alone."""
+    """Return the manifest's entry for the tokenizer, as a build writes it; without one, only the end-of-text id."""
     if tokenizer is None:
         return {"name": None, "sha256": None, "vocab_size": None, "eos_id": end, "bos_id": None, "special_ids": {}}
     names = "name", "sha256", "vocab_size", "bos_id", "special_ids"
@@ -330,6 +329,6 @@ def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
 
 
 def _verify(directory: Path, progress: Progress) -> None:
-    """Raise ``BuildError`` unless the dataset is sound: read from the disk again."""
+    """Read the dataset from the disk again. Raises ``BuildError`` if it has a problem."""
     if problem := next(verify_dataset(directory, progress=progress), None):
         raise BuildError(f"{problem}: what was written is not what was read; the disk may be failing")

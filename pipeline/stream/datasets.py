@@ -227,7 +227,7 @@ class ShardDataset(Documents):
         tokens, lengths = loaded.encode_flat(documents, bos=bos, eos=True)
         lost, whole = loaded.count_lost(documents, tokens)
         if lost:
-            warn(f"tokenizer {loaded.name}: {loaded.loss_said(lost, whole)}")
+            warn(f"tokenizer {loaded.name}: {loaded.loss_text(lost, whole)}")
         label = f"ShardDataset.from_texts({len(documents):,} texts, {loaded.name!r})"
         data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
         data.vocab_size, data.encoder = loaded.vocab_size, loaded

@@ -1,4 +1,4 @@
-"""The languages of code and documentation by the endings of file names, as GitHub (Linguist) calls them."""
+"""Languages of code and documentation by the ending of a file name. The names are those of GitHub (Linguist)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BY_ENDING = {ending: language for language, endings in _LANGUAGES.items() for e
 
 
 def language_of(name: str) -> str | None:
-    """Return the language of a file by its name; None for an ending that is not known.
+    """Return the language of a file by its name, or None if the ending is unknown.
 
     >>> language_of("src/main.RS"), language_of("Makefile"), language_of("a.unknown")
     ('Rust', 'Makefile', None)

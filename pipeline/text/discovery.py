@@ -1,4 +1,4 @@
-"""Turns what the user names into input files, in an order that depends on names alone."""
+"""Turns paths, patterns and urls into input files, in an order that depends on names alone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..objects.urls import identity, is_http, is_remote, local_name, shown
 from ..paths import is_hidden, named_twice, real_paths
 from .fields import surrogate_in
 from .formats import format_named, format_of, text_times
-from .storage.folders import lies_in_output, readable_files
-from .storage.input_file import Credentials, InputFile, as_input, name_apart
+from .storage.folders import in_output_error, readable_files
+from .storage.input_file import Credentials, InputFile, as_input, with_distinct_names
 from .storage.listing import WILDCARD, list_urls
 from .storage.local_files import LocalFiles, matches, paths_meant
 
@@ -38,21 +38,21 @@ def find_inputs(
 ) -> list[InputFile]:
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
-    A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, a url of one
-    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``requests`` says how it is reached, ``commits`` which commits
-    revisions of the hub stand for, those that are looked up included), or ``NAME=`` and one of
-    these, which names the source. A spec that is a path or matches files as a whole names no
-    source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
-    directory or pattern are left out with one warning that counts them, and so are ``outputs``, the directories and urls that
-    are built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or an output named itself, for a
-    spec that yields nothing or that is both a path and a source's, for a file that is named twice, and for one that is
-    named itself and has an unknown ending; such files in a directory or a glob are left out with one warning that names them,
-    and so are hidden files and folders, and links to files that are read.
+    A spec is a file, a directory with everything below it, a glob (``**`` too) or brace pattern, or the url of one of these
+    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``). ``NAME=`` in front names the source. A spec that as a whole is
+    a path or matches files names no source: ``date=*/x.jsonl`` reads partitions of that name if there are any. ``requests``
+    says how urls are requested. ``commits`` maps revisions of the hub to commits; revisions looked up here are added.
+    ``outputs`` are the directories and urls that are built.
+
+    One warning each names or counts what a directory or pattern leaves out: datasets of shards, ``outputs``, hidden files
+    and folders, unknown endings, and links to files that are read anyway. Raises ``InputError`` if a spec finds nothing,
+    cannot be read, names a dataset, an output or a file with an unknown ending, is both a path and ``NAME=PATH``, or names a
+    file twice.
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
     if format != "":
-        format_named(format)  # before files are looked for
+        format_named(format)  # a wrong name is an error before files are listed
     commits = {} if commits is None else commits
     credentials, local = (
         Credentials(requests=requests or RequestOptions()),
@@ -63,7 +63,7 @@ def find_inputs(
         spec = os.fspath(entry)
         source, pattern = _name_and_pattern(spec)
         if is_remote(pattern):
-            files += _of_url(pattern, source, credentials, commits, outputs, any_ending=bool(format))
+            files += _files_of_url(pattern, source, credentials, commits, outputs, any_ending=bool(format))
         else:
             files += local.find(local_name(pattern), source, spec)
     _check_names(files)
@@ -72,21 +72,18 @@ def find_inputs(
 
 
 def join_inputs(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return the files that several calls of `find_inputs` gave, with names that tell them apart.
+    """Return the files of several calls of `find_inputs`, with distinct names.
 
-    Raises ``InputError`` where two of them are one. A warning names files that are one long document each.
+    Raises ``InputError`` if a file is among them twice. A warning names long files that are one document each.
     """
     _refuse_twice(files)
-    joined = name_apart(files)
+    joined = with_distinct_names(files)
     _warn_of_long_texts(joined)
     return joined
 
 
 def _refuse_twice(files: Sequence[InputFile]) -> None:
-    """Raise ``InputError`` where two of the files are one: by other spellings, or a link.
-
-    Urls that differ in their queries are two files.
-    """
+    """Raise ``InputError`` if two of the paths lead to one file. Urls with different queries are two files."""
     local = iter(real_paths(str(file.path) for file in files if file.stored is None))
     identities = [
         next(local) if file.stored is None else identity(file.credentials.url_of(file.stored)) for file in files
@@ -107,7 +104,7 @@ def _check_names(files: Sequence[InputFile]) -> None:
 
 
 def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
-    """Warn once where files make one document each that is longer than documents are: some formats read them in parts."""
+    """Warn once if files of one document each are longer than documents usually are: another format splits them."""
     sizes = {str(file.path): file.size * text_times(file) for file in files if format_of(file).one_document}
     long = {path: size for path, size in sizes.items() if size > _LONG_TEXT}
     if long:
@@ -120,7 +117,7 @@ def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
 
 
 def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
-    """Return at most so many of some files, evenly spread over them, for a sample: each that is opened may be far away.
+    """Return at most ``most`` of the files, evenly spread, for a sample: to open each of many remote files takes long.
 
     >>> evenly([InputFile(name, name) for name in "abcde"], 2)[1].name
     'c'
@@ -132,7 +129,7 @@ def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
 def fingerprint(spec: str | os.PathLike[str] | InputFile) -> str:
     """Return a quick hash of a file: sha256 over its name, its size and its first and last MiB, in hexadecimal.
 
-    Of a remote file, over its name, its size and its version: no request is made.
+    For a remote file, the version replaces the bytes, so no request is made.
     """
     path = as_input(spec)
     size = path.size
@@ -148,7 +145,7 @@ def fingerprint(spec: str | os.PathLike[str] | InputFile) -> str:
 
 
 def _name_and_pattern(spec: str) -> tuple[str, str]:
-    """Part ``NAME=PATTERN``; the name is '' where the whole is a path or matches files."""
+    """Split ``NAME=PATTERN``. The name is '' if the whole spec is a path or matches files."""
     match = _SOURCE.fullmatch(spec)
     if match is None:
         return "", spec
@@ -159,13 +156,13 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
         return name, pattern
     if os.path.lexists(spec) and os.path.lexists(pattern):
         raise InputError(
-            f"{spec}: a path, and {pattern} is one too; write ./{spec} for the first, or {name}=./{pattern} for the "
-            f"second as source {name!r}"
+            f"{spec}: both this and {pattern} are paths; write ./{spec} to read the first, or {name}=./{pattern} to read "
+            f"the second as source {name!r}"
         )
     return "", spec
 
 
-def _of_url(
+def _files_of_url(
     pattern: str,
     source: str,
     credentials: Credentials,
@@ -174,7 +171,7 @@ def _of_url(
     *,
     any_ending: bool,
 ) -> list[InputFile]:
-    """Return the files of a url; of those that a glob or folder gives, the ones with a known ending and in no output."""
+    """Return the files of a url. From a glob or a folder, only files with a known ending and outside ``outputs``."""
     if pattern.startswith("hf://"):
         from .storage.hub_files import list_dataset
 
@@ -187,7 +184,7 @@ def _of_url(
         return files
     wildcard = WILDCARD.search(pattern)
     rest = pattern[pattern.rfind("/", 0, wildcard.start()) + 1 :] if wildcard else ""
-    # Web servers list nothing, so all are named; the files of the hub are chosen where they are listed.
+    # Web servers list nothing, so the user named each file. Files of the hub were chosen when they were listed.
     named = is_hidden(rest) or is_http(pattern) or pattern.startswith("hf://")
     hidden = [file.name for file in files if is_hidden(file.name) and not named]
     seen = [file for file in files if named or not is_hidden(file.name)]
@@ -195,12 +192,12 @@ def _of_url(
 
 
 def _outside(files: list[InputFile], pattern: str, outputs: Sequence[str]) -> list[InputFile]:
-    """Return the files of a url that lie in no output; ``InputError`` if all lie in one."""
+    """Return the files of a url that are in no output. Raises ``InputError`` if all are in one."""
     written = [url for url in outputs if is_remote(url)]
     places = [folder_of(str(file.path), written) for file in files]
     for output in filter(None, places):
         if None not in places:
-            raise lies_in_output(shown(pattern), output)
+            raise in_output_error(shown(pattern), output)
         warn(f"{shown(pattern)}: the output, {output}, is never read")
         break
     return [file for file, output in zip(files, places, strict=True) if output is None]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .where import Where
 
 OnError = Literal["stop", "records", "skip"]
-"""What happens where records cannot be used: the first one stops; they are skipped; so are the rests of damaged files."""
+"""If a record cannot be used: stop at it, skip such records, or skip them and the rest of damaged files too."""
 ON_ERROR = get_args(OnError)
 INVALID_UTF8 = "invalid UTF-8"
 BINARY = "binary data, not text"
@@ -30,10 +30,10 @@ INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
-WHERE = "where"  # why records are passed over that the condition does not select
+WHERE = "where"  # the reason of records that the condition does not select
 TOKENS_KEY = "tokens_key (--tokens-key)"
 _MISSING = object()
-_NAMES = 10  # of members left out, that are shown
+_NAMES = 10  # this many of the members left out are shown
 _KINDS = (
     (bool, "a boolean"),
     (int | float, "a number"),
@@ -45,13 +45,13 @@ _KINDS = (
 
 @dataclass(slots=True)
 class Document:
-    """One text of the input, with the other fields of its record that were asked for, as ``metadata``.
+    """One text of the input. ``metadata`` holds the other fields of its record that were asked for.
 
-    ``line`` is where the record begins: 1-based line, element or row of ``file``, counted from ``start``, where the span
-    begins that was read. ``byte`` is its offset in the data, where the format has lines; in a file that is read from any
-    byte, lines are not counted, and ``line`` is 0. ``part`` tells the documents apart that a transform made of one ("#1",
-    "#2"). ``language`` is known once it was identified, ``origin`` the text that a transform made parts of. Where ids were
-    read in place of text, ``tokens`` holds them.
+    ``line`` is where the record begins: a line, element or row of ``file``, counted from 1 at ``start``, the beginning of
+    the span that was read. It is 0 if lines are not counted, as in a file that is read from any byte. ``byte`` is the
+    offset of the record in the data if the format has lines. ``part`` ("#1", "#2") numbers the documents that a transform
+    made of one, and ``origin`` is the text that it split. ``language`` is set after identification. ``tokens`` holds the
+    ids if ids were read instead of text.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
     'https://example.org'
@@ -72,7 +72,7 @@ class Document:
 
     @property
     def size(self) -> int:
-        """Characters of its text, or four for each of its ids, which are about as much text."""
+        """The length of its text in characters, estimated as four for each id if there are only ids."""
         return len(self.text) if self.tokens is None else 4 * len(self.tokens)
 
     def where(self) -> str:
@@ -88,10 +88,10 @@ class Document:
 
 @dataclass(slots=True)
 class BadRecord:
-    """A record that gave no document. ``byte`` is its offset in the (decompressed) data, None where unknown.
+    """A record that cannot become a document. ``byte`` is its offset in the (decompressed) data, None if unknown.
 
-    ``reason`` is one of a few constant phrases, to be counted; ``detail`` holds what is particular. ``count`` is how many records
-    it is counted as: the lines that one row of CSV takes.
+    ``reason`` is one of a few constant phrases, which are counted; ``detail`` describes this record. ``count`` says how many
+    bad records it counts as: a row of CSV counts once for each of its lines.
     """
 
     file: str
@@ -105,9 +105,9 @@ class BadRecord:
 
 @dataclass(slots=True)
 class Unselected:
-    """Some records in a row that are passed over, as the condition on their fields (``where``) says or for a ``reason``.
+    """Consecutive records that are passed over: the condition (``where``) does not select them, or another ``reason``.
 
-    ``line`` is the first one's. A reason is one of a few phrases, to be counted.
+    ``line`` is that of the first record. ``reason`` is one of a few constant phrases, which are counted.
     """
 
     file: str
@@ -122,9 +122,9 @@ Record = Document | BadRecord | Unselected
 
 @dataclass(slots=True)
 class Tally:
-    """What has been read so far: ``lines`` (or rows, or elements), blank and bad ones included, and documents.
+    """Counts of what has been read: documents, and all lines (or rows, or elements), blank and bad ones included.
 
-    ``left_out`` counts members of a tar that give no text, and ``left_out_names`` are the first of them.
+    ``left_out`` counts members of a tar that hold no text; ``left_out_names`` are the names of the first ones.
     """
 
     lines: int = 0
@@ -133,24 +133,24 @@ class Tally:
     left_out_names: tuple[str, ...] = ()
 
     def leave_out(self, name: str) -> None:
-        """Note a member that gives no text."""
+        """Count a member of a tar that holds no text."""
         self.left_out += 1
         if len(self.left_out_names) < _NAMES:
             self.left_out_names += (name,)
 
     @property
     def left_out_text(self) -> str:
-        """The names of the members that give no text, or of the first of them."""
+        """The names of the first members that were left out, and how many more there are."""
         more = self.left_out - len(self.left_out_names)
         return ", ".join(self.left_out_names) + (f" and {more:,} more" if more else "")
 
 
 @dataclass(slots=True)
 class RecordKeys:
-    """Where text and id stand in a record, and what every document of the file shares.
+    """Where to find text and id in a record, and what all documents of a file share.
 
-    ``start`` is where the span begins. ``made_ids`` False leaves the id of a document without one empty, for a span whose
-    line numbers are not known. ``by_byte``: lines are not counted, and bytes name the documents without an id.
+    ``start`` is where the span begins. ``made_ids`` says that a document without an id gets one made of its line; it is
+    False for a span whose line numbers are not known yet. ``by_byte`` makes ids of byte offsets and counts no lines.
     """
 
     text_key: str
@@ -160,12 +160,12 @@ class RecordKeys:
     start: int = 0
     made_ids: bool = True
     by_byte: bool = False
-    kept: tuple[Field, ...] = ()  # those of its other fields that a document keeps
-    where: Where | None = None  # which records are wanted, for readers that need not read the others
-    record: str = "JSON object"  # what the format calls one
-    tar: str = ""  # the file that holds the one that is read as its member
+    kept: tuple[Field, ...] = ()  # other fields of the record that a document keeps
+    where: Where | None = None  # selects records; a reader may leave the others unread
+    record: str = "JSON object"  # the format's word for a record
+    tar: str = ""  # the tar that this file is a member of
     extract: Extract | None = None  # what makes text of HTML; None for the default
-    vocabulary: Vocabulary | None = None  # of the ids that `text_key` names, None: it names text
+    vocabulary: Vocabulary | None = None  # set if `text_key` names token ids, not text
 
     def document(
         self, text: Any, id: str, line: int, metadata: dict[str, Any] | None = None, byte: int | None = None
@@ -183,7 +183,7 @@ class RecordKeys:
 
     @property
     def wanted(self) -> str:
-        """What ``text_key`` has to name, in words."""
+        """What ``text_key`` must name, as errors say it."""
         return "text" if self.vocabulary is None else "a list of token ids"
 
     @property
@@ -192,7 +192,7 @@ class RecordKeys:
         return TEXT_KEY if self.vocabulary is None else TOKENS_KEY
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the fields to keep of a record; None where one does not fit its type."""
+        """Return the fields of a record to keep, or None if one does not fit its type."""
         values = {}
         for kept in self.kept:
             value = look_up(record, kept.name)
@@ -202,7 +202,7 @@ class RecordKeys:
         return values
 
     def misfit(self, record: Mapping[str, Any], line: int, byte: int | None) -> BadRecord:
-        """Return the bad record that one is of which a field does not fit its type."""
+        """Return the bad record for a record with a field that does not fit its type."""
         values = ((kept, look_up(record, kept.name)) for kept in self.kept)
         kept, value = next((f, v) for f, v in values if v is not _MISSING and f.fit(v) is MISFIT)
         return self.bad(line, byte, kept.misfit(value), f"it is {shown(value)}")
@@ -216,7 +216,7 @@ class RecordKeys:
         return made_id(self.file, line) if self.made_ids else ""
 
     def judge(self, value: object, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
-        """Make a document of one parsed JSON value. ``respell`` parses it again and keeps numbers as they are written."""
+        """Return the document, or the bad record, of a JSON value. ``respell`` parses it again, with numbers as written."""
         if not isinstance(value, Mapping):
             return self.bad(line, byte, f"not a {self.record}", f"it is {kind_of(value)}")
         text = look_up(value, self.text_key)
@@ -243,7 +243,7 @@ class RecordKeys:
 
 
 def location_of(file: str, line: int, start: int = 0) -> str:
-    """Return where a record lies: lines are counted from the start of a span, in bytes or row groups of its file.
+    """Return the place of a record, for errors. A span that begins later in the file is named: lines count from there.
 
     >>> location_of("a.jsonl", 7), location_of("a.jsonl", 7, 4096)
     ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')
@@ -253,7 +253,7 @@ def location_of(file: str, line: int, start: int = 0) -> str:
 
 
 def made_id(file: str, line: int) -> str:
-    """Return the id of a document that has none.
+    """Return an id for a document without one.
 
     >>> made_id("wiki/part-0.jsonl", 7)
     'wiki/part-0.jsonl:7'
@@ -262,7 +262,7 @@ def made_id(file: str, line: int) -> str:
 
 
 def made_id_at(file: str, byte: int) -> str:
-    """Return the id of a document that has none, and whose line is not known.
+    """Return an id for a document without one whose line is not known.
 
     >>> made_id_at("wiki/part-0.jsonl", 4096)
     'wiki/part-0.jsonl:byte 4096'
@@ -276,7 +276,7 @@ def scalar_name(value: str | float | bool) -> str:
 
 
 def look_up(record: Mapping[str, Any], key: str) -> Any:
-    """Return the value under ``key``, or under the path that its dots spell if there is no such key."""
+    """Return the value of ``key``. If the record has no such key, dots in it lead into nested objects."""
     if key in record:
         return record[key]
     head, dot, rest = key.partition(".")
@@ -289,7 +289,7 @@ def look_up(record: Mapping[str, Any], key: str) -> Any:
 
 
 def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
-    """Yield records, and in place of the documents that a condition does not select how many follow each other."""
+    """Yield records. An ``Unselected`` replaces each run of documents that a condition does not select."""
     run: Unselected | None = None
     for record in records:
         if isinstance(record, Document) and not where.holds(record.metadata):

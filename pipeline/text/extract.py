@@ -1,7 +1,7 @@
 """Makes text of HTML pages: by resiliparse, by trafilatura, or by a function of the user.
 
-What a page may take is bounded by its bytes, its tags and how deep they nest, and never by time: equal pages give equal texts
-on any machine. An extractor takes time that grows with the square of the depth.
+Limits on a page's bytes, tags and depth bound the time of a page. A limit on time would give equal pages unequal texts on
+a slow machine. The time of an extractor grows with the square of the depth.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from ..errors import ConfigError, did_you_mean, not_installed, value_said
 
-MOST_BYTES = 64 << 20  # of a record of a WARC file, and of a page that is unpacked
+MOST_BYTES = 64 << 20  # in a record of a WARC file, and in an unpacked page
 MOST_TAGS = 100_000
 MOST_DEPTH = 256
 OVER_A_LIMIT = "page over a limit"
-_DEEP = ">".join("*" * MOST_DEPTH)  # a selector that finds an element nested so deep
-_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # byte order marks, which hold over what is declared
+_DEEP = ">".join("*" * MOST_DEPTH)  # a selector of elements at that depth
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # byte order marks, which take precedence over a declared charset
 
 EXTRACTORS = RESILIPARSE, TRAFILATURA = "resiliparse", "trafilatura"
 PageFunction = Callable[[bytes, str | None], str | None]
@@ -26,11 +26,11 @@ Extract = str | PageFunction
 
 
 class SkippedPageError(Exception):
-    """A page that gives no text; the message says why, in one of a few phrases."""
+    """A page without usable text. The message is one of a few phrases, which are counted."""
 
 
 class Extractor:
-    """Makes text of one page after another. Raises ``ConfigError`` for an unknown name and a package that is missing.
+    """Makes text of pages. Raises ``ConfigError`` if the name is unknown or a package is missing.
 
     >>> Extractor("resiliparse")("<main><p>Größe</p></main>".encode("latin-1"), "latin-1", None)
     'Größe'
@@ -48,7 +48,7 @@ class Extractor:
             self._function = find_page_function(extract)
 
     def __call__(self, body: bytes, charset: str | None, url: str | None) -> str:
-        """Return the text of a page whose server declared ``charset``. Raises ``SkippedPageError`` for one without text."""
+        """Return the text of a page whose server declared ``charset``. Raises ``SkippedPageError`` if it has none."""
         tags = body.count(b"<")
         if len(body) > MOST_BYTES or tags > MOST_TAGS:
             raise SkippedPageError(OVER_A_LIMIT)
@@ -68,7 +68,7 @@ class Extractor:
         return text
 
     def _decode(self, body: bytes, charset: str | None) -> str:
-        """Return a page as text: by its mark, as its server says, as the page says, or as its bytes look."""
+        """Decode a page: by its byte order mark, the server's charset, the page's own, or a guess from its bytes."""
         known = self._encoding
         name = None if body.startswith(_MARKS) else known.map_encoding_to_html5(charset or "", False)
         text: str = known.bytes_to_str(body, name or known.detect_encoding(body, from_html_meta=True) or "utf-8")
@@ -76,7 +76,7 @@ class Extractor:
 
 
 def find_page_function(extract: Extract) -> PageFunction:
-    """Return the function that a user gave or named. Raises ``ConfigError`` where there is none."""
+    """Return the function that a user passed or named. Raises ``ConfigError`` if there is none."""
     if not isinstance(extract, str):
         if not callable(extract):
             raise ConfigError(f"extract must be a name or a function of HTML and url, got {value_said(extract)}")
@@ -99,7 +99,7 @@ def _built_in(name: str) -> Callable[[str, Any], str | None]:
             import trafilatura
         except ImportError:
             raise not_installed("extract trafilatura", "trafilatura lxml_html_clean") from None
-        # As FineWeb does, but for `deduplicate`: it remembers pages, so that a text would depend on those before it.
+        # The options of FineWeb without `deduplicate`, which remembers pages: a text would depend on earlier pages.
         options: dict[str, Any] = {"favor_precision": True, "include_comments": False, "deduplicate": False}
         return lambda html, tree: trafilatura.extract(html, **options)
     near = did_you_mean(name, EXTRACTORS)

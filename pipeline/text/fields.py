@@ -1,4 +1,4 @@
-"""The fields of a record that a document keeps beside its text and id, with their types."""
+"""The fields of a record that a document keeps next to its text and id, with their types."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NUMBERS = {"int": int, "float": float}
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 _LEAST, _BEYOND = -(1 << 63), 1 << 64
 MISFIT = object()
-"""What a value is that does not fit the type of its field."""
+"""What `Field.fit` and `Field.parse` return for a value that does not fit the type of the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field or column by name, dots leading into nested ones; ``kind`` is "str", "int", "float", "bool" or "" for any.
+    """A field or column by name; dots lead into nested ones. ``kind`` is "str", "int", "float", "bool", or "" for any.
 
     >>> Field("score", "float").fit(3), Field("score", "float").fit(None), Field("score", "float").fit("3") is MISFIT
     (3, None, True)
@@ -33,7 +33,7 @@ class Field:
         return f"{self.name}:{self.kind}" if self.kind else self.name
 
     def fit(self, value: Any) -> Any:
-        """Return a value that fits, None for a missing one, else ``MISFIT``."""
+        """Return the value as the field's type, None if it is missing, or ``MISFIT``."""
         kind = type(value)
         if value is None:
             return value
@@ -52,7 +52,7 @@ class Field:
         return MISFIT
 
     def parse(self, text: str) -> Any:
-        """Return the value that a field of CSV spells; '' is a missing one, but for text."""
+        """Return the value of a field of CSV. '' is a missing value, except for text."""
         if self.kind == "str":
             return text
         if not text:
@@ -68,7 +68,7 @@ class Field:
         return MISFIT if self.kind == "int" and unwritable(value) else value
 
     def misfit(self, value: Any) -> str:
-        """Return what to say of a value that does not fit; the value itself is not in it, so that cases can be counted."""
+        """Return why a value does not fit, without the value, so that equal reasons can be counted."""
         if reason := unwritable(value):
             cure = "" if isinstance(value, str) else f"; {self.name}:float keeps it rounded"
             return f"{self.name!r} {reason}{cure}"
@@ -76,9 +76,9 @@ class Field:
 
 
 def unwritable(value: Any) -> str:
-    """Return why a scalar cannot be kept as JSON has it; '' where it can.
+    """Return why a scalar cannot be kept as JSON, or '' if it can.
 
-    A number of that size without a fraction may be a whole one whose last digits are lost: parsers make floats of these.
+    Parsers read a whole number beyond 64 bits as a float and lose its last digits. So such a float is refused, too.
 
     >>> unwritable(2**64), unwritable("a\\ud800"), unwritable(2**64 - 1)
     ('is a whole number beyond 64 bits', 'holds a lone surrogate', '')
@@ -92,7 +92,7 @@ def unwritable(value: Any) -> str:
 
 
 def as_json(value: Any) -> str | float | None:
-    """Return what JSON has for a time, a duration or a decimal. Raises ``TypeError`` for a value of another type.
+    """Return a time, a duration or a decimal as a value of JSON. Raises ``TypeError`` if it is none of these.
 
     >>> as_json(date(2024, 1, 2)), as_json(timedelta(minutes=2)), as_json(Decimal("1.50")), as_json(Decimal(3))
     ('2024-01-02', 120.0, 1.5, 3)
@@ -114,7 +114,7 @@ def is_whole(value: float) -> bool:
 
 
 def surrogate_in(text: str) -> int | None:
-    """Return the index of the first lone surrogate, which UTF-8 cannot hold, or None."""
+    """Return the index of the first lone surrogate, which UTF-8 cannot encode, or None."""
     if text.isascii():
         return None
     try:
@@ -125,7 +125,7 @@ def surrogate_in(text: str) -> int | None:
 
 
 def shown(value: Any) -> str:
-    """Return the beginning of a value for an error, whatever it is."""
+    """Return the beginning of any value, for an error."""
     try:
         return ascii(str(value)[:60]) if unwritable(value) else repr(str(value)[:60])
     except RecursionError:
@@ -133,7 +133,7 @@ def shown(value: Any) -> str:
 
 
 def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:
-    """Return the fields that ``name`` or ``name:type`` name. Raises ``ConfigError`` for an unknown type.
+    """Return the fields of specs as ``name`` or ``name:type``. Raises ``ConfigError`` if a type is unknown.
 
     >>> [str(field) for field in parse_fields(["url:str", "meta.score:float", "tags"])]
     ['url:str', 'meta.score:float', 'tags']
@@ -160,9 +160,9 @@ def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:
 
 
 def merge_fields(groups: Iterable[Iterable[Field]]) -> tuple[Field, ...]:
-    """Join fields that several ask for, in the order of their names. Raises ``ConfigError`` for types that differ.
+    """Merge fields of equal names, sorted by name. Raises ``ConfigError`` if their types differ.
 
-    One without a type takes that of another; of int and float it is int.
+    A field without a type takes the other's type; int and float merge to int.
 
     >>> [str(field) for field in merge_fields([parse_fields(["a:float", "b"]), parse_fields(["b:str", "a:int"])])]
     ['a:int', 'b:str']

@@ -12,19 +12,19 @@ from ..errors import ConfigError, InputError, did_you_mean
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 PACKED = (*COMPRESSIONS, ".tgz")  # endings of compressed files
-_COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
+_COMPRESSED_TIMES = 3  # the estimate of unpacked size / compressed size
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """One format of input files.
 
-    ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
-    a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``compresses`` says that the format
-    compresses its text itself, ``span_unit`` what the numbers of a span of such a file count. ``record`` is what errors call
-    a record. ``separator`` is what stands between the documents of a text file that holds many; ``one_document`` says that a file
-    is one document. ``delimiter``, ``quote`` and ``escape`` are those of rows of fields; no ``quote``: fields are not quoted,
-    and a field that seems to be is a bad record, unless ``quote`` is `NO_QUOTE`.
+    ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are the endings of file names; a
+    ``compressible`` format may have one of ``COMPRESSIONS`` after its suffix. ``compresses`` says that the format compresses
+    its text itself. ``span_unit`` is the unit in which spans of a file are counted. ``record`` is the word for a record in
+    errors. ``separator`` separates the documents of a text file; ``one_document`` says that a file is one document.
+    ``delimiter``, ``quote`` and ``escape`` belong to rows of fields. If ``quote`` is '', a field that looks quoted is a bad
+    record; if it is `NO_QUOTE`, its quotes are text.
     """
 
     module: str
@@ -61,8 +61,8 @@ _BY_ENDING = {suffix: format for format in FORMATS for suffix in format.suffixes
     for ending in COMPRESSIONS
 }
 LINE_END, BLANK_LINE = "\n", "\n\n"
-SEPARATOR = "separator="  # begins the name of a format, before what stands between documents
-# What a user may call the format of files whose names do not tell it.
+SEPARATOR = "separator="  # the beginning of a format's name; the separator of documents follows
+# The names of formats that a user may give if file names do not tell the format.
 FORMAT_NAMES = {("text" if format.module == "plain" else format.suffixes[0][1:]): format for format in FORMATS} | {
     "lines": Format("delimited", (), record="text", separator=LINE_END),
     "paragraphs": Format("delimited", (), record="text", separator=BLANK_LINE),
@@ -70,10 +70,10 @@ FORMAT_NAMES = {("text" if format.module == "plain" else format.suffixes[0][1:])
 NO_QUOTE = "none"
 _DIALECT = re.compile(r",(delimiter|quote|escape)=(none|\\t|.)(?=,|$)", re.DOTALL)
 FORMAT_HELP = (
-    "take files of any ending as this: jsonl, csv, tsv, ...; 'csv,delimiter=;,quote=none,escape=\\': with these characters "
-    "(default: commas and double quotes; of tsv, tabs and no quotes); text: each file is one document; lines, paragraphs or "
-    "separator=STR: each line of a text file is one, each block between blank lines, or what stands between separators, such "
-    "as separator='<|endoftext|>' (\\n in STR is a line feed)"
+    "read files of any ending as this: jsonl, csv, tsv, ...; 'csv,delimiter=;,quote=none,escape=\\': CSV with these characters "
+    "(default for csv: commas and double quotes; for tsv: tabs and no quotes); text: each file is one document; lines, "
+    "paragraphs or separator=STR: a document is a line of a text file, the lines between blank lines, or the text between "
+    "separators, such as separator='<|endoftext|>' (\\n in STR is a line feed)"
 )
 ENDINGS = tuple(_BY_ENDING)
 """Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""
@@ -82,17 +82,17 @@ READABLE = (
     f"{' and '.join(suffix for format in FORMATS if not format.compressible for suffix in format.suffixes)} also with "
     f"{' '.join(COMPRESSIONS)}"
 )
-"""What errors say of them."""
+"""The endings, as errors list them."""
 
 
 def find_format(name: str) -> Format | None:
-    """Return the format that the ending of a file's name stands for, in any case of letters, or None."""
+    """Return the format by the ending of a file's name, in upper or lower case, or None if it is unknown."""
     lowered = name.lower()
     return next((format for ending, format in _BY_ENDING.items() if lowered.endswith(ending)), None)
 
 
 def format_named(name: object) -> Format:
-    """Return the format that a user names. Raises ``ConfigError`` for an unknown name.
+    """Return the format that a user names. Raises ``ConfigError`` if the name is unknown.
 
     >>> format_named("lines").separator, format_named("separator=\\\\n---\\\\n").separator
     ('\\n', '\\n---\\n')
@@ -107,7 +107,7 @@ def format_named(name: object) -> Format:
             raise ConfigError(f"format {name!r}: the separator cannot be written as UTF-8; give text") from None
         if not separator:
             raise ConfigError(
-                f"format {name!r}: the separator is missing; write what stands between documents, as in "
+                f"format {name!r}: the separator is missing; write the text that separates documents, as in "
                 "separator=<|endoftext|>"
             )
         return Format("delimited", (), record="text", separator=separator)
@@ -130,19 +130,19 @@ def _with_dialect(name: str) -> Format:
         )
     form = replace(plain, **stated)
     if form.escape in (form.quote, NO_QUOTE):
-        form = replace(form, escape="")  # quotes that are written twice are read in any case
+        form = replace(form, escape="")  # doubled quotes are read without this setting
     characters = [each for each in (form.delimiter, form.quote, form.escape) if each not in ("", NO_QUOTE)]
     if len(set(characters)) < len(characters) or {"\r", "\n"}.intersection(characters):
         raise ConfigError(
-            f"format {name!r}: delimiter, quote and escape must be different characters, and no line ends"
+            f"format {name!r}: delimiter, quote and escape must be different characters other than line ends"
         )
     return form
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """Return the format of a file by the ending of its name, or as it is said to be (``InputFile.forced_format``).
+    """Return the format of a file: the one that the user named (``InputFile.forced_format``), else by its ending.
 
-    Raises ``InputError`` for an unknown ending.
+    Raises ``InputError`` if the ending is unknown.
 
     >>> format_of("a/b.JSONL.gz").module, format_of("c.parquet").module
     ('jsonl', 'parquet')
@@ -161,7 +161,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
 
 def is_named_compressed(path: str | os.PathLike[str]) -> bool:
-    """Whether a file takes fewer bytes than its text, going by its name alone.
+    """Whether the name of a file says that it is compressed.
 
     >>> is_named_compressed("a.jsonl.zst"), is_named_compressed("a.parquet"), is_named_compressed("a.csv")
     (True, True, False)
@@ -170,7 +170,7 @@ def is_named_compressed(path: str | os.PathLike[str]) -> bool:
 
 
 def text_times(path: str | os.PathLike[str]) -> int:
-    """Return about how many times its own size the text of a file takes, going by its name.
+    """Return an estimate of the size of a file's text divided by the file's size, by its name.
 
     >>> text_times("a.jsonl.zst"), text_times("a.jsonl")
     (3, 1)

@@ -1,4 +1,4 @@
-"""Whether a text is kept by its language and by rules: the decision that builds and streams share."""
+"""Decides by language and rules whether a text is kept. Builds and streams share the decision."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Decides that a document is dropped: the ``reason`` is shown with samples of such documents.
+    """Returned by a transform to drop a document: the report shows the ``reason`` with samples.
 
-    ``rule`` is the name that the report counts it under, by default that of the transform.
+    ``rule`` is the name under which the report counts such documents, by default that of the transform.
 
     >>> Drop("a blocked host").reason
     'a blocked host'
@@ -35,7 +35,7 @@ def is_empty(document: Document) -> bool:
 
 
 def judge_language(document: Document, language: Language, wanted: Mapping[str, float]) -> Drop | None:
-    """Return why a document in this language is dropped: it is empty, or in a language that is not ``wanted``."""
+    """Return why a document is dropped, or None: it is empty, or its language is not ``wanted`` or not certain enough."""
     from filters.language.language import wanted_threshold
 
     if is_empty(document):
@@ -51,7 +51,7 @@ def judge_language(document: Document, language: Language, wanted: Mapping[str, 
 
 
 def measure(rules: RuleSet, documents: Sequence[Document]) -> Measured:
-    """Return what rules measure of documents, whose languages are known if rules read them."""
+    """Return the measures of documents that rules need. If a rule reads languages, they must be identified before."""
     from filters.language.language import contexts
 
     known = contexts([document.language for document in documents])
@@ -63,6 +63,6 @@ def measure(rules: RuleSet, documents: Sequence[Document]) -> Measured:
 
 
 def judge_measured(rules: RuleSet, measured: Measured) -> list[Drop | None]:
-    """Return why each document that was measured is dropped."""
+    """Return for each measured document why it is dropped, or None if it is kept."""
     violations = rules.judge_all(measured)
     return [None if violation is None else Drop(violation.reason, violation.measure) for violation in violations]

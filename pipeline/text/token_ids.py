@@ -1,4 +1,4 @@
-"""Ids that somebody else made: a list or an array of a record -> ids of a vocabulary, or why they are none."""
+"""Checks token ids from other tools: a list or an array of a record -> ids of a vocabulary, or why not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class WrongIdsError(Exception):
-    """What is wrong with ids: a constant reason, to be counted, and the particulars."""
+    """Raised with a constant reason, which is counted, and details about the ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Which ids there can be: from 0 to before ``size``, kept as ``dtype``.
+    """The ids that are valid: 0 to ``size`` - 1, stored as ``dtype``.
 
     >>> Vocabulary("uint16", 3).ids([1, 2])
     array([1, 2], dtype=uint16)
@@ -33,20 +33,20 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer | None) -> Vocabulary:
-        """Return the vocabulary of a tokenizer; None: nobody knows it."""
+        """Return the vocabulary of a tokenizer, or any 32-bit ids if the tokenizer is None."""
         if tokenizer is None:
             return cls()
         return cls(tokenizer.dtype.str, tokenizer.vocab_size, f"the vocabulary of {tokenizer.name}")
 
     def ids(self, value: Any) -> NDArray[np.unsignedinteger[Any]]:
-        """Return what is a list or an array of ids as an array; raises `WrongIdsError` for all else."""
+        """Return a list or an array of ids as an array. Raises `WrongIdsError` if the value is anything else."""
         try:
             ids = np.asarray(value)
-        except ValueError:  # lists of other lengths inside
+        except ValueError:  # inner lists of different lengths
             ids = np.empty((0, 0))
         if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "ui"):
             raise WrongIdsError("not a list of token ids", f"it is {value_said(value)}")
-        if isinstance(value, list) and bool in set(map(type, value)):  # which NumPy takes for 1 and 0 beside numbers
+        if isinstance(value, list) and bool in set(map(type, value)):  # NumPy makes them 1 and 0 among numbers
             at = next(index for index, each in enumerate(value) if isinstance(each, bool))
             raise WrongIdsError("not a list of token ids", f"{json.dumps(value[at])} at position {at}")
         least, most = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)

@@ -1,12 +1,12 @@
-"""Conditions on fields, as in ``int_score >= 3 and language in ["en", "de"]``: parsed here, never evaluated as code.
+"""Conditions on fields, as in ``int_score >= 3 and language in ["en", "de"]``. They are parsed, never run as code.
 
     condition   comparison, or conditions joined by and, or, not and parentheses
     comparison  FIELD OP VALUE with < <= > >= == !=, FIELD in [VALUE, ...], FIELD is null, FIELD is not null
     FIELD       a name, dots lead into nested fields; any other name in `backquotes`
     VALUE       a number, "text" or 'text', true, false
 
-A missing field, a null one and NaN equal no value, and are neither less nor greater than any: <, <=, >, >=, == and `in` do not
-hold for them, so != and `not in` do, as `not` before the others does. The values give each field its type.
+For a missing field, null and NaN the comparisons <, <=, >, >=, == and `in` are false; so !=, `not in`, and `not` before
+any of the others are true. The value that a field is compared with gives the field its type.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SIGNS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 class Range(NamedTuple):
-    """What is known of the values of a field in some records: bounds, which NaN may be outside of where ``nan``.
+    """Bounds of the values of a field in some records. ``low`` is None if all values are missing.
 
-    ``low`` None: all values are missing.
+    ``nulls`` says that some may be missing, ``nan`` that some may be NaN, which is outside the bounds.
     """
 
     low: Any
@@ -47,12 +47,12 @@ class Range(NamedTuple):
 
 Ranges = Mapping[str, Range]
 Condition = Callable[[Ranges], tuple[bool, bool]]
-"""Whether a condition may hold for some record with values in the ranges, and whether it holds for every one."""
+"""Returns whether a condition may hold for some record with values in the ranges, and whether it holds for every one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition as it is written, and the fields that it reads.
+    """A condition as the user wrote it, and the fields that it reads.
 
     >>> where = Where.parse('int_score >= 3 and not language in ["de"]')
     >>> where.holds({"int_score": 4, "language": "en"}), [str(field) for field in where.fields]
@@ -65,7 +65,7 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """Parse a condition. Raises ``ConfigError``, naming the character, for what is none."""
+        """Parse a condition. Raises ``ConfigError`` with the character if it is not valid."""
         if not isinstance(text, str):
             raise ConfigError(f"where must be a condition as text, as in 'int_score >= 3', got {text!r}")
         parser = _Parser(text)
@@ -75,12 +75,12 @@ class Where:
         return Where.parse, (self.text,)
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        """Whether the condition holds for the fields of a record: its values are ranges of one value each."""
+        """Whether the condition holds for a record. Each of its values is a range of one value."""
         values = ((field.name, record.get(field.name)) for field in self.fields)
         return self.condition({name: Range(value, value, value is None) for name, value in values})[1]
 
     def may_hold(self, ranges: Ranges) -> bool:
-        """Whether it may hold for a record with values in the ranges; fields that are not among them may have any."""
+        """Whether it may hold for a record with values in the ranges. A field without a range may have any value."""
         return self.condition(ranges)[0]
 
 
@@ -124,15 +124,15 @@ def _joined(join: Callable[[Iterable[bool]], bool], parts: list[Condition]) -> C
 
 
 class _Parser:
-    """Parses a condition by Python's grammar of expressions, of which it takes comparisons, and, or, not and lists.
+    """Parses a condition with Python's parser, and accepts only comparisons, and, or, not and lists.
 
-    A name and blanks take the place of each field and value. So any field may be named, texts have no escapes, and
-    each character stays where the user wrote it.
+    First a name padded with blanks replaces each field and value. So a field may have any name, texts have no escapes,
+    and positions in errors are those of the user's text.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._words: dict[int, re.Match[str]] = {}  # fields and values, by where they begin
+        self._words: dict[int, re.Match[str]] = {}  # fields and values by the index of their first character
         self.fields: list[Field] = []
         python = _WORDS.sub(self._placeholder, text)
         self._begin = len(python) - len(python.lstrip())
@@ -160,7 +160,7 @@ class _Parser:
         match node:
             case ast.BoolOp():
                 return _joined(all if isinstance(node.op, ast.And) else any, list(map(self._condition, node.values)))
-            case ast.UnaryOp():  # of these, only `not` has no sign of its own
+            case ast.UnaryOp():  # only `not` remains, as `_WORDS` refuses the others
                 return _negated(self._condition(node.operand))
             case ast.Compare(ops=[sign]):
                 return self._comparison(node.left, sign, node.comparators[0])

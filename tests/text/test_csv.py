@@ -87,7 +87,7 @@ def test_builds_and_streams_read_the_same_rows(tmp_path: Path) -> None:
         ("csv,delimiter=none", "one character"),
         ("csv,quote=,", "different characters"),
         ("tsv,escape=\\t", "different characters"),
-        ("csv,delimiter=\n", "no line ends"),
+        ("csv,delimiter=\n", "other than line ends"),
         ("csv;delimiter=;", "format must be one of"),
     ],
 )

@@ -187,7 +187,7 @@ def test_characters_without_a_token_are_counted(
     lost = sum(character not in "abcdefghijklmnopqrstuvwxyz " for text in texts for character in text.lower())
     for _ in range(2):
         assert tokenizer.count_lost(texts, tokens) == (lost, sum(map(len, texts)))
-    assert tokenizer.loss_said(9, 21) == "9 of 21 characters (42.86%) have no token and are left out"
+    assert tokenizer.loss_text(9, 21) == "9 of 21 characters (42.86%) have no token and are left out"
     value = json.loads(trained.definition)
     value["model"]["vocab"] = {t: i for t, i in value["model"]["vocab"].items() if len(t) == 1 and t != "\u0120"}
     value["model"]["merges"], value["model"]["vocab"]["<|endoftext|>"] = [], 0

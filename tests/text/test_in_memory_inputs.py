@@ -213,7 +213,7 @@ def test_only_files_that_state_json_names_are_read_wherever_the_folder_lies(tmp_
     (tmp_path / "in/other.txt").write_text("other")
     expected = [folder / "data-00000-of-00001.arrow", *([tmp_path / "in/other.txt"] * (spec in ("", "/**")))]
     given = f"{tmp_path}/in{spec}"
-    with pytest.warns(UserWarning, match=r"\d files left out, which an earlier save_to_disk left"):
+    with pytest.warns(UserWarning, match=r"\d files left out, from an earlier save_to_disk"):
         found = find_inputs(given)
     assert [Path(file) for file in found] == expected
 

@@ -74,7 +74,7 @@ def test_partitions_take_a_source_of_their_own_and_keep_their_names(partitions: 
 
 
 def test_a_path_that_reads_as_a_source_and_a_path_too_is_refused_with_both_spellings(partitions: Path) -> None:
-    message = r"date=2024-01: a path, and 2024-01 is one too; write \./date=2024-01 .* or date=\./2024-01 "
+    message = r"date=2024-01: both this and 2024-01 are paths; write \./date=2024-01 .* or date=\./2024-01 "
     with pytest.raises(InputError, match=message):
         find_inputs("date=2024-01")
     assert [file.source for file in find_inputs(["./date=2024-01", "date=./2024-01"])] == ["", "date"]
@@ -127,10 +127,10 @@ def test_the_output_is_never_read(tree: Path) -> None:
     with pytest.warns(UserWarning, match=r"the output, .*/a, is never read"):
         assert [file.name for file in find_inputs(tree, outputs=[str(tree / "a")])] == ["b/x.txt", *TEXTS[3:]]
     for spec in (tree, tree / "part-2.jsonl", tree / "a"):
-        with pytest.raises(InputError, match=r"lies in the output, .*; choose another --output, or move"):
+        with pytest.raises(InputError, match=r"is in the output, .*; choose another --output, or move"):
             find_inputs(spec, outputs=[str(tree)])
     (tree / "link").symlink_to(tree / "a")
-    with pytest.raises(InputError, match="lies in the output"):
+    with pytest.raises(InputError, match="is in the output"):
         find_inputs(tree / "a" / "y.CSV", outputs=[str(tree / "link")])
     assert len(find_inputs(tree / "b", outputs=[str(tree / "bb")])) == 1
 

@@ -86,7 +86,7 @@ def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give
     ]
     assert origins(tmp_path / "out") == sorted(parts + others)
     note = (
-        "pile.tar: 5 members were left out (an ending not known, a tar, a link or a device): "
+        "pile.tar: 5 members were left out (an unknown ending, a tar, a link or a device): "
         "README, inner.tar, picture.jpg, link.txt, null.txt"
     )
     assert " ".join(capsys.readouterr().err.split()).count(note) == 1

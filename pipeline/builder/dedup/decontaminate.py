@@ -26,7 +26,7 @@ from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
-from ...text.storage.input_file import name_apart
+from ...text.storage.input_file import with_distinct_names
 from .minhash import shingle_sets, word_table
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def read_evaluation_sets(
     from ...text.readers.document_reader import find_inputs
 
     texts, hashes, short = {}, {}, {}
-    for file in name_apart(find_inputs(specs)):
+    for file in with_distinct_names(find_inputs(specs)):
         name = file.name
         as_read, hashes[name] = _read_set(file, key)
         texts[name] = [normalize(text) if normalized else text for text in as_read]

@@ -92,7 +92,7 @@ class TokenizeStage(Stage):
             lost, whole = np.sum([(0, 0), *losses], axis=0).tolist()
             if lost:
                 name = workspace.plan.settings["tokenizer"]
-                stats.notes.append(f"tokenizer {name}: {tokenizer.loss_said(lost, whole)}")
+                stats.notes.append(f"tokenizer {name}: {tokenizer.loss_text(lost, whole)}")
 
 
 def tokens_folder(partition: Partition) -> Path:

@@ -15,17 +15,19 @@ _MAGIC = b"ARROW1"
 
 
 def read_arrow(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each row, batch by batch. ``UnreadableFileError`` for a file that is cut or no Arrow file."""
+    """Yield a record for each row, batch by batch. Raises ``UnreadableFileError`` if it is not a whole Arrow file."""
     import pyarrow as pa
 
     try:
         batches, schema = _open(stream)
-        ended = 0  # where the batch before ends; a mapped file is not read by its handle, which stays at its beginning
+        ended = (
+            0  # offset of the previous batch's end; a mapped file is read without its handle, so `tell` would stay at 0
+        )
         for records in rows_of(batches, find_columns(schema, keys), keys, tally):
             stream.bytes_read, ended = ended, stream.file.tell()
             yield records
         stream.bytes_read = stream.file.seek(0, io.SEEK_END)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names of columns are decoded, too
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # a column name that is not UTF-8
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None

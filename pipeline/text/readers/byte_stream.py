@@ -16,9 +16,9 @@ from ..formats import PACKED
 from ..storage.input_file import InputFile, as_input
 
 BLOCK = 1 << 20
-_PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
+_PIECE = 32 << 10  # compressed bytes per step: bounds the bytes that one step unpacks
 _HEAD = 10  # bytes that tell whether a file is compressed
-_MARKS = (b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")  # with which compressed files begin
+_MARKS = (b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")  # first bytes of compressed files
 _HEADS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "xz": re.compile(rb"\xfd7zXZ\0"),
@@ -35,15 +35,15 @@ UTF16 = "UTF-16 text; convert it to UTF-8 first"
 
 
 class UnreadableFileError(Exception):
-    """Bytes that cannot be what their file claims; the message has no file name yet."""
+    """A file cannot be read further. The message does not name the file; who catches it adds the name."""
 
 
 class ByteStream:
     """Reads one file, or its bytes ``[start, stop)`` and the rest of the line that crosses ``stop``.
 
-    ``bytes_read`` counts the raw bytes inside the range as they come, ``sha256`` is their hash: of the whole file
-    if no range was given and all was read. ``on_stream`` is called before each compressed stream of the file: what
-    came before it is confirmed by the checksums of the streams that held it, if they have any.
+    ``bytes_read`` counts the raw bytes of the range that were read, and ``sha256`` is their hash. It is the hash of the
+    whole file if no range was given and all was read. ``on_stream`` is called before each compressed stream of the file:
+    the checksums of earlier streams, if they have any, confirm everything before it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ByteStream:
         return self._digest.hexdigest()
 
     def raw(self, size: int = 0) -> Iterator[bytes]:
-        """Yield the bytes of the range as they are in the file, ``size`` at a time or as the stream was made for."""
+        """Yield the bytes of the range as they are in the file, ``size`` or one block at a time."""
         size = size or self._block
         self.is_hashed = True
         self.file.seek(self.start)
@@ -86,10 +86,9 @@ class ByteStream:
             yield block
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the data of the range: decompressed if the file is gzip, zstd, bzip2 or xz, whatever its name says.
+        """Yield the data of the range, decompressed if the file's first bytes are those of gzip, zstd, bzip2 or xz.
 
-        Raises ``UnreadableFileError`` for a stream that is cut, corrupt or followed by other bytes; what was
-        unpacked before is yielded first.
+        Raises ``UnreadableFileError`` if a stream is cut, corrupt or followed by other bytes, after the data before.
         """
         kind = "" if self.stop is not None else compression(self.file)
         return self._unpack(kind, self.raw(_PIECE)) if kind else self.raw()
@@ -97,22 +96,22 @@ class ByteStream:
     def members(self, beginning: bytes) -> Iterator[bytes]:
         """Yield the data of the gzip members that begin in the range, each up to the next one that begins with ``beginning``.
 
-        Of a whole file, yields its data however it is compressed. An empty block comes before each compressed stream.
+        For a whole file, yield its data however it is compressed. An empty block precedes each compressed stream.
         """
         if self.start == 0 and self.stop is None:
             kind = compression(self.file)
             return self._unpack(kind, self.raw(_PIECE), beginning) if kind else self.raw()
-        pieces = self._pieces_on()
+        pieces = self._pieces_to_end()
         return self._unpack("gzip", self._from_member(pieces, beginning) if self.start else pieces, beginning)
 
-    def _pieces_on(self) -> Iterator[bytes]:
-        """Yield the bytes of the range and those behind it; ``_position`` is where the last ones end."""
+    def _pieces_to_end(self) -> Iterator[bytes]:
+        """Yield the bytes from ``start`` to the end of the file; ``_position`` is the offset after the last piece."""
         for piece in itertools.chain(self.raw(_PIECE), iter(lambda: self.file.read(_PIECE), b"")):
             self._position += len(piece)
             yield piece
 
     def _from_member(self, pieces: Iterator[bytes], beginning: bytes) -> Iterator[bytes]:
-        """Yield what follows from the first member in the range on that begins with ``beginning``."""
+        """Yield the bytes from the first member in the range whose data begin with ``beginning``."""
         data = b""
         for piece in pieces:
             data, at = data + piece, -1
@@ -131,9 +130,9 @@ class ByteStream:
                 return
 
     def check_compression(self) -> None:
-        """Raise ``UnreadableFileError`` if the file is named as compressed, but holds neither that nor plain text.
+        """Raise ``UnreadableFileError`` if the name says that the file is compressed, but its bytes are neither that nor text.
 
-        Also raises for a compressed file that was cut as plain text, as a remote file is by its name alone.
+        Also raises if the file is compressed but was cut as plain text, because only the name of a remote file decides that.
         """
         if self.stop is not None and self.start == 0 and not self.is_local and compression(self.file):
             raise UnreadableFileError(
@@ -152,7 +151,7 @@ class ByteStream:
             raise UnreadableFileError("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
 
     def starts_with(self, mark: bytes) -> bool:
-        """Tell whether the first thing in the text, spaces aside, is ``mark``. For a stream not yet read."""
+        """Whether the text, after leading blanks, starts with ``mark``. For a stream not yet read."""
         peek = ByteStream(self.file, self.start, self.stop, block=self._block)
         for block in peek.text():
             if start := block.lstrip():
@@ -160,9 +159,9 @@ class ByteStream:
         return False
 
     def text(self) -> Iterator[bytes]:
-        """Yield blocks from the first line that starts in the range; ``text_start`` is its offset in the data.
+        """Yield blocks of text from the first line that starts in the range, without a byte order mark of UTF-8.
 
-        A UTF-8 byte order mark at the start of the file is no part of the text.
+        ``text_start`` is the offset of that line in the data.
         """
         if not self.start:
             return self._past_mark(self.blocks())
@@ -170,7 +169,7 @@ class ByteStream:
         return self.raw() if self.file.read(1) == b"\n" else self._past_first_line(self.raw())
 
     def line_end(self) -> bytes:
-        """Return what ends the first line: a line feed, or a carriage return alone. For a stream not yet read."""
+        """Return the line end of the first line: a line feed, or a carriage return alone. For a stream not yet read."""
         head = next(filter(None, ByteStream(self.file, self.start, self.stop, block=self._block).text()), b"")
         first = re.search(rb"\r\n?|\n", head)
         return b"\r" if first and first[0] == b"\r" else b"\n"
@@ -178,8 +177,8 @@ class ByteStream:
     def lines(self, end: bytes = b"\n") -> Iterator[list[bytes]]:
         """Yield every line that starts in the range, in batches, without the ``end`` of each.
 
-        Nothing else ends a line: U+2028 and its like are text. The last line of the file needs none. A range of a file has
-        lines that end with line feeds.
+        Only ``end`` ends a line: U+2028 and similar characters are text. The last line of a file may lack it. A range of a
+        file must have line feeds as line ends.
         """
         tail: list[bytes] = []
         length = 0
@@ -203,14 +202,14 @@ class ByteStream:
             yield [b"".join((*tail, self._rest_of_line()))]
 
     def _rest_of_line(self) -> bytes:
-        """Return what follows the range up to the next line feed."""
+        """Return the bytes after the range up to the next line feed."""
         rest = []
-        step = 2 << 10  # of a remote file, no more than was fetched with the range, where it ends there
+        step = 2 << 10  # small: a remote file fetched these bytes together with the range
         while self.stop is not None and (block := self.file.read(step)):
             rest.append(block.partition(b"\n")[0])
             if len(rest[-1]) < len(block):
                 break
-            step = min(2 * step, BLOCK)  # each may be a request
+            step = min(2 * step, BLOCK)  # each read may be a request
         return b"".join(rest)
 
     def _past_first_line(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -240,11 +239,13 @@ class ByteStream:
 
     def _unpack(self, kind: str, pieces: Iterator[bytes], beginning: bytes = b"") -> Iterator[bytes]:
         stream: Any = None
-        bound = () if kind == "zstd" else (BLOCK,)  # of what one step unpacks; zstd's takes none
+        bound = () if kind == "zstd" else (BLOCK,)  # most bytes that one step unpacks; zstd takes no bound
         members = 0
         for piece in pieces:
             data = b""
-            while piece or (stream is not None and len(data) == BLOCK):  # a full block: more may wait inside
+            while piece or (
+                stream is not None and len(data) == BLOCK
+            ):  # after a full block there may be more to unpack
                 if stream is None:
                     if kind in ("gzip", "xz") and members:  # zeros between and after streams are padding
                         piece = piece.lstrip(b"\0")
@@ -254,7 +255,7 @@ class ByteStream:
                         more = next(pieces, b"")
                         if _member_begins(piece + more, beginning):
                             return
-                        piece += more  # it is no record's beginning, so no other span begins with it
+                        piece += more  # no record begins here, so the next span does not begin with this member
                     self._on_stream()
                     if beginning:
                         yield b""
@@ -276,17 +277,17 @@ class ByteStream:
 
 
 def _member_begins(data: bytes, beginning: bytes) -> bool | None:
-    """Tell whether data are those of a gzip member whose text begins so; None where they are too few to tell."""
+    """Whether data are a gzip member whose text starts with ``beginning``; None if they are too few to tell."""
     member = _decompressor("gzip")
     try:
         text = member.decompress(data, len(beginning))
-    except Exception:  # isal's own, which is no public name
+    except Exception:  # isal raises a class of its own that is not public
         return False
     return text == beginning if member.eof or len(text) == len(beginning) else None
 
 
 def is_utf16(text: bytes) -> bool:
-    """Tell whether text begins as UTF-16: with its mark, or with zeros in every other byte, as spaces and Latin letters are.
+    """Whether text is UTF-16: it has the byte order mark, or many zeros, all at even or all at odd offsets.
 
     >>> [is_utf16("Ein Text.".encode(form)) for form in ("utf-16", "utf-16-le", "utf-16-be", "utf-8")]
     [True, True, True, False]
@@ -298,7 +299,7 @@ def is_utf16(text: bytes) -> bool:
 
 
 def binary_sign(data: bytes) -> str:
-    """Return what shows that data are no text, '' if nothing does.
+    """Return a sign that data are not text, or '' if there is none.
 
     >>> binary_sign(b"%PDF-1.7"), binary_sign(b"a \\0 b"), binary_sign(b"text")
     ('it begins as a PDF does', 'a NUL at byte 2', '')
@@ -310,7 +311,7 @@ def binary_sign(data: bytes) -> str:
 
 
 def _decompressor(kind: str) -> Any:
-    """Return what unpacks one member or frame."""
+    """Return a decompressor for one member or frame."""
     if kind == "gzip":
         from isal import isal_zlib
 
@@ -318,7 +319,7 @@ def _decompressor(kind: str) -> Any:
     if kind == "zstd":
         import zstandard
 
-        # 2 GiB windows are what `zstd --long=31` writes; the window is allocated only if a frame asks for it.
+        # `zstd --long=31` writes windows of 2 GiB. A window is allocated only if a frame asks for it.
         return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
     if kind == "xz":
         import lzma
@@ -330,14 +331,14 @@ def _decompressor(kind: str) -> Any:
 
 
 def compression(file: BinaryIO) -> str:
-    """Return how a file is compressed, by its first bytes; '' where it is not."""
+    """Return the compression of a file by its first bytes, or '' if it is not compressed."""
     file.seek(0)
     head = file.read(_HEAD)
     return next((kind for kind, mark in _HEADS.items() if mark.match(head)), "")
 
 
 def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
-    """Tell by its first bytes whether a file is compressed; of an empty or a remote one by its name."""
+    """Whether a file is compressed, by its first bytes. The name decides for an empty or a remote file."""
     if as_input(path).stored is None:
         with open(path, "rb") as file:
             if file.read(1):

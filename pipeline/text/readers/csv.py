@@ -1,7 +1,7 @@
 """Rows of fields. CSV as RFC 4180 defines it: commas, double quotes, line ends inside quotes. TSV: tabs, and no quotes.
 
-``--format csv,delimiter=;`` names other characters. A file is never cut: only the quotes before a line end tell whether it
-ends a row.
+``--format csv,delimiter=;`` names other characters. A file is never cut into spans: a line end may be inside quotes, and
+only the text from the beginning of the file tells.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from ..formats import NO_QUOTE, Format
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 
-LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
+LONGEST_FIELD = (
+    1 << 28
+)  # characters; without a limit, a quote that is not closed would swallow the rest of a large file
 QUOTED = "a quoted field, but TSV is read without quotes; name them: --format 'tsv,quote=\"', or tsv,quote=none"
-_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)+"')  # as writers quote a field that holds quotes
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)+"')  # a quoted field with doubled quotes inside
 
 
 def reader_of(form: Format) -> FormatReader:
-    """Return the reader of rows with the delimiter, quote and escape of a format."""
+    """Return a reader of rows with the delimiter, quote and escape of a format."""
     return FormatReader(partial(_read, form))
 
 
 def _read(form: Format, stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each row below the header line; a bad one counts as all the lines that it takes."""
+    """Yield a record for each row after the header line. A bad row counts once for each of its lines."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     records: list[Record] = []
     lines = _Lines(stream)
@@ -45,7 +47,7 @@ def _read(form: Format, stream: ByteStream, keys: RecordKeys, tally: Tally) -> I
         try:
             row = next(rows, None)
         except csv.Error as fault:
-            error = str(fault).partition(" - ")[0]  # after it comes advice for programmers
+            error = str(fault).partition(" - ")[0]  # the rest is advice for programmers
         except (UnreadableFileError, OSError):
             yield records
             raise
@@ -60,24 +62,24 @@ def _read(form: Format, stream: ByteStream, keys: RecordKeys, tally: Tally) -> I
             records.append(keys.bad(line, None, INVALID_CSV, f"{error}{span}", tally.lines - line + 1))
         elif row and columns is None:
             columns = _Columns(row, keys, form)
-        elif row and columns is not None and row != columns.names:  # as where files with headers were joined
+        elif row and columns is not None and row != columns.names:  # a second header line, if files were joined
             records.append(columns.record(row, line))
             tally.documents += isinstance(records[-1], Document)
     yield records
 
 
 def _dialect(form: Format) -> dict[str, Any]:
-    """Return the settings of `csv.reader`. It is strict: an open quote at the end is an error, not a very long field."""
+    """Return the settings of `csv.reader`. ``strict`` makes a quote that is never closed an error, not a long field."""
     quoted = form.quote not in ("", NO_QUOTE)
     quotes = {"quotechar": form.quote} if quoted else {"quoting": csv.QUOTE_NONE}
     return {"delimiter": form.delimiter, "escapechar": form.escape or None, "strict": True, **quotes}
 
 
 class _Lines:
-    """The lines of a stream as csv.reader wants them, text with its line ends; ``block`` is the number of the current block.
+    """Yields the lines of a stream for csv.reader: text with line ends. ``block`` is the number of the current block.
 
-    Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known. A line loses the byte order mark
-    that it has where files were joined.
+    Bytes that are not UTF-8 become lone surrogates, which mark a bad row. A byte order mark at the beginning of a line is
+    removed: joined files have some.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -131,7 +133,7 @@ class _Columns:
 
 
 def _other_dialect(wanted: str, names: Sequence[str]) -> str:
-    """Return the cure for a header line that lacks a column: other characters, if the line has the column with these."""
+    """Return the cure for a header line without the wanted column: other characters, if they make that column appear."""
     line = "\t".join(names)
     for delimiter in ",;|\t":
         for quote in ("", '"', "'"):
@@ -147,12 +149,12 @@ FIELD_CURE = "a rule on a column, --where, --keep-fields or fields= names it"
 
 
 def no_column(wanted: str, names: Sequence[str], cure: str = TEXT_CURE) -> str:
-    """Return what to say when a table lacks a column."""
+    """Return the message for a table that lacks a column."""
     there = ", ".join(map(repr, names)) or "none"
     hint = did_you_mean(wanted, names, else_known=False)
     return f"no column {wanted!r}{hint}; there are {there}; {cure}"
 
 
 def two_columns(name: str, count: int) -> str:
-    """Return what to say when a table has several columns of the name that is wanted."""
+    """Return the message for a table with several columns of the wanted name."""
     return f"{count} columns are named {name!r}, and only one can be read; rename the others"

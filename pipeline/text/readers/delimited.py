@@ -1,4 +1,4 @@
-"""Plain text that holds many documents: lines, paragraphs, or what stands between separators."""
+"""Plain text files of many documents: lines, paragraphs, or texts between separators."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from .format_reader import FormatReader, line_cuts, never_cut
 _BLANKS = b" \t\r\v\f"
 _BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)+")
 _LONGEST = 1 << 29
-_FIRST_STEP = 2 << 10  # beyond the span, of the document that crosses its end; more follows in growing steps
+_FIRST_STEP = 2 << 10  # bytes of the first read after the span's end; each next read is twice as large
 
 
 class _Delimiter(NamedTuple):
-    """What stands between documents: ``pattern`` matches it; ``undecided`` says where data end that more may turn into one."""
+    """The delimiter of documents. ``pattern`` matches it. ``undecided`` returns where one may begin that data cut off."""
 
     pattern: re.Pattern[bytes]
     undecided: Callable[[bytes], int]
-    separator: bytes = b""  # which is no part of a document; blank lines are cut in any case
+    separator: bytes = b""  # removed from documents; blank lines around a document always are
 
 
 def reader_of(form: Format) -> FormatReader:
-    """Return the reader of a format that states a separator.
+    """Return a reader of a format that has a separator.
 
-    Where two separators may overlap, as in ``---``, only a reading from the beginning tells them apart: such a file is not
-    cut.
+    If a separator may overlap itself, as ``--`` does in ``---``, it must be sought from the beginning: the file is not cut.
     """
     separator = form.separator.encode()
     if form.separator == BLANK_LINE:
@@ -39,16 +38,16 @@ def reader_of(form: Format) -> FormatReader:
         overlaps = False
     else:
         removed = b"" if form.separator == LINE_END else separator
-        delimiter = _Delimiter(re.compile(re.escape(separator)), partial(_begun_separator, len(separator)), removed)
+        delimiter = _Delimiter(re.compile(re.escape(separator)), partial(_partial_separator, len(separator)), removed)
         overlaps = any(separator.startswith(separator[at:]) for at in range(1, len(separator)))
     return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts)
 
 
 def _read(delimiter: _Delimiter, stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a document for each text between delimiters that is not blank; ``line`` is the line in which it begins.
+    """Yield a document for each text between delimiters, unless it is blank. ``line`` is the line in which it begins.
 
-    Blank lines before and after a document are no part of it, nor is the line end at its end. A span holds the documents
-    that follow the delimiters which start in it or in the byte before it.
+    Blank lines around a document and its last line end are removed. A span owns the documents whose preceding delimiter
+    starts in the span or in the byte before it.
     """
     for byte, pieces in _pieces(stream, delimiter):
         records: list[Record] = []
@@ -69,15 +68,15 @@ def _record(text: bytes, keys: RecordKeys, line: int, byte: int) -> Record | Non
     if sign := binary_sign(text):
         return keys.bad(line, byte, BINARY, sign)
     try:
-        decoded = text.removeprefix(BOM_UTF8).decode()  # which stands there where files were joined
+        decoded = text.removeprefix(BOM_UTF8).decode()  # joined files have such marks
     except UnicodeDecodeError as error:
         return keys.bad(line, byte, INVALID_UTF8, f"byte {error.start} of the document: {error.reason}")
-    is_blank = not decoded or decoded.isspace()  # blanks beyond ASCII
+    is_blank = not decoded or decoded.isspace()  # also if its blanks are not ASCII
     return None if is_blank else keys.document(decoded, "", line, byte=byte)
 
 
 def _text_of(piece: bytes) -> tuple[int, bytes]:
-    """Return a text without the blank lines around it and without its last line end, and where in the piece it begins."""
+    """Return the offset of the text in a piece, and the text without blank lines around it and its last line end."""
     blank_lines = _BLANK_LINES.match(piece)
     begin = blank_lines.end() if blank_lines else 0
     last = len(piece.rstrip(_BLANKS + b"\n"))
@@ -88,11 +87,11 @@ def _text_of(piece: bytes) -> tuple[int, bytes]:
 
 
 def _pieces(stream: ByteStream, delimiter: _Delimiter) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield neighbouring pieces of the data, each up to the end of a delimiter, with the byte at which the first begins."""
+    """Yield lists of consecutive pieces, with the offset of the first. A piece ends with a delimiter or the data."""
     stop = stream.stop
-    skips = stream.start > 0  # what precedes the first delimiter belongs to the span before
-    position = -1  # of the buffer
-    parts: list[bytes] = []  # of the piece whose end is yet to come
+    skips = stream.start > 0  # bytes before the first delimiter belong to the previous span
+    position = -1  # offset of the buffer
+    parts: list[bytes] = []  # of the piece that has no end yet
     size, buffer = 0, b""
     for block in _blocks(stream):
         if position < 0:
@@ -130,7 +129,7 @@ def _pieces(stream: ByteStream, delimiter: _Delimiter) -> Iterator[tuple[int, li
 
 
 def _blocks(stream: ByteStream) -> Iterator[bytes]:
-    """Yield the blocks of the span, after the byte before it, and then of what follows it."""
+    """Yield the byte before the span, the blocks of the span, and blocks of the bytes after it."""
     if stream.start:
         stream.file.seek(stream.start - 1)
         yield stream.file.read(1)
@@ -142,10 +141,10 @@ def _blocks(stream: ByteStream) -> Iterator[bytes]:
 
 
 def _last_line_if_blank(data: bytes) -> int:
-    """Return where the last line end stands if only blanks follow it: the next bytes say whether that line is blank."""
+    """Return the offset of the last line end if only blanks follow it: more bytes decide whether that line is blank."""
     at = len(data.rstrip(_BLANKS))
     return at - 1 if data[at - 1 : at] == b"\n" else len(data)
 
 
-def _begun_separator(length: int, data: bytes) -> int:
+def _partial_separator(length: int, data: bytes) -> int:
     return max(0, len(data) - length + 1)

@@ -1,8 +1,8 @@
-"""Input files -> documents: one reader for every format, whole or by spans.
+"""Input files -> documents: one reader for every format, of whole files or spans.
 
-A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read further (cut,
-corrupt, without the column that is wanted) raises ``DamagedInputError``, after the documents before the fault were
-yielded; one that the machine fails to read, ``InputError``.
+A record that cannot be used is yielded as a ``BadRecord``, and reading goes on. If the file cannot be read further (it is
+cut or corrupt, or lacks the wanted column), the documents before the fault are yielded, then ``DamagedInputError`` is
+raised. If the operating system fails to read it, ``InputError`` is raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..where import Where
 from .byte_stream import BLOCK, ByteStream, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
 
-AHEAD_BYTES = 1 << 20  # of a small file
+AHEAD_BYTES = 1 << 20  # a remote file up to this size is fetched ahead
 
 __all__ = [
     "ENDINGS",
@@ -51,27 +51,26 @@ __all__ = [
 class DocumentReader:
     """Iterates over the records of one file, or of a span of it, once.
 
-    ``path`` is a path or an ``InputFile``, whose name and source the documents then have. ``text_key`` and ``id_key`` name
-    fields or columns; dots lead into nested ones. An id may be any JSON scalar and becomes a string; a document without one
-    is called ``<file>:<line>``.
+    ``path`` is a path or an ``InputFile``, which gives the documents its name and source. ``text_key`` and ``id_key`` name
+    fields or columns; dots lead into nested ones. An id may be any JSON scalar and becomes a string. A document without an
+    id gets ``<file>:<line>``.
 
-    Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
-    ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
-    read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
-    ``first_bytes`` is how many of a remote file are asked for first; of one that is read ``whole``, by several readers, a
-    process downloads all bytes once. ``block`` bytes are read at a time. ``extract`` makes text of HTML. At the
-    end of a tar of which members were left out, a warning says so, unless ``warns`` is False: then the caller says it
-    (``left_out``). ``vocabulary``: ``text_key`` names lists of its ids, of JSON, Parquet or Arrow; documents
-    have them as ``tokens``, and the text ''.
+    ``keep``: fields that documents keep; a value that does not fit its type makes a bad record.
+    ``where``: other records are yielded as ``Unselected``; parts of Parquet files without selected records are not read.
+    ``until``: the caller stops after this byte, so no later bytes of a remote file are fetched ahead.
+    ``first_bytes``: the size of the first request for a remote file.
+    ``whole``: several readers read all of a remote file, so the process downloads it once.
+    ``block``: bytes that are read at a time. ``extract``: what makes text of HTML.
+    ``warns``: warn at the end of a tar if members were left out; if False, the caller reports ``left_out``.
+    ``vocabulary``: ``text_key`` names lists of its ids (JSON, Parquet or Arrow); they become ``tokens``, and the text is ''.
 
-    While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
-    ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
-    they are exact and ``sha256`` is the hash of those bytes.
+    During reading, ``lines`` counts the lines (rows, elements) of all blocks so far, blank and bad ones included,
+    ``documents`` the documents, and ``bytes_read`` the raw bytes of the span, in steps of up to 1 MiB. After the last
+    record they are exact, and ``sha256`` is the hash of those bytes.
 
-    In a span that does not begin the file, lines are counted from the span's own first: add the ``lines`` of the spans
-    before it. Documents without an id have the id '' there, for ``made_id`` to name when the line is known. Where
-    ``rows_before`` says how many rows the spans before hold, they are counted on from these. ``by_byte`` names the documents
-    of a file of lines by their byte offsets; lines are not counted.
+    In a span that begins later in the file, lines count from the span's first: add the ``lines`` of earlier spans. Documents
+    without an id get the id '' there; ``made_id`` makes one when the line is known. With ``rows_before``, the rows of
+    earlier spans, lines count on from these. ``by_byte`` makes ids of byte offsets, and lines are not counted.
     """
 
     def __init__(
@@ -125,10 +124,10 @@ class DocumentReader:
             vocabulary=vocabulary,
         )
         self._tally = Tally(rows_before or 0)
-        self._confirmed: Tally | None = None  # what lies before the current compressed stream
+        self._confirmed: Tally | None = None  # the counts before the current compressed stream
         self._stream: ByteStream | None = None
         self._opened: BinaryIO | None = None
-        self.fault = ""  # why the file could not be read further, if so
+        self.fault = ""  # why the file could not be read further
 
     @property
     def lines(self) -> int:
@@ -140,15 +139,15 @@ class DocumentReader:
 
     @property
     def left_out(self) -> str:
-        """What to say of the members of a tar that were left out; '' where there are none."""
+        """A sentence about the members of a tar that were left out, or '' if there are none."""
         count = self._tally.left_out
         members = f"{count:,} member{' was' if count == 1 else 's were'} left out"
-        reasons = "an ending not known, a tar, a link or a device"
+        reasons = "an unknown ending, a tar, a link or a device"
         return f"{self._keys.file}: {members} ({reasons}): {self._tally.left_out_text}" if count else ""
 
     @property
     def unconfirmed(self) -> int:
-        """Documents of the compressed stream that was read last: in a damaged file, those no checksum confirms."""
+        """The number of documents of the last compressed stream. In a damaged file, no checksum confirms these."""
         return self._tally.documents - self._confirmed.documents if self._confirmed else 0
 
     @property
@@ -157,9 +156,9 @@ class DocumentReader:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the bytes of the span, of a local file that is read out of order by another pass over the whole.
+        """The hash of the span's bytes. A local file that is read out of order is read once more for it.
 
-        None for a remote file of which only parts were fetched, and for row groups.
+        None for row groups, and for a remote file of which only parts were fetched.
         """
         if self._stream is None:
             raise ValueError("the hash is known when the records have been read")
@@ -174,7 +173,7 @@ class DocumentReader:
         return chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[Record]]:
-        """Yield the records in lists, some of them empty: each holds what one block of the file does."""
+        """Yield the records in lists, one for each block of the file. A list may be empty."""
         try:
             reader = load_reader(self.format)
             with self._opened or self._open(in_order=reader.in_order) as file:
@@ -190,7 +189,7 @@ class DocumentReader:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}; {self._read_so_far()}") from None
 
     def fetch_ahead(self) -> None:
-        """Have the bytes of a small remote file fetched before they are read; the others are left."""
+        """Start to fetch the bytes of a small remote file. Does nothing for any other file."""
         if self._file.stored is not None and self._file.size <= AHEAD_BYTES and load_reader(self.format).in_order:
             self._opened = self._open(in_order=True)
             if isinstance(self._opened, RemoteFile):
@@ -221,7 +220,7 @@ class DocumentReader:
 
 
 def _check_sha256(file: InputFile, stream: ByteStream) -> None:
-    """Raise ``InputError`` where all bytes of a remote file were read, and have another hash than its store told."""
+    """Raise ``InputError`` if all bytes of a remote file were read and their hash is not the one of the listing."""
     stored = file.stored
     if stored is None or not stored.sha256 or not stream.is_hashed or stream.bytes_read != stored.size:
         return
@@ -234,15 +233,15 @@ def _check_sha256(file: InputFile, stream: ByteStream) -> None:
 
 
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
-    """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
+    """Return spans of about ``unit_bytes`` that can be read independently and together hold each record once.
 
-    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), and so are WARC
-    files of gzip members; Parquet between row groups. Everything else is one span, and so is a remote file of up to
-    ``unit_bytes``. The cut depends on the file and ``unit_bytes`` alone.
+    Plain JSON Lines, texts of many documents and WARC files of gzip members are cut at any byte: a span owns the lines or
+    members that start in it. Parquet is cut between row groups. Any other file is one span, and so is a remote file of up
+    to ``unit_bytes``. The spans depend on the file and ``unit_bytes`` alone.
     """
     file, form = as_input(path), format_of(path)
-    unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
-    # The row groups of a local file are known for a read of its end; of a remote one that is a request.
+    unit_bytes = max(unit_bytes, 8)  # the first span must hold more than a byte order mark
+    # A small remote file is one span: to learn its row groups would take a request.
     if (form.compressible or file.stored) and file.size <= unit_bytes:
         return [WHOLE]
     reader = load_reader(form)

@@ -1,4 +1,4 @@
-"""What each module of a format defines: how its files are read, and where they may be cut."""
+"""`FormatReader`, which the module of each format defines: how to read its files, and where they may be cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .byte_stream import ByteStream
 
 
 class FileSpan(NamedTuple):
-    """A piece of a file: bytes of plain JSON Lines or text, row groups of Parquet. ``stop`` None: to the end."""
+    """A part of a file, in bytes, or in row groups for Parquet. ``stop`` None means the end of the file."""
 
     start: int = 0
     stop: int | None = None
@@ -25,12 +25,12 @@ WHOLE = FileSpan()
 
 
 def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return no places to cut a file at: it is read as one span."""
+    """Return no cuts: the file is one span."""
     return []
 
 
 def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return even cuts of a file of lines: a span holds the lines that start in it, so any byte will do."""
+    """Return cuts at equal distances. Any byte is valid, as a span owns the lines that start in it."""
     size = file.size
     units = -(-size // unit_bytes)
     return [size * unit // units for unit in range(1, units)]
@@ -38,17 +38,17 @@ def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FormatReader:
-    """How the files of one format are read. Each module of a format has one, named ``READER``, or makes it: ``reader_of(form)``.
+    """How to read files of one format. The format's module defines it as ``READER``, or returns it from ``reader_of(form)``.
 
-    ``read`` yields the records from ``stream.start`` to ``stream.stop`` in lists, each of what one block of the file
-    holds, before it reads the next one. It counts lines and documents in the tally, and
-    raises ``UnreadableFileError`` for a file that cannot be read further. A record that cannot be used is a ``BadRecord``.
+    ``read`` yields the records from ``stream.start`` to ``stream.stop`` in lists, one for each block of the file, before it
+    reads the next block. It counts lines and documents in the tally. A record that cannot be used is a ``BadRecord``. If
+    the file cannot be read further, it raises ``UnreadableFileError``.
 
-    ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
-    ``unit_bytes``; it depends on the file alone. ``cuts_compressed`` says that it is asked of compressed files, too.
-    ``unpacks`` says that a compressed file is unpacked to the disk before it is read.
-    ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead.
-    ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups: streams read these apart.
+    ``cuts`` returns, in ascending order, where to cut an uncompressed file into spans of about ``unit_bytes``; the result
+    depends on the file alone. ``cuts_compressed``: compressed files may be cut, too.
+    ``unpacks``: a compressed file is unpacked to the disk before it is read.
+    ``in_order``: ``read`` goes from the file's beginning to its end, so a remote file is fetched ahead.
+    ``part_rows`` returns the number of rows of each part, such as a row group, that spans count; streams read parts separately.
     """
 
     read: Callable[[ByteStream, RecordKeys, Tally], Iterator[list[Record]]]
@@ -66,7 +66,7 @@ class FormatReader:
 
 @functools.cache
 def load_reader(form: Format) -> FormatReader:
-    """Return the reader of a format; its module, and the libraries that this imports, are loaded at the first call."""
+    """Return the reader of a format. The first call imports its module and the libraries that the module needs."""
     module = importlib.import_module(f"{__package__}.{form.module}")
     reader: FormatReader = module.reader_of(form) if hasattr(module, "reader_of") else module.READER
     return reader

@@ -1,4 +1,4 @@
-"""The answer of a web server as a crawler stored it: status, headers, and the body without what packed it."""
+"""The response of a web server as a crawler stored it: status, headers, and the unpacked body."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"\n[ \t]+")
 _CHUNK = re.compile(
     rb"(?:\r?\n)?([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\n]*?)?\r?\n"
-)  # the line before it, with its extensions
+)  # the line before a chunk, with its extensions
 _PIECE = 1 << 14
 
 
 class Response(NamedTuple):
-    """What a server answered; ``fault`` says why its body could not be unpacked, '' if it could."""
+    """The response of a server. ``fault`` says why its body could not be unpacked; it is '' otherwise."""
 
     status: int | None
     headers: dict[str, str]
@@ -30,9 +30,9 @@ class Response(NamedTuple):
 
 
 def read_response(block: bytes) -> Response | None:
-    """Return the answer in the block of a record; None if the block does not begin as an answer does.
+    """Return the response in the block of a record, or None if the block does not begin as a response.
 
-    A body that is not packed as the headers say is returned as it is: some crawlers unpack it and keep the headers.
+    A body that is not packed as the headers say is returned unchanged: some crawlers unpack it and keep the headers.
     """
     beginning = _BEGINNING.match(block)
     if beginning is None:
@@ -51,7 +51,7 @@ def read_response(block: bytes) -> Response | None:
 
 
 def read_headers(head: bytes) -> dict[str, str]:
-    """Return the headers after a first line, by their names in lower case; those of one name are joined by commas.
+    """Return the headers after the first line, by names in lower case. Commas join the values of equal names.
 
     >>> read_headers(b"WARC/1.0\\r\\nWARC-Type: response\\ncontent-length:  0001")
     {'warc-type': 'response', 'content-length': '0001'}
@@ -66,7 +66,7 @@ def read_headers(head: bytes) -> dict[str, str]:
 
 
 def _joined(body: bytes) -> bytes:
-    """Return the chunks of a body in one piece; what is no chunk stays as it is."""
+    """Return the joined chunks of a body. Bytes that are not a chunk are kept."""
     parts: list[bytes] = []
     at = 0
     while chunk := _CHUNK.match(body, at):
@@ -78,7 +78,7 @@ def _joined(body: bytes) -> bytes:
 
 
 def _unpacked(body: bytes, coding: str) -> Iterator[bytes] | None:
-    """Return what a packed body holds, piece by piece; None for a coding that is not known."""
+    """Return the pieces of a packed body after unpacking, or None if the coding is unknown."""
     from fastwarc.stream_io import BrotliReader, ZstdReader
 
     match coding:
@@ -95,7 +95,7 @@ def _unpacked(body: bytes, coding: str) -> Iterator[bytes] | None:
 
 
 def _inflated(body: bytes, wbits: int) -> Iterator[bytes]:
-    """Yield what the members of a body hold; ``wbits`` says what their heads are, as zlib defines it."""
+    """Yield the unpacked data of each member of a body. ``wbits`` names the kind of their headers, as in zlib."""
     while body:
         unpacker, at = zlib.decompressobj(wbits), 0
         while at < len(body) and not unpacker.eof:
@@ -105,7 +105,7 @@ def _inflated(body: bytes, wbits: int) -> Iterator[bytes]:
 
 
 def _read(pieces: Iterator[bytes]) -> tuple[bytes, str]:
-    """Return what a packed body holds, up to a fault or just over the limit of a page, and the fault."""
+    """Join pieces up to a fault or just over the limit of a page. Return them and the fault."""
     parts: list[bytes] = []
     size = 0
     try:

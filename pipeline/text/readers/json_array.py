@@ -1,4 +1,4 @@
-"""Files named ``.json``: one JSON array, or JSON Lines where the text does not begin with one."""
+"""Files named ``.json``: one JSON array, or JSON Lines if the text does not begin with an array."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts
 from .jsonl import read_jsonl
 
-_BEGINNING = 4096  # bytes that tell an array from lines
+_BEGINNING = 4096  # bytes that show whether it is an array or lines
 
 
 def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
+    """Yield a record for each element of the file's array, or for each line if the file is JSON Lines.
 
-    An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.
+    An array is parsed as a whole and takes a few times its size in memory. JSON Lines take the memory of a few lines.
     """
     if not stream.starts_with(b"["):
         yield from read_jsonl(stream, keys, tally)
@@ -54,7 +54,7 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
 
 
 def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return the places to cut a file of lines at; an array is not cut."""
+    """Return where to cut a file of lines. An array is not cut."""
     with open_input(file, in_order=False) as opened:
         return [] if ByteStream(opened, block=_BEGINNING).starts_with(b"[") else line_cuts(file, unit_bytes)
 

@@ -16,11 +16,11 @@ from .format_reader import FormatReader, line_cuts
 
 
 def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each line that is not blank; a line that cannot be used costs only itself."""
+    """Yield a record for each line that is not blank. A line that cannot be used is a ``BadRecord``."""
     loads, text_key, id_key, file, name = orjson.loads, keys.text_key, keys.id_key, keys.file, keys.source
     start, keeps, counts = keys.start, bool(keys.kept), not keys.by_byte
-    flat = "." not in id_key  # else a missing id may be found inside another field
-    kind = str if keys.vocabulary is None else None  # what is no text is judged below
+    flat = "." not in id_key  # otherwise the id may be inside another field
+    kind = str if keys.vocabulary is None else None  # other values than text go to `_judge`
     number, following = tally.lines, -1
     for lines in stream.lines():
         if following < 0:
@@ -61,10 +61,10 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
 
 
 def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) -> Record | None:
-    """Judge a line that gave no document at once; ``value`` None: orjson refused it. A blank line gives None."""
+    """Return the record of a line that the fast path leaves, None if it is blank. ``value`` is None if orjson refused it."""
     if value is not None:
         return keys.judge(value, number, byte, partial(_respell, line))
-    line = line.removeprefix(BOM_UTF8)  # as where files were joined
+    line = line.removeprefix(BOM_UTF8)  # joined files have such marks
     if not line.strip():
         return None
     try:
@@ -72,7 +72,7 @@ def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) ->
     except UnicodeDecodeError as error:
         return keys.bad(number, byte, INVALID_UTF8, f"byte {error.start} of the line: {error.reason}")
     try:
-        # It also takes NaN and Infinity, which Python writes, and lone surrogates, which the judge refuses by name.
+        # `json` also reads NaN and Infinity, which Python writes, and lone surrogates, which `judge` refuses by name.
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         return keys.bad(number, byte, INVALID_JSON, "a NUL byte" if "\0" in text else str(error))

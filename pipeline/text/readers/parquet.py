@@ -18,27 +18,27 @@ from .byte_stream import ByteStream, UnreadableFileError
 from .csv import FIELD_CURE, no_column, two_columns
 from .format_reader import FormatReader
 
-_ROWS = 64  # at a time: few, so that the first ones of a file are there when its first page is
+_ROWS = 64  # rows in a batch: few, so that the first batch needs only the first page
 _BUFFER_BYTES = 64 << 10
 
 
 def read_parquet(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row of the row groups from ``stream.start`` to ``stream.stop``, page by page.
 
-    ``stream.bytes_read`` is the share of the rows that are done in the bytes of the file.
+    ``stream.bytes_read`` is estimated: the file's size times the share of its rows that were read.
     """
     import pyarrow as pa
 
     try:
         yield from _read_groups(stream, keys, tally)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names of columns are decoded, too
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # a column name that is not UTF-8
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
 
 
 def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return the row groups at which units of at least ``unit_bytes`` of unpacked data begin, but for the first."""
+    """Return the row groups, without the first, at which spans of at least ``unit_bytes`` of unpacked data begin."""
     cuts, size = [], 0
     for number, group in enumerate(_row_groups(file)):
         if size >= unit_bytes:
@@ -49,7 +49,7 @@ def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
 
 
 def rows_of_groups(file: InputFile) -> list[int]:
-    """Return the rows of each row group; none of a file that cannot be read."""
+    """Return the number of rows of each row group; an empty list if the file cannot be read."""
     return [group.num_rows for group in _row_groups(file)]
 
 
@@ -59,7 +59,7 @@ def _row_groups(file: InputFile) -> list[Any]:
     try:
         metadata = _metadata(file)
     except (pa.ArrowException, OSError):
-        return []  # reading it raises the error
+        return []  # the reader raises the error later
     return [metadata.row_group(number) for number in range(metadata.num_row_groups)]
 
 
@@ -73,7 +73,7 @@ def _metadata(file: InputFile) -> Any:
         assert isinstance(opened, RemoteFile)
         try:
             return read_footer(opened)
-        except pa.ArrowException:  # one wrong answer must not decide how the file is cut
+        except pa.ArrowException:  # ask again: one wrong answer must not decide how the file is cut
             return read_footer(opened)
 
 
@@ -102,9 +102,9 @@ def _read_groups(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator
 
 
 def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
-    """Return the path of each column of documents, by the name of its field; that of ids may be missing.
+    """Return the path of each column that documents need, by field name. The column of ids may be missing.
 
-    Raises ``UnreadableFileError`` where another one is missing, or is of another type.
+    Raises ``UnreadableFileError`` if any other column is missing, or if a column has the wrong type.
     """
     import pyarrow.types as types
 
@@ -134,7 +134,7 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
 def rows_of(
     batches: Iterable[Any], columns: Mapping[str, list[str]], keys: RecordKeys, tally: Tally
 ) -> Iterator[list[Record]]:
-    """Yield, for each of some record batches, a record for each row."""
+    """Yield a list for each record batch, with a record for each row."""
     for batch in batches:
         values = {name: _values(_column(batch, path)) for name, path in columns.items() if name != keys.text_key}
         read_texts = _texts if keys.vocabulary is None else _ids
@@ -157,7 +157,7 @@ def _open(stream: ByteStream) -> Any:
 
     footer = read_footer(stream.file) if isinstance(stream.file, RemoteFile) else None
     file = stream.path if stream.is_local else stream.file
-    # Buffered, it reads a chunk page by page: of a row group of 426 MB it holds 44 MB, else 341 MB.
+    # With a buffer, a column chunk is read page by page: a row group of 426 MB takes 44 MB of memory, not 341 MB.
     options = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
     return pq.ParquetFile(file, metadata=footer, page_checksum_verification=True, **options)
 
@@ -172,7 +172,7 @@ def _record(text: Any, id: Any, line: int, keys: RecordKeys) -> Record:
 
 
 def _with_fields(document: Document, values: list[Any], keys: RecordKeys) -> Record:
-    """Return a document with its other fields, or the bad record that it is where one does not fit its type."""
+    """Return the document with its other fields, or a bad record if one does not fit its type."""
     for field, value in zip(keys.kept, values, strict=True):
         if isinstance(value, Exception):
             return _unreadable(field.name, value, document.line, keys)
@@ -189,7 +189,7 @@ def _unreadable(name: str, error: Exception, line: int, keys: RecordKeys) -> Rec
 
 
 def _rows_to_skip(table: Any, group: int, keys: RecordKeys, columns: Mapping[str, list[str]]) -> int:
-    """Return the rows of a row group of which its statistics say that none is selected; 0 where one may be."""
+    """Return the number of rows of a row group if its statistics rule out that one is selected, else 0."""
     if keys.where is None:
         return 0
     metadata = table.metadata.row_group(group)
@@ -227,7 +227,7 @@ def _lists() -> tuple[Callable[[Any], bool], ...]:
 
 
 def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
-    """Return path and type of the column named ``key``, or of the one inside structs that its dots spell."""
+    """Return path and type of the column ``key``. If there is none, dots in ``key`` lead into structs."""
     import pyarrow.types as types
 
     names = [field.name for field in fields]
@@ -246,7 +246,7 @@ def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
 def _column(batch: Any, path: list[str]) -> Any:
     column = batch.column(path[0])
     if path[1:]:
-        import pyarrow.compute as pc  # a third of a second, which most files need not take
+        import pyarrow.compute as pc  # takes a third of a second, and most files do not need it
 
         for name in path[1:]:
             column = pc.struct_field(column, name)
@@ -254,10 +254,10 @@ def _column(batch: Any, path: list[str]) -> Any:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return a column as values that JSON has, and the error in place of one that cannot be read.
+    """Return a column as values of JSON. An error replaces a value that cannot be read.
 
-    A time is text as ISO 8601 has it, a duration a number of seconds, a map an object. Bytes are hexadecimal, but for those of
-    no fixed size that are text in UTF-8.
+    A time becomes text (ISO 8601), a duration a number of seconds, a map an object. Bytes become text if their size is not
+    fixed and they are UTF-8, else hexadecimal digits.
     """
     import pyarrow.types as types
 
@@ -268,7 +268,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether JSON has the values of a column as pyarrow gives them, and as the statistics of Parquet do."""
+    """Whether the values of a column, from pyarrow and from the statistics of Parquet, are values of JSON."""
     import pyarrow.types as types
 
     checks = (
@@ -289,15 +289,15 @@ def _value_type(kind: Any) -> Any:
 
 
 def _texts(column: Any) -> list[Any]:
-    """Return a column of texts, and the error in place of one that is not UTF-8."""
+    """Return a column of texts. An error replaces a text that is not UTF-8."""
     return [_decoded(value) if isinstance(value, bytes) else value for value in _python_values(column)]
 
 
 def _python_values(column: Any) -> list[Any]:
-    """Return a column as pyarrow has it in Python, and the error in place of a value that Python cannot have."""
+    """Return a column as Python values of pyarrow. An error replaces a value that Python cannot represent."""
     import pyarrow.types as types
 
-    if types.is_dictionary(column.type):  # not by dictionary_decode, which Polars' strings do not have
+    if types.is_dictionary(column.type):  # dictionary_decode does not work for strings of Polars
         words = _python_values(column.dictionary)
         return [None if index is None else words[index] for index in column.indices.to_pylist()]
     try:
@@ -332,7 +332,7 @@ def _plain(value: Any) -> Any:
 
 
 def _ids(column: Any) -> list[Any]:
-    """Return a column of lists of ids as an array for each row, None where there is none."""
+    """Return a column of lists of ids as one array for each row, or None for a missing list."""
     import pyarrow as pa
 
     lists = column.cast(pa.large_list(column.type.value_type))

@@ -14,10 +14,10 @@ SUFFIX = ".txt"
 
 
 def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield the one document that a text file is, to the byte; its id is the file's name without endings.
+    """Yield the text of the file as one document. Its id is the file's name without endings.
 
-    The id of a tar's member has the folders of its name, too. Fields are ``path``, with the folders, ``repository``, the first
-    of these, and ``language``, by the ending.
+    The id of a tar's member includes its folders. Fields are ``path``, ``repository`` (the first folder of the path), and
+    ``language``, by the ending.
     """
     member = keys.file.removeprefix(f"{keys.tar}/") if keys.tar else ""
     name = member or PurePath(stream.path).name
@@ -30,7 +30,7 @@ def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
     if metadata is None:
         yield [keys.misfit(fields, 1, None)]
         return
-    if keys.where is not None and not keys.where.holds(metadata):  # whatever is in it: it may be a picture
+    if keys.where is not None and not keys.where.holds(metadata):  # before its bytes are judged: it may be a picture
         yield [Unselected(keys.file, 1, 1, keys.source)]
         return
     if is_utf16(data):

@@ -1,4 +1,4 @@
-"""Tars: each member is read as a file of its name would be. A compressed tar is unpacked to a temporary file first."""
+"""Tars: each member is read like a file of that name. A compressed tar is first unpacked to a temporary file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _DIRECTORY = b"5"
 
 
 def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield the records of each member whose name ends as a format's files do, in file order.
+    """Yield the records of each member whose name has a known ending, in the order of the tar.
 
-    A record's ``file`` is that of the tar, ``/`` and the member's name; its ``line`` is that in the member. Hidden
-    members are skipped; the others that give no text (unknown endings, tars, links, devices) are noted in ``tally``. A
-    member that cannot be read further gives a bad record, after its records before the fault. Raises
-    ``UnreadableFileError`` where the tar is cut or corrupt, and for one of which no member can be read.
+    The ``file`` of a record is ``TAR/MEMBER``, and its ``line`` counts in the member. Hidden members are skipped. ``tally``
+    counts other members without text (unknown endings, tars, links, devices). A member that cannot be read further yields
+    its records before the fault, then a bad record. Raises ``UnreadableFileError`` if the tar is cut or corrupt, or if no
+    member can be read.
     """
     read = 0
     packed = bool(compression(stream.file))
@@ -59,14 +59,14 @@ def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
     if not read:
         found = f"only {tally.left_out_text}" if tally.left_out else "no file"
         raise UnreadableFileError(
-            f"no member can be read, {found}; members are read by their endings, as files are; shards of tokens are streamed"
+            f"no member can be read, {found}; members need known endings, as files do; shards of tokens are streamed"
         )
     if not packed:
         stream.bytes_read = stream.file.seek(0, io.SEEK_END)
 
 
 def _unpacked(stream: ByteStream) -> tuple[BinaryIO, UnreadableFileError | None]:
-    """Return a temporary file of the data, and the damage that ended them early, if any."""
+    """Return a temporary file of the unpacked data, and the error if damage ended them early."""
     file, damage = tempfile.TemporaryFile(prefix="shardwright-"), None  # noqa: SIM115 - it ends with this object
     try:
         for block in stream.blocks():
@@ -78,13 +78,13 @@ def _unpacked(stream: ByteStream) -> tuple[BinaryIO, UnreadableFileError | None]
         if error.errno != errno.ENOSPC:
             raise
         raise OSError(
-            error.errno, f"{tempfile.gettempdir()}, where it is unpacked, is full; name another folder: TMPDIR"
+            error.errno, f"{tempfile.gettempdir()}, where it is unpacked, is full; set TMPDIR to another folder"
         ) from None
     return cast(BinaryIO, file), damage
 
 
 def _name(member: Member) -> str:
-    """Return the name of a member as text; bytes that are not UTF-8 are spelled ``\\xff``."""
+    """Return the name of a member as text. A byte that is not UTF-8 becomes an escape such as ``\\xff``."""
     return member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").removeprefix("./")
 
 
@@ -104,7 +104,7 @@ def _records(stream: ByteStream, name: str, form: Format, keys: RecordKeys, tall
 
 
 def _one_object(stream: ByteStream, form: Format, keys: RecordKeys, tally: Tally) -> list[list[Record]] | None:
-    """Return the record of a ``.json`` member that holds one object, perhaps over several lines; None for any other."""
+    """Return the record of a ``.json`` member that is one object on one or more lines, or None for another member."""
     if form.module != "json_array" or not stream.starts_with(b"{"):
         return None
     try:
@@ -117,7 +117,7 @@ def _one_object(stream: ByteStream, form: Format, keys: RecordKeys, tally: Tally
 
 
 class _Slices:
-    """A file by slices, as the walk over a tar asks for them: from its beginning to its end."""
+    """A file as a sequence of bytes whose slices are read in ascending order, as the walk over a tar needs it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

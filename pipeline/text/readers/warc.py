@@ -1,7 +1,7 @@
-"""WARC and WET files: pages as a crawler stored them, and texts that somebody extracted.
+"""WARC and WET files: pages as a crawler stored them, or texts extracted from pages.
 
-A file of gzip members, as WARC files are, is cut at any byte: a span holds the members that begin in it. A member whose data
-begin with ``WARC/`` begins a record, whatever length the record before it states.
+A file of gzip members, as WARC files are, may be cut at any byte: a span owns the members that begin in it. A member whose
+data begin with ``WARC/`` begins a record, even if the previous record states a length beyond it.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from .byte_stream import ByteStream, UnreadableFileError, compression
 from .format_reader import FormatReader, line_cuts
 from .http_response import read_headers, read_response
 
-_BEGINNING = b"WARC/"  # of each record
+_BEGINNING = b"WARC/"  # the first bytes of each record
 _VERSION = re.compile(rb"WARC/\d")
 _ANOTHER = re.compile(rb"^WARC/\d\.", re.MULTILINE)
-_WITHOUT_TEXT = ("warcinfo", "request", "metadata", "revisit")  # records that stand beside those of pages
-_RECORDS = 32  # at a time: few, since each may be a page that takes milliseconds
+_WITHOUT_TEXT = ("warcinfo", "request", "metadata", "revisit")  # types of records without pages
+_RECORDS = 32  # in a batch: few, as the extraction of a page may take milliseconds
 _PIECE = 1 << 18
 _LONGEST_HEAD = 1 << 20  # bytes of the headers of a record
-_HEAD = 4096  # bytes of a page that tell what it is
+_HEAD = 4096  # bytes of a page that show its media type
 _HTML = re.compile(rb"<(?:html|!doctype html)", re.IGNORECASE)
-_TEXTUAL = ("text/", "application/octet-stream", "application/xml", "application/xhtml")  # of Cyrillic: the second
+_TEXTUAL = ("text/", "application/octet-stream", "application/xml", "application/xhtml")  # the second: Cyrillic
 _MEDIA_TYPE = re.compile(r"\w+/[\w.+-]{1,60}", re.ASCII)
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
 
 
 class _Record(NamedTuple):
-    """A record: headers by their names in lower case, the bytes that it should have, and those of text that it has."""
+    """A record: its headers by names in lower case, the length that they state, and its block."""
 
     headers: dict[str, str]
     length: int
-    block: bytes | None  # None if the type of the record says that it holds no text, b"" if it is over the limit
+    block: bytes | None  # None if records of its type hold no page, b"" if it is over the limit
 
 
 def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a document for each page of HTML (``response``, ``resource``) and each text (``conversion``).
 
-    ``line`` counts all records. Fields are ``id``, ``url``, ``date`` and the headers of the record, by their names in any case.
-    Other pages are ``Unselected``, with the reason; records that stand beside those of pages, such as requests, are passed over.
+    ``line`` counts all records. Fields are ``id``, ``url``, ``date`` and the headers of the record, in upper or lower case.
+    Other pages are ``Unselected``, with the reason. Records without pages, such as requests, are skipped.
     """
     try:
         import fastwarc  # noqa: F401  # it unpacks bodies
@@ -71,13 +71,13 @@ def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
 
 
 def member_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return even cuts of a file of gzip members: a span holds those that begin in it. Other files are not cut."""
+    """Return cuts at equal distances for a file of gzip members: a span owns those that begin in it. Else none."""
     with open_input(file, in_order=False) as opened:
         return line_cuts(file, unit_bytes) if compression(opened) == "gzip" else []
 
 
 def _records(stream: ByteStream) -> Iterator[_Record]:
-    """Yield each record. Raises ``UnreadableFileError`` if what follows one cannot be told."""
+    """Yield each record. Raises ``UnreadableFileError`` if the beginning of the next one cannot be found."""
     members = _Members(stream.members(_BEGINNING))
     file = io.BufferedReader(members, _PIECE)
     line = b""
@@ -93,9 +93,9 @@ def _records(stream: ByteStream) -> Iterator[_Record]:
 
 
 def _read_record(line: bytes, file: BinaryIO, are_packed: bool) -> tuple[_Record, bytes]:
-    """Return the record that begins with a line, and the first line of the next one, b"" at the end of the data.
+    """Return the record whose first line is ``line``, and the first line of the next one, b"" at the end of the data.
 
-    A record that states too small a length, or none, ends before the next record or member.
+    If the stated length is missing or too small, the record ends before the next record or member.
     """
     head = line
     while (line := file.readline(_LONGEST_HEAD)).strip(b"\r\n") and len(head) < _LONGEST_HEAD:
@@ -121,7 +121,7 @@ def _read_record(line: bytes, file: BinaryIO, are_packed: bool) -> tuple[_Record
 
 
 def _next_line(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Return the empty lines that follow, and the first line that is not empty, b"" at the end of the data."""
+    """Return the empty lines that follow, and the first other line, b"" at the end of the data."""
     gap = b""
     while (line := file.readline(_LONGEST_HEAD)) and not line.strip(b"\r\n"):
         gap += line
@@ -129,7 +129,7 @@ def _next_line(file: BinaryIO) -> tuple[bytes, bytes]:
 
 
 def _rest(file: BinaryIO, rest: bytes) -> tuple[bytes, bytes]:
-    """Return the rest of a record, of which the beginning is known, and the first line of the next record."""
+    """Return the bytes up to the next record, which begin with ``rest``, and the first line of that record."""
     parts, size, is_empty = [rest], len(rest), False
     while (line := file.readline(_LONGEST_HEAD)) and not (is_empty and _VERSION.match(line)):
         parts.append(line)
@@ -140,7 +140,7 @@ def _rest(file: BinaryIO, rest: bytes) -> tuple[bytes, bytes]:
 
 
 def _skip(file: BinaryIO, size: int) -> int:
-    """Pass over bytes of a file, and return how many there were."""
+    """Skip bytes of a file, and return how many there were."""
     left = size
     while left and (piece := file.read(min(left, _PIECE))):
         left -= len(piece)
@@ -152,7 +152,7 @@ def _type_of(headers: dict[str, str]) -> str:
 
 
 def _judge(record: _Record, block: bytes, keys: RecordKeys, line: int, extractor: Extractor) -> Record:
-    """Make a document of a record. One that its fields leave out is left out before its text is extracted."""
+    """Make a document of a record. If ``where`` does not select its fields, its text is not extracted."""
     headers = record.headers
     url = headers.get("warc-target-uri", "").strip("<>")
     named = {name: headers.get(name.lower()) for name in (keys.id_key, *(kept.name for kept in keys.kept))}
@@ -194,11 +194,11 @@ def _page(block: bytes, headers: dict[str, str]) -> tuple[bytes, str | None]:
         body, declared, fault = response.body, response.headers.get("content-type", ""), response.fault
         if response.status is not None and not 200 <= response.status < 300:
             raise SkippedPageError(f"page of status {response.status}")
-    elif declared.startswith("application/http"):  # an answer of HTTP 0.9, which has no head
+    elif declared.startswith("application/http"):  # a response of HTTP 0.9, which has no headers
         declared = ""
     head = body[:_HEAD]
     kind, seen = headers.get("warc-identified-payload-type") or declared, detect_mime(head)
-    if not seen.startswith(_TEXTUAL) or not kind:  # whatever a picture or PDF is called
+    if not seen.startswith(_TEXTUAL) or not kind:  # bytes of a picture or PDF outweigh a declared type
         kind = "text/html" if _HTML.search(head) else seen
     elif fault and not _HTML.search(head):
         raise OSError(fault)
@@ -210,7 +210,7 @@ def _page(block: bytes, headers: dict[str, str]) -> tuple[bytes, str | None]:
 
 
 class _Members(io.RawIOBase):
-    """Data as a file that ends before each member that begins a record; ``go_on`` lets it go on with that member."""
+    """Data as a file that ends before each member that begins a record. `go_on` continues it with that member."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class _Members(io.RawIOBase):
         return size
 
     def go_on(self) -> bool:
-        """Whether another member follows."""
+        """Continue with the next member. Return whether there is one."""
         followed, self._has_ended = self._has_ended, False
         return followed
 

@@ -1,4 +1,4 @@
-"""Which of the files that a folder or a pattern holds are read: by their endings, and by what ``save_to_disk`` wrote."""
+"""Chooses the files of a folder or a pattern to read: by their endings, and by the state of ``save_to_disk``."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from ..formats import ENDINGS, READABLE, find_format
 from .input_file import InputFile
 from .open_input import open_input
 
-_NEARLY_ALL = 0.95  # of the files: then a dataset of the rest is hardly what was meant
-_SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
+_NEARLY_ALL = 0.95  # if this share of the files is unreadable, the spec is probably a mistake
+_SAVED = ("state.json", "dataset_info.json")  # `save_to_disk` writes these next to its data
 
 
-def lies_in_output(path: str, output: str) -> InputError:
-    """Return the error for an input that a build would remove or write over."""
+def in_output_error(path: str, output: str) -> InputError:
+    """Return the error for an input that the build would delete or overwrite."""
     return InputError(
-        f"{path}: lies in the output, {output}, which is never read; choose another --output, or move the text out of it"
+        f"{path}: is in the output, {output}, which is never read; choose another --output, or move the text out of it"
     )
 
 
 def readable_files(
     spec: str, candidates: list[InputFile], others: list[str], left_out: str = "", *, any_ending: bool
 ) -> list[InputFile]:
-    """Return the files that can be read, by their names; raise ``InputError`` where none is left.
+    """Return the candidates whose names have a readable ending. Raises ``InputError`` if there is none.
 
-    Warn of those that cannot, and of ``others``: hidden ones, and links to these.
+    One warning names the other candidates and ``others``: hidden files, and links to files that are read.
     """
     candidates, stale = _saved_only(candidates)
     if stale:
         names = shortened([file.name for file in stale])
-        warn(
-            f"{spec}: {len(stale)} files left out, which an earlier save_to_disk left and state.json does not name: {names}"
-        )
+        warn(f"{spec}: {len(stale)} files left out, from an earlier save_to_disk and not in state.json: {names}")
     files = [file for file in candidates if any_ending or find_format(file.name) is not None]
     unread = [file.name for file in candidates if not any_ending and find_format(file.name) is None] + others
     if not files:
@@ -48,7 +46,7 @@ def readable_files(
         raise InputError(f"{spec}: nothing to read, {content}; readable are {READABLE}")
     if unread:
         unknown = len(unread) - len(others)
-        reasons = "hidden, links to files that are read, or with an ending not known"
+        reasons = "hidden, links to files that are read, or with an unknown ending"
         said = (
             f"{spec}: {len(unread)} of {len(candidates) + len(others)} files left out ({reasons}): "
             f"{shortened(sorted(unread, key=natural_key))}"
@@ -64,22 +62,22 @@ def readable_files(
 
 
 def _pattern_of(spec: str, files: Sequence[InputFile]) -> str:
-    """Return a pattern for the files with the ending of the first one, below the folder that ``spec`` begins with."""
+    """Return a pattern for files with the ending of the first one, below the folder in ``spec``."""
     folder = re.split(r"[^/]*[*?\[{]", spec, maxsplit=1)[0].rstrip("/")
     ending = next(ending for ending in ENDINGS if files[0].name.lower().endswith(ending))
     return f"{folder}/**/*{ending}"
 
 
 def _saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
-    """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
+    """Split files into those to read and stale ones of an earlier ``save_to_disk``.
 
-    Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left
-    there hold documents that are deleted. Raises ``InputError`` for the folder of a ``DatasetDict``.
+    ``state.json`` in a folder that ``save_to_disk`` wrote names its data files. Other files there hold documents that were
+    deleted since. Raises ``InputError`` for the folder of a ``DatasetDict``.
     """
     listed = {str(file.path): file for file in files}
     named = {folder: _saved_names(folder, listed) for folder in {os.path.dirname(path) for path in listed}}
     read, stale = [], []
-    for file in files:  # not of `listed`: urls that differ in their queries have one path
+    for file in files:  # not in `listed`: urls with different queries have equal paths
         folder, name = os.path.split(str(file.path))
         if (names := named[folder]) is None or name in names:
             read.append(file)
@@ -89,7 +87,7 @@ def _saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[Input
 
 
 def _saved_names(folder: str, listed: Mapping[str, InputFile]) -> set[str] | None:
-    """Return the names of the data files of a folder that ``save_to_disk`` wrote; None for another folder."""
+    """Return the names of a folder's data files if ``save_to_disk`` wrote the folder, else None."""
     state, info = (os.path.join(folder, name) for name in _SAVED)
     if is_remote(folder):
         if not {state, info} <= listed.keys():

@@ -1,6 +1,6 @@
-"""The Hugging Face hub: a revision's commit and files by its API, the bytes of a file from where the hub sends a client.
+"""The Hugging Face hub: its API returns a revision's commit and files, and redirects to the bytes of a file.
 
-``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_TOKEN_PATH`` and ``HF_HOME`` mean what they mean to Hugging Face's own libraries.
+``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_TOKEN_PATH`` and ``HF_HOME`` have the same meaning as in Hugging Face's libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_CARD_BYTES = 16 << 20
 
 
 class HubFile(NamedTuple):
-    """A file of a repository. ``sha256`` is known for large files, ``oid`` is the hash of the file's entry."""
+    """A file of a repository. ``oid`` is its hash in Git; ``sha256`` is known for large files only."""
 
     path: str
     size: int
@@ -68,16 +68,16 @@ def token() -> str:
 
 
 def pin(id: str, revision: str, requests: RequestOptions) -> Repository:
-    """Return a dataset at the commit that a revision stands for now."""
+    """Return a dataset at the current commit of a revision."""
     said = urllib.parse.quote(revision, safe="")
     answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{said}", f"hf://datasets/{id}@{revision}", requests)[0]
     return Repository(id, str(answer["sha"]))
 
 
 def list_files(repository: Repository, requests: RequestOptions) -> list[HubFile]:
-    """Return all files of a repository, a thousand to a request; the listing of a commit never changes, so it is kept.
+    """Return all files of a repository. A request lists a thousand, and one rank of a machine makes the requests.
 
-    One rank of a machine asks for all of them.
+    The listing is cached, because the files of a commit never change.
     """
 
     def fetch() -> bytes:
@@ -91,7 +91,7 @@ def list_files(repository: Repository, requests: RequestOptions) -> list[HubFile
 
 
 def _parse_listing(raw: bytes) -> list[HubFile] | None:
-    """Return a list of files that was kept, None where it is damaged."""
+    """Return the files of a cached listing, or None if it is damaged."""
     try:
         return [HubFile(path, int(size), oid, sha256) for path, size, oid, sha256 in json.loads(raw)]
     except (ValueError, TypeError, OverflowError, RecursionError):
@@ -119,12 +119,12 @@ def read_small(repository: Repository, file: HubFile, requests: RequestOptions) 
 
 
 def stored_object(repository: Repository, file: HubFile) -> StoredObject:
-    """Return a file as an object of inputs; its version is the hash of its contents."""
+    """Return a file as a `StoredObject`, whose version is the hash of the contents."""
     return StoredObject(f"{repository.url}/{file.path}", file.size, file.sha256 or file.oid, file.sha256)
 
 
 def _api(url: str, shown: str, requests: RequestOptions) -> tuple[Any, str]:
-    """Return what an API call answers, and its ``Link`` header."""
+    """Return the JSON of an API call, and its ``Link`` header."""
 
     def ask() -> tuple[Any, str]:
         with Answer(url, requests, _authorization(url), patient=True) as answer:
@@ -139,13 +139,13 @@ def _api(url: str, shown: str, requests: RequestOptions) -> tuple[Any, str]:
 
 
 def _authorization(url: str) -> dict[str, str]:
-    """Return the header of the user's token, for the hub's own server alone."""
+    """Return the header with the user's token, for the hub's own server only."""
     secret = token() if same_server(url, endpoint()) else ""
     return {"Authorization": f"Bearer {secret}"} if secret else {}
 
 
 def refused(answer: Answer, shown: str) -> StorageError:
-    """Return the error for what the hub refuses, with its own words and the cure."""
+    """Return the error for a request that the hub refused, with the hub's words and the cure."""
     code = answer.headers.get("X-Error-Code", "")
     words = answer.headers.get("X-Error-Message") or f"{answer.status} {answer.reason}"
     id = shown.removeprefix("hf://datasets/").partition("@")[0]
@@ -166,10 +166,10 @@ def refused(answer: Answer, shown: str) -> StorageError:
 
 
 class HubObject(RemoteObject):
-    """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
+    """A file of the hub, read by ranges. The address to which the hub redirects is used until it expires."""
 
     def __init__(self, stored: StoredObject, requests: RequestOptions) -> None:
-        # The version is that of the commit, which the hub states where it resolves the file.
+        # The commit fixes the version; the redirect names the commit, and `_check_commit` compares it.
         super().__init__(stored.url, requests, lambda size, _: stored.difference(size, ""))
         self._stored = stored
         id, _, rest = stored.url.removeprefix("hf://datasets/").partition("@")
@@ -183,7 +183,7 @@ class HubObject(RemoteObject):
 
     def request(self, url: str, start: int, stop: int) -> RangeAnswer:
         targets = _targets(url)
-        with targets.lock:  # of several threads, one resolves
+        with targets.lock:  # one of several threads asks for the address
             if not (target := targets.url):
                 answer = self._get(url, start, stop, follow=False)
                 self._check_commit(answer)
@@ -210,7 +210,7 @@ class HubObject(RemoteObject):
         return RangeAnswer(answer, self.url, start, stop, self._check)
 
     def _check_commit(self, answer: Answer) -> None:
-        """Refuse another commit, and another file than was listed."""
+        """Raise an error if the commit or the file is not the one that was listed."""
         commit = answer.headers.get("X-Repo-Commit") or self._commit
         mark = plain_version(answer.headers.get("X-Linked-Etag") or "")
         size = self._stored.size if commit == self._commit else -1
@@ -220,7 +220,7 @@ class HubObject(RemoteObject):
 
 
 class _Target:
-    """Where the ranges of a file come from, for this process; '' where it is to be resolved."""
+    """The address of a file's bytes, for this process; '' if the hub must be asked."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Which files of a dataset of the hub are meant: by path or glob, or by configuration and split as its card tells them."""
+"""Chooses files of a dataset of the hub: by path or glob, or by the configuration and split that its card declares."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ Splits = dict[str, list[HubFile]]
 
 
 def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
-    """Return the files of ``hf://datasets/ID[@REVISION]``, then nothing, ``:CONFIG[:SPLIT]`` or ``/path``, perhaps a glob.
+    """Return the files of ``hf://datasets/ID[@REVISION]``, and nothing, ``:CONFIG[:SPLIT]``, or ``/`` and a path or glob.
 
-    The revision is resolved to its commit, unless ``commits`` has it under ``ID@REVISION``, where it is put otherwise; the
-    repository is listed once. Without a split, the split ``train`` is
-    meant, or the only one. Raises ``InputError`` for a name that is not there, offering those that are.
+    ``commits`` maps ``ID@REVISION`` to a commit; a revision that it lacks is looked up and added. The repository is listed
+    once. The default split is ``train``, or the only one. Raises ``InputError`` with the known names if a name is unknown.
     """
     match = _SPEC.fullmatch(url)
     if match is None:
@@ -51,7 +50,7 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
     if match["path"]:
         hub_files = _at_path(url, match["path"], files)
     else:
-        hub_files = _of_split(
+        hub_files = _files_of_split(
             url, _splits(url, repository, files, match["config"] or "", credentials), match["split"] or ""
         )
     made = [
@@ -63,7 +62,7 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
 
 
 def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:
-    """Return the file, the files below the folder, or those that match the glob."""
+    """Return the file at a path, the files below a folder, or those that match a glob."""
     path = path.rstrip("/")
     matches = [file for file in files if file.path == path or file.path.startswith(f"{path}/")]
     matches = matches or _matching(files, [path])
@@ -110,7 +109,7 @@ def _splits(
     }
 
 
-def _of_split(url: str, splits: Splits, split: str) -> list[HubFile]:
+def _files_of_split(url: str, splits: Splits, split: str) -> list[HubFile]:
     known = [name for name, files in splits.items() if files]
     chosen = split or ("train" if "train" in known else known[0] if len(known) == 1 else "")
     if chosen in known:
@@ -138,7 +137,7 @@ def card_configs(card: str) -> dict[str, Mapping[str, Any]]:
 
 
 def default_config(configs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the configuration that is meant where none is named, or ''."""
+    """Return the default configuration, or ''."""
     marked = [name for name, entry in configs.items() if entry.get("default") is True]
     if marked:
         return marked[0]
@@ -148,7 +147,7 @@ def default_config(configs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _patterns(value: Any) -> dict[str, list[str]]:
-    """Return the globs of each split, however the card spells them."""
+    """Return the globs of each split from any of the forms that a card may have."""
     if isinstance(value, str):
         return {"train": [value]}
     if isinstance(value, dict):
@@ -165,9 +164,9 @@ def _strings(value: Any) -> list[str]:
 
 
 def splits_by_name(files: Sequence[HubFile]) -> Splits:
-    """Return the files of each split by the hub's rules for names, for datasets whose card tells nothing.
+    """Return the files of each split by the hub's rules for names, for a dataset whose card declares no splits.
 
-    Files ``data/SPLIT-00000-of-00001.*``; else folders, else file names that hold a split's word; else all are ``train``.
+    The rules, in order: ``data/SPLIT-00000-of-00001.*``; a split's word in a folder's name; in a file's name; else ``train``.
     """
     sharded: Splits = {}
     for file in files:
@@ -188,7 +187,7 @@ def splits_by_name(files: Sequence[HubFile]) -> Splits:
 
 
 def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
-    """Return the files that one of the globs matches, each once, as the hub's own library does."""
+    """Return each file that a glob matches, once, by the rules of the library ``datasets``."""
     from fsspec.utils import glob_translate
 
     try:
@@ -201,7 +200,9 @@ def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
 
 
 def _is_hidden(path: str) -> bool:
-    return is_hidden(path) or any(part.startswith("__") for part in path.split("/"))  # as the hub's own library does
+    return is_hidden(path) or any(
+        part.startswith("__") for part in path.split("/")
+    )  # a rule of the library ``datasets``
 
 
 def _named(names: Iterable[str]) -> str:

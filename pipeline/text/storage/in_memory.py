@@ -1,7 +1,7 @@
-"""Texts as people hold them: DataFrames, Arrow tables, datasets and iterables of records -> files, which can be read again.
+"""DataFrames, Arrow tables, datasets and iterables of records -> files, which can be read again.
 
-A table becomes ``table.parquet``, records become ``records.jsonl``. The same content gives the same file, so that a build
-that is continued, and a stream that is resumed, knows it again.
+A table becomes ``table.parquet``, records become ``records.jsonl``. Equal content becomes equal bytes, so a continued build
+and a resumed stream recognize the file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ...atomic import temporary_path
 from ...errors import InputError
 from ..fields import as_json
 
-_ROWS = 4096  # of a row group
+_ROWS = 4096  # rows of a row group
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
 def is_in_memory(value: Any) -> bool:
-    """Whether a value holds records itself, and does not name files; a list of paths names them."""
+    """Whether a value holds records, and not the names of files, as a list of paths does."""
     if isinstance(value, str | os.PathLike):
         return False
     if isinstance(value, list | tuple):
@@ -37,9 +37,9 @@ def is_in_memory(value: Any) -> bool:
 
 
 def split_inputs(inputs: Any) -> list[tuple[str, Any]]:
-    """Return the inputs of a call one by one, each with the name of its source or '', whether they name files or hold records.
+    """Return the name of the source, or '', and the value of each input. An input names files or holds records.
 
-    ``inputs`` is one of them, a list of them, or a dict of them by the names of their sources.
+    ``inputs`` is one input, a list of inputs, or a dict from source names to inputs.
     """
     if isinstance(inputs, Mapping) and not _is_dataset_dict(inputs):
         pairs = [(str(name), item) for name, value in inputs.items() for _, item in split_inputs(value)]
@@ -50,15 +50,15 @@ def split_inputs(inputs: Any) -> list[tuple[str, Any]]:
 
 
 def can_be_read_again(value: Any) -> bool:
-    """Whether an input in memory gives the same records each time, as a generator or a dataset that streams does not."""
+    """Whether an input in memory yields the same records each time, unlike a generator or a streamed dataset."""
     return not isinstance(value, Iterator) and type(value).__name__ not in ("IterableDataset", "RecordBatchReader")
 
 
 def materialize(value: Any, folder: Path) -> Path:
     """Write the records of an input in memory to a file in ``folder``, and return its path.
 
-    The file appears when it is complete, with a fixed time, for only its content counts. Raises ``InputError`` for a
-    table that Parquet cannot hold, for a record that is no dict, and for one that JSON cannot hold, naming what is at fault.
+    The file appears when it is complete. Its time is fixed, so that only its content matters. Raises ``InputError`` with
+    the value at fault if Parquet cannot hold a table, if JSON cannot hold a record, or if a record is not a dict.
     """
     import pyarrow as pa
 
@@ -87,19 +87,19 @@ def _write(path: Path, write: Callable[[Path], None]) -> Path:
 
 
 def materialized(folder: Path) -> Path | None:
-    """Return the file that `materialize` completed in a folder, if there is one."""
+    """Return the complete file of `materialize` in a folder, or None."""
     return next((path for name in ("records.jsonl", "table.parquet") if (path := folder / name).exists()), None)
 
 
 def materialize_while_running(value: Any) -> Path:
-    """Write an input in memory to a temporary file, which lasts as long as this process."""
+    """Write an input in memory to a temporary file that is deleted when this process ends."""
     folder = tempfile.mkdtemp(prefix="shardwright-records-")
     atexit.register(_remove, folder, os.getpid())
     return materialize(value, Path(folder))
 
 
 def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # a forked worker ends before the process that reads
+    if os.getpid() == process:  # not at the end of a forked worker: this process still reads
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -108,9 +108,9 @@ def _is_dataset_dict(value: Any) -> bool:
 
 
 def _arrow_batches(value: Any) -> Any:
-    """Return an input in memory as an Arrow reader of batches; None for an iterable of records.
+    """Return an input in memory as an Arrow reader of batches, or None for an iterable of records.
 
-    Its library is not imported here: whoever holds a DataFrame has imported it.
+    The library of a DataFrame is looked up, not imported: the caller has imported it.
     """
     import pyarrow as pa
 
@@ -129,11 +129,11 @@ def _arrow_batches(value: Any) -> Any:
         batches = (batch for table in chain([first], tables) for batch in table.to_batches())
         return pa.RecordBatchReader.from_batches(first.schema, batches)
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
-        raise _no_records(value)
+        raise _not_records_error(value)
     return None
 
 
-def _no_records(value: Any) -> InputError:
+def _not_records_error(value: Any) -> InputError:
     return InputError(
         f"an input of type {type(value).__name__}; give paths or urls, an iterable of dicts, a DataFrame, an Arrow table "
         "or a dataset"
@@ -141,7 +141,7 @@ def _no_records(value: Any) -> InputError:
 
 
 def _plain_strings(table: Any) -> Any:
-    """Return a table with plain strings in place of categories, which Parquet does not hold as Polars has them."""
+    """Return a table with strings instead of categories of Polars, which Parquet cannot hold."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -158,8 +158,8 @@ def _write_table(batches: Any, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # pandas' own tells versions
-    waiting: list[Any] = []  # batches that are no whole row group yet
+    schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # that of pandas has versions
+    waiting: list[Any] = []  # batches, fewer than a row group
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in batches:
             waiting += _plain_strings(pa.Table.from_batches([batch])).replace_schema_metadata(None).to_batches()
@@ -175,7 +175,7 @@ def _write_records(records: Iterable[Any], path: Path) -> None:
     try:
         numbered = enumerate(records, 1)
     except TypeError:  # such as a tensor of no dimension
-        raise _no_records(records) from None
+        raise _not_records_error(records) from None
     with open(path, "wb") as file:
         for number, record in numbered:
             if not isinstance(record, Mapping):
@@ -192,16 +192,16 @@ def _line(record: dict[Any, Any], number: int) -> bytes:
         pass
     for name, value in record.items():
         try:
-            json.dumps({name: value}, default=_parsed)
+            json.dumps({name: value}, default=_json_value)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"record {number} of an iterable, field {name!r}: {error}; leave it out, or make it text or a number"
             ) from None
     return (
-        json.dumps(record, default=_parsed).encode() + b"\n"
+        json.dumps(record, default=_json_value).encode() + b"\n"
     )  # orjson refuses lone surrogates and keys that are numbers
 
 
-def _parsed(value: Any) -> Any:
-    """Return a value that the module ``json`` cannot write as one that it can."""
+def _json_value(value: Any) -> Any:
+    """Return a value that ``json`` can write in place of one that it cannot."""
     return orjson.loads(orjson.dumps(value, option=_OPTIONS, default=as_json))

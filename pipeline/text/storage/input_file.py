@@ -1,4 +1,4 @@
-"""An input file, on this machine or elsewhere."""
+"""An input file, local or remote."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ StrPath = str | os.PathLike[str]
 class StoredObject:
     """A remote object as it was listed.
 
-    ``url`` holds no secret. ``version`` is the store's mark (ETag, generation, hash) that changes with the contents, or
-    ''; ``sha256`` is that of the contents where the store tells it, or ''.
+    ``url`` holds no secret. ``version`` (ETag, generation, or hash) changes with the contents. ``version`` and ``sha256``
+    are '' if the store does not tell them.
     """
 
     url: str
@@ -30,7 +30,7 @@ class StoredObject:
     sha256: str = ""
 
     def difference(self, size: int, version: str) -> InputError | None:
-        """Return the error for an object of another size or version than was listed; None where it is the same."""
+        """Return the error if the object has another size or version than the listing, else None."""
         if size == self.size and is_version(version, self.version):
             return None
         was, now = self.version or "none", version or "none"
@@ -42,9 +42,9 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """What opens remote objects, and is never written: urls as they were given, and how stores are reached.
+    """What is needed to open remote objects. It is never written to disk.
 
-    ``urls`` maps urls without secrets to those given, where they differ.
+    ``urls`` maps urls without secrets to the user's urls if they differ. ``requests`` says how stores are reached.
     """
 
     urls: Mapping[str, str] = field(default_factory=dict)
@@ -59,10 +59,10 @@ NO_CREDENTIALS = Credentials()
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input file: ``name`` is relative to the argument that gave it, ``source`` the name put before it or ''.
+    """One input file. ``name`` is relative to the argument that named it; ``source`` is its source's name, or ''.
 
-    ``path`` is where it lies on this machine, or the url of a remote one, which ``stored`` describes. ``forced_format``
-    is what it is read as, whatever its name; '' where that tells.
+    ``path`` is the path on this machine, or the url of the remote file that ``stored`` describes. ``forced_format`` is the
+    format that the user named; if it is '', the ending of the name decides.
     """
 
     path: Path | str
@@ -77,24 +77,24 @@ class InputFile:
 
     @property
     def size(self) -> int:
-        """The size in bytes; of a local file that of this moment."""
+        """The size in bytes. For a local file, it is looked up at each call."""
         return os.path.getsize(self.path) if self.stored is None else self.stored.size
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts of the path or url, from the outermost directory or the host on."""
+        """The parts of the path or url, beginning with the outermost directory or the host."""
         if self.stored is None:
             return Path(self.path).absolute().parts
         return tuple(self.stored.url.partition("://")[2].split("/"))
 
 
 def as_input(path: StrPath | InputFile) -> InputFile:
-    """Return an input file as it is, and a path as a local one."""
+    """Return an ``InputFile`` unchanged, and a path as a local one."""
     return path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
 
 
-def name_apart(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return files with their sources in their names, which are as brief as keeps them apart: equal ones take on parents."""
+def with_distinct_names(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return files with names as ``SOURCE/NAME``, short but distinct: equal names get their parent folders in front."""
     files = _number_queries(files)
     parents = 0
     names = [_join(file.source, PurePath(file.name)) for file in files]
@@ -112,10 +112,10 @@ def name_apart(files: Sequence[InputFile]) -> list[InputFile]:
 
 
 def _number_queries(files: Sequence[InputFile]) -> list[InputFile]:
-    """Number the files whose urls differ in their queries alone, since these are never written.
+    """Number the files whose urls differ only in their queries, which are never written.
 
-    The second of ``https://host/get.jsonl`` becomes ``https://host/get.jsonl?2.jsonl``. A query is no part of that, so a
-    signature that is renewed changes nothing.
+    The second ``https://host/get.jsonl`` becomes ``https://host/get.jsonl?2.jsonl``. So a renewed signature in a query
+    changes no name.
     """
     known: dict[str, dict[str, int]] = {}
     numbered = []

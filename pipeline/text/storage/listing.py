@@ -1,4 +1,4 @@
-"""Urls, globs and folders -> input files: each is listed once, with the size and the version that hold from then on."""
+"""Urls, globs and folders -> input files. Each is listed once, and its size and version must not change later."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ WILDCARD = re.compile(r"[*?[]")
 
 
 def list_urls(pattern: str, source: str, credentials: Credentials) -> list[InputFile]:
-    """Return the files that a url names: one, those that its glob or braces match, those below its folder.
+    """Return the file of a url, the files that its glob or braces match, or those below its folder.
 
-    Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
-    nothing is there, and ``StorageError`` where the store cannot be asked.
+    A glob or a folder needs a store that can list. Raises ``InputError`` if there are no files, and ``StorageError`` if
+    the store cannot be reached.
     """
     urls = expand_braces(pattern, InputError)
     if is_http(pattern):
-        return _of_web_servers(urls, source, credentials)
-    return [file for url in urls for file in _of_store(url, source, credentials)]
+        return _files_of_web_servers(urls, source, credentials)
+    return [file for url in urls for file in _files_of_store(url, source, credentials)]
 
 
-def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) -> list[InputFile]:
-    """Ask for size and version of every url; a web server cannot list."""
+def _files_of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) -> list[InputFile]:
+    """Return files for urls after a request for the size and version of each; a web server cannot list."""
     seen: set[str] = set()
     for url in urls:
         clean = shown(url)
@@ -64,13 +64,13 @@ def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) 
     return files
 
 
-def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:
-    """List the objects that a url names in a store of fsspec."""
+def _files_of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:
+    """Return the files of a url in a store of fsspec."""
     requests = credentials.requests
 
     def ask() -> dict[str, Any]:
         files = file_system(url, requests)
-        files.invalidate_cache()  # what was replaced since another listing must not pass for the old one
+        files.invalidate_cache()  # a cached listing may be older than the objects
         if WILDCARD.search(url):
             matches = {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
             return matches if matches or not files.isfile(url) else {url.partition("://")[2]: files.info(url)}
@@ -90,7 +90,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
     objects = [
         StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), version_of(info))
         for name, info in infos.items()
-        if not name.endswith("/")  # what consoles leave in place of an empty folder
+        if not name.endswith("/")  # web consoles create such objects as empty folders
     ]
     root = WILDCARD.split(url, maxsplit=1)[0]
     root = root[: root.rindex("/") + 1] if len(root) < len(url) else f"{url.rstrip('/')}/"

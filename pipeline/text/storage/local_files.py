@@ -1,4 +1,4 @@
-"""Paths, patterns and folders of this machine -> input files; what is no text, or is left out, is said."""
+"""Paths, patterns and folders of this machine -> input files, with errors and warnings for those that are not read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...objects.urls import expand_braces
 from ...paths import is_hidden, natural_key, read_once, special_kind
 from ...shards.manifest import is_dataset
 from ..formats import find_format, format_of
-from .folders import lies_in_output, readable_files
+from .folders import in_output_error, readable_files
 from .input_file import InputFile
 from .listing import WILDCARD
 
@@ -25,7 +25,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
 
 
 def paths_meant(pattern: str) -> list[str]:
-    """Return what braces stand for, unless there is a path of that name."""
+    """Return the patterns that braces stand for, or the pattern itself if it is an existing path."""
     return [pattern] if os.path.lexists(pattern) else expand_braces(pattern, InputError)
 
 
@@ -35,20 +35,20 @@ def matches(pattern: str) -> list[str]:
 
 
 class LocalFiles:
-    """Finds files of this machine, and leaves out datasets of shards and ``outputs``, the directories that are built.
+    """Finds files of this machine, without datasets of shards and ``outputs``, the directories that are built.
 
-    ``any_ending``: files are read whatever their names end with.
+    ``any_ending`` says that files with unknown endings are read, too.
     """
 
     def __init__(self, outputs: Sequence[str], *, any_ending: bool) -> None:
         self._any_ending = any_ending
         self._is_dataset = functools.cache(is_dataset)
         self._output_of = functools.cache(functools.partial(folder_of, folders=outputs))
-        self._left_out: dict[str, None] = {}  # directories, of the current pattern
-        self._hidden: list[str] = []  # files and folders, of the current directory or glob
+        self._left_out: dict[str, None] = {}  # directories of the current pattern
+        self._hidden: list[str] = []  # files and folders of the current directory or glob
 
     def find(self, pattern: str, source: str, spec: str) -> list[InputFile]:
-        """Return the files of a path or pattern, which ``spec`` names."""
+        """Return the files of a path or pattern. Errors name ``spec``, which is the user's whole argument."""
         self._left_out = {}
         files: list[InputFile] = []
         for one in paths_meant(pattern):
@@ -65,13 +65,13 @@ class LocalFiles:
                     format_of(path)
                 files.append(InputFile(path, path.name, source))
         if self._left_out:
-            warn(f"{pattern}: {self._said()}")
+            warn(f"{pattern}: {self._left_out_text()}")
         return files
 
     def _refuse(self, path: str) -> None:
-        """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
+        """Raise ``InputError`` if a path is a dataset, a shard, or in the output of this build."""
         if output := self._output_of(path):
-            raise lies_in_output(path, output)
+            raise in_output_error(path, output)
         folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
         if self._is_dataset(folder) and (folder == path or path.endswith(".tar")):
             raise InputError(
@@ -85,15 +85,15 @@ class LocalFiles:
         self._left_out[directory] = None
         return True
 
-    def _lies_in_one(self, folder: str, root: str) -> bool:
-        """Whether a folder, ``root`` or below it, is or lies in one that is left out."""
+    def _is_left_out(self, folder: str, root: str) -> bool:
+        """Whether a folder, or one of its parents up to ``root``, is left out."""
         while not self._leaves_out(folder or "."):
             if len(folder) <= len(root):
                 return False
             folder = os.path.dirname(folder)
         return True
 
-    def _said(self) -> str:
+    def _left_out_text(self) -> str:
         built = [path for path in self._left_out if self._output_of(path)]
         others = [path for path in self._left_out if path not in built]
         said = [f"the output, {built[0]}, is never read"] if built else []
@@ -112,7 +112,7 @@ class LocalFiles:
             raise MissingInputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
         paths: dict[str, None] = {}  # a directory and a file in it may both match
         for name in names:
-            if self._lies_in_one(os.path.dirname(name), root):
+            if self._is_left_out(os.path.dirname(name), root):
                 continue
             if not os.path.isdir(name):
                 paths[name] = None
@@ -121,7 +121,7 @@ class LocalFiles:
         return self._readable(pattern, Path(root), [Path(name) for name in paths], source)
 
     def _walk(self, root: Path) -> Iterator[Path]:
-        """Yield every visible file below ``root`` in natural order; a link to a directory is followed once."""
+        """Yield every file below ``root`` that is not hidden, in natural order. A linked directory is read once."""
         seen = {os.path.realpath(root)}
 
         def fail(error: OSError) -> None:
@@ -148,7 +148,7 @@ class LocalFiles:
         hidden, self._hidden = self._hidden, []
         candidates = [InputFile(path, path.relative_to(root).as_posix(), source) for path in map(Path, once)]
         others = [os.path.relpath(path, root) + "/" * path.endswith("/") for path in (*hidden, *links)]
-        said = self._said() if self._left_out else ""
+        said = self._left_out_text() if self._left_out else ""
         files = readable_files(spec, candidates, others, said, any_ending=self._any_ending)
         for file in files:
             _check_readable(Path(file))
@@ -156,7 +156,7 @@ class LocalFiles:
 
 
 def _check_readable(path: Path, spec: str | None = None) -> None:
-    """Raise ``InputError`` with the reason unless ``path``, meant by ``spec``, is a file that this process may read."""
+    """Raise ``InputError`` with the reason unless ``path`` is a file that this process may read."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
             raise InputError("-: a build reads its input more than once, so write it to a file first") from None
         if path.is_symlink():
             raise MissingInputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
-        hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
+        hint = "; a source's name before = may have letters, digits, - and _ only" if "=" in str(path) else ""
         hint += f", nor is there {spec}" if spec and spec.endswith(f"={path}") else ""
         raise MissingInputError(
             f"{path}: no such file or directory{_near(path)}{hint}{_other_inputs(str(path))}"
@@ -181,7 +181,7 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
 
 
 def _other_inputs(name: str) -> str:
-    """Return what to write for what is no path: the name of a dataset of the hub, or a text."""
+    """Return the cure if a path looks like a dataset of the hub, or like a text."""
     if _HUB_NAME.fullmatch(name):
         return f"; a dataset of the Hugging Face hub is hf://datasets/{name}"
     if " " in name.strip() and find_format(name) is None:

@@ -1,4 +1,4 @@
-"""Opens an input file, wherever it lies."""
+"""Opens an input file, local or remote."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def open_input(
 ) -> BinaryIO:
     """Open an input file for reading.
 
-    If it is remote and read ``in_order``, bytes ``start`` to ``stop`` are fetched ahead in large ranges, the first one of
-    ``first_bytes``. All other bytes are fetched when they are asked for. ``whole`` says that all of its bytes are read, by
-    many readers: a process then downloads them once.
+    If a remote file is read ``in_order``, bytes ``start`` to ``stop`` are fetched ahead in large ranges, the first one of
+    ``first_bytes``. All other bytes are fetched when they are read. ``whole`` says that several readers read all of the
+    file, so the process downloads it once.
     """
     file = as_input(path)
     if file.stored is None:
@@ -46,10 +46,10 @@ def open_object(stored: StoredObject, credentials: Credentials, *, whole: bool =
 
 
 def describe_again(stored: StoredObject, credentials: Credentials, *, was_read: bool = False) -> None:
-    """Raise ``InputError`` unless a remote object still is the one that was listed.
+    """Raise ``InputError`` if a remote object changed since it was listed.
 
-    An object of the hub belongs to a commit, which never changes. Of one that this process read by http, each answer had
-    the version that was listed.
+    Two kinds need no request: an object of the hub, as a commit never changes, and one that this process read by http, as
+    the version of each response was compared.
     """
     url = credentials.url_of(stored)
     is_known = was_read and stored.size and stored.version and (is_http(url) or server_of(url).signs)

@@ -1,4 +1,4 @@
-"""Which bytes of a remote Parquet file are wanted: its footer, once, and the chunks of the columns that are read."""
+"""The bytes of a remote Parquet file to fetch: its footer, once, and the chunks of the columns that are read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from .remote_file import ByteRange, RemoteFile
 
-_KEPT_BYTES = 32 << 20  # of footers that were read last
+_KEPT_BYTES = 32 << 20  # most bytes of cached footers
 
-_footers: dict[Hashable, Any] = {}  # for each unit of a file needs the same one
+_footers: dict[Hashable, Any] = {}  # cached, as each unit of a file needs the footer
 _lock = threading.Lock()
 
 
 def read_footer(file: RemoteFile) -> Any:
-    """Return the metadata of a Parquet file, by one request or two; ``pyarrow.ArrowInvalid`` where it has none."""
+    """Return the metadata of a Parquet file, with one or two requests. Raises ``pyarrow.ArrowInvalid`` if it has none."""
     import pyarrow.parquet as pq
 
     with _lock:
@@ -30,7 +30,7 @@ def read_footer(file: RemoteFile) -> Any:
 
 
 def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:
-    """State which bytes reading ``columns`` of some row groups takes: the chunks of these columns, group by group."""
+    """Tell the file to expect reads of ``columns`` of some row groups: it fetches their chunks, group by group."""
     schema = metadata.schema
     leaves = [n for n in range(len(schema)) if _is_wanted(schema.column(n).path, columns)]
     file.expect([_chunk(metadata.row_group(number).column(leaf)) for leaf in leaves] for number in groups)

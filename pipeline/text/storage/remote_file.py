@@ -1,4 +1,4 @@
-"""A remote object as a file: what will be read is stated, fetched ahead in large ranges by threads, and dropped when read."""
+"""A remote object as a file. Threads fetch the ranges that the reader announces ahead; bytes are dropped after reading."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ...objects.retries import retrying
 from ...objects.urls import is_http
 from .input_file import StoredObject
 
-FIRST_BYTES = 256 << 10  # where little of many files is read first, as by streams
-RANGE_BYTES = 8 << 20  # of one request, where what is wanted is contiguous
-_TAIL_SHARE, _TAIL_BYTES = 16, 64 << 10  # of a span, at most: beyond it, for the end of its last line
+FIRST_BYTES = 256 << 10  # the first request of streams, which begin with a little of many files
+RANGE_BYTES = 8 << 20  # the largest request
+_TAIL_SHARE, _TAIL_BYTES = 16, 64 << 10  # 1/16 of a span, at most 64 KiB, is fetched after it: the end of its last line
 _MOST_DOWNLOADS = 256  # temporary files that a process keeps
 
 ByteRange = tuple[int, int]
@@ -32,12 +32,12 @@ ByteRange = tuple[int, int]
 class ObjectRanges:
     """Ranges of a listed object, for any thread.
 
-    Of an object that is read ``whole``, and of one on a server without ranges, a process downloads all bytes once.
+    If the object is read ``whole``, or its server has no ranges, the process downloads all bytes once.
     """
 
     def __init__(self, stored: StoredObject, remote: RemoteObject, *, whole: bool = False) -> None:
         self.stored = stored
-        self.key = stored, remote.url  # urls with other queries are other objects
+        self.key = stored, remote.url  # urls with different queries are different objects
         self.is_whole = whole or (is_http(remote.url) and server_of(remote.url).ranges is False)
         self._remote = remote
 
@@ -52,7 +52,7 @@ class ObjectRanges:
 
 
 class _Download:
-    """All bytes of an object in a temporary file without a name, from its first use on."""
+    """All bytes of an object in a temporary file without a name. The first read downloads them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,13 +79,13 @@ class _Download:
 
 @functools.lru_cache(maxsize=_MOST_DOWNLOADS)
 def _download(process: int, key: object) -> _Download:
-    """Return the download of an object. A forked process has its own, since the parent may hold the lock of this one."""
+    """Return the download of an object. A forked process has its own: its parent may hold the lock of the other."""
     return _Download()
 
 
 @dataclass(slots=True, eq=False)
 class _PendingRange:
-    """Bytes that one request fetches, of a group of ranges; ``left`` of them are not read yet."""
+    """A part of a group of ranges that one request fetches. ``left`` of its bytes are not read yet."""
 
     start: int
     stop: int
@@ -97,9 +97,9 @@ class _PendingRange:
 class RemoteFile(io.RawIOBase):
     """A read-only file over the ranges of a remote object.
 
-    `expect` states what will be read. Once half of a piece was read, the one behind it is fetched. Pieces grow from
-    ``first_bytes`` on: a stream begins with little of many files. A piece is dropped when it was read, or one of a later group.
-    Bytes outside of pieces are fetched by a request for each ``read``.
+    `expect` announces what will be read. When half of a piece was read, the next piece is fetched. Pieces grow from
+    ``first_bytes``, as a stream begins with a little of many files. A piece is dropped when it was read, or when one of a
+    later group was. Each ``read`` of other bytes is a request.
     """
 
     def __init__(self, ranges: ObjectRanges, first_bytes: int = RANGE_BYTES) -> None:
@@ -112,7 +112,7 @@ class RemoteFile(io.RawIOBase):
         self._pieces: list[_PendingRange] = []
 
     def expect(self, groups: Iterable[Iterable[ByteRange]]) -> None:
-        """State what will be read from now on: groups of ranges, one group after the other."""
+        """Announce what will be read from now on: groups of ranges, one group after the other."""
         if self._ranges.is_whole:
             return
         self._pieces = [
@@ -123,9 +123,9 @@ class RemoteFile(io.RawIOBase):
         ]
 
     def expect_span(self, start: int, stop: int | None) -> None:
-        """State that the bytes of a span are read in order, and perhaps somewhat beyond: to the end of a line.
+        """Announce that the bytes of a span are read in order, and the rest of the line at its end.
 
-        A span also asks for the byte before it, which tells whether a line begins there.
+        The byte before the span is read, too: it shows whether a line begins at the span's start.
         """
         begin, end = max(start - 1, 0), self.size
         if stop is not None:
@@ -135,13 +135,13 @@ class RemoteFile(io.RawIOBase):
             self._pieces = [_PendingRange(start, stop, 0, stop - start) for start, stop in pieces]
 
     def begin(self) -> None:
-        """Have the first of what will be read fetched now."""
+        """Start to fetch the first piece that will be read."""
         for piece in self._pieces[:1]:
             self._begin(piece)
 
     @property
     def bytes_in_memory(self) -> int:
-        """How many bytes are in memory or being fetched."""
+        """The number of bytes that are in memory or being fetched."""
         return sum(piece.stop - piece.start for piece in self._pieces if piece.future is not None)
 
     def readable(self) -> bool:
@@ -179,7 +179,7 @@ class RemoteFile(io.RawIOBase):
         super().close()
 
     def _read_once(self, stop: int) -> bytes:
-        """Return bytes from here on, at least one, from one piece."""
+        """Return at least one byte from the current position, all from one piece."""
         number = next((n for n, p in enumerate(self._pieces) if p.start <= self._at < p.stop), None)
         if number is None:
             return self._ranges.fetch(self._at, min([stop, *(p.start for p in self._pieces if p.start > self._at)]))
@@ -199,9 +199,9 @@ class RemoteFile(io.RawIOBase):
 
 
 def cut_range(start: int, stop: int, first: int) -> list[ByteRange]:
-    """Cut a range into one of ``first`` bytes and others of twice as many each, up to `RANGE_BYTES`.
+    """Cut a range into ranges: the first has ``first`` bytes, each next one twice as many, up to `RANGE_BYTES`.
 
-    The last one takes what would be less than half of another.
+    If the rest is less than half of the next range, the last range includes it.
 
     >>> cut_range(0, 17 << 20, 2 << 20) == [(0, 2 << 20), (2 << 20, 6 << 20), (6 << 20, 17 << 20)]
     True
@@ -214,7 +214,7 @@ def cut_range(start: int, stop: int, first: int) -> list[ByteRange]:
 
 
 def join_ranges(ranges: Iterable[ByteRange]) -> list[ByteRange]:
-    """Join neighbouring ranges.
+    """Join ranges that touch each other.
 
     >>> join_ranges([(0, 1000), (1000, 2000), (2500, 2600)])
     [(0, 2000), (2500, 2600)]

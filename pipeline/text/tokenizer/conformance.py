@@ -1,4 +1,4 @@
-"""Texts on which an encoder must give the same ids as the definition."""
+"""Texts for which an encoder must return the same ids as the definition."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-# Each is a place where pre-tokenizers, normalizers or merges of two implementations have been seen, or may be thought,
-# to part: white space at borders, letter case outside ASCII, marks, digits, new scripts, joined emoji, long runs.
+# In each text, pre-tokenizers, normalizers or merges of two implementations differed, or might differ: white space at
+# borders, letter case outside ASCII, marks, digits, new scripts, joined emoji, long runs.
 STRINGS = (
     *("", " ", "  ", "\n", "\t", "\r\n", "\0", "\x1f\x7f\x85", "a ", " a", "  a  b   c    ", "a\n b\n\n  c\n \n\n"),
     *("x \n", "x  \n\n  y", "tab\tand\t\ttabs \t mixed", "\r\r\n\n\r", "\u00a0nbsp\u00a0\u00a0x"),
@@ -40,7 +40,7 @@ STRINGS = (
     *("\u0120\u010a",),
 )  # fmt: skip
 
-# On which a loaded tokenizer must agree with its serialised definition, and a class with the file that it loads.
+# For these, a loaded tokenizer must agree with its serialised definition, and a class with the file that it loads.
 PROBES = (
     "Hello, world! It's 12345.",
     "  two  spaces\n\ttab",
@@ -51,14 +51,14 @@ PROBES = (
     *STRINGS,
 )
 _SURROGATES = range(0xD800, 0xE000)
-_PLANES = 0x20000  # beyond lie ideographs, all of one kind; their ends stand above
+_PLANES = 0x20000  # later code points are ideographs of one category; `STRINGS` has their ends
 
 
 def proof_texts(added_tokens: Iterable[str] = ()) -> list[str]:
-    """Return texts that an encoder must encode as the definition does before it is used.
+    """Return texts that an encoder must encode like the definition before it is used.
 
-    They spell the definition's ``added_tokens`` in several settings, and put every code point at which Unicode's kinds
-    of character change between neighbours that would split or merge otherwise: so a newer or older table shows.
+    They spell ``added_tokens`` between several neighbours. They also contain every code point at which Unicode's category
+    changes, between neighbours that show the category by a split or a merge. So a different version of Unicode is noticed.
     """
     spelled = [
         form.format(token) for token in added_tokens for form in ("{0}", "a{0}b {0}  {0}{0}\n{0}", " {0} ", "{0}'s")
@@ -71,7 +71,7 @@ def proof_texts(added_tokens: Iterable[str] = ()) -> list[str]:
 
 
 def _borders() -> Iterator[str]:
-    """Yield the characters on both sides of each change from letters to marks, numbers, symbols, nothing, ..."""
+    """Yield the characters on both sides of each change of category: letters, marks, numbers, symbols, unassigned, ..."""
     kinds = np.frombuffer("".join(map(unicodedata.category, map(chr, range(_PLANES)))).encode(), np.uint8)[::2]
     for point in (np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist():
         yield from (chr(near) for near in (point - 1, point) if near not in _SURROGATES)

@@ -1,7 +1,7 @@
-"""Text -> token ids, by the definition or by a faster program that gives the same ids.
+"""Text -> token ids, by the definition or by a faster encoder that returns the same ids.
 
-The definition is Hugging Face's ``tokenizer.json`` as the ``tokenizers`` library runs it, special tokens split. Each
-encoder is single-threaded and survives a fork: to use more cores, run more processes.
+The definition is a ``tokenizer.json`` as Hugging Face's library ``tokenizers`` runs it, with special tokens split. Each
+encoder uses one thread and survives a fork; to use more cores, run more processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .load_tokenizer import BYTES, parsed
 ID = np.dtype("<u4")
 THREADS = "TOKENIZERS_PARALLELISM"
 DEFINITION, FAST = "tokenizers", "fastokens"
-FIRST_BYTE = 3  # the id of byte 0 in ByT5, behind three special ids
+FIRST_BYTE = 3  # the id of byte 0 in ByT5, after three special ids
 
 Encode = Callable[[str], bytes]
 """Returns the ids of a text as the bytes of little-endian uint32."""
@@ -28,16 +28,16 @@ Load = Callable[[str], Encode]
 
 
 def load_definition(definition: str) -> Encode:
-    """``tokenizers``: what the ids mean. About 2 MB/s."""
-    # So that tokenizers neither starts threads of its own nor warns of them when a worker is forked.
+    """Return the encoder of ``tokenizers``, which defines the ids. It encodes about 2 MB/s."""
+    # Without threads of its own, tokenizers does not warn of them when a worker is forked.
     os.environ.setdefault(THREADS, "false")
     tokenizer = parsed(definition)
     return lambda text: _packed(tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
 
-@functools.lru_cache(maxsize=1)  # what proves itself also encodes: to read a definition takes 0.2 s
+@functools.lru_cache(maxsize=1)  # the encoder that was compared also encodes: to read a definition takes 0.2 s
 def load_fastokens(definition: str) -> Encode:
-    """fastokens: 180 to 220 MB/s for byte-level BPE. One text at a call, which it encodes in this thread."""
+    """Return the encoder of ``fastokens``: 180 to 220 MB/s for byte-level BPE, in the caller's thread."""
     from fastokens import Tokenizer
 
     tokenizer = Tokenizer.from_json_str(_without_holes(definition))
@@ -45,7 +45,7 @@ def load_fastokens(definition: str) -> Encode:
 
 
 def _without_holes(definition: str) -> str:
-    """Return a definition with tokens that no text has in place of ids that no token has, without which fastokens reads none."""
+    """Return a definition in which each id has a token, as fastokens requires. No text contains the added tokens."""
     value = orjson.loads(definition)
     vocab = value["model"]["vocab"]
     holes = set(range(max(vocab.values()) + 1)).difference(vocab.values()) if isinstance(vocab, dict) else ()
@@ -56,7 +56,7 @@ def _without_holes(definition: str) -> str:
 
 
 def load_bytes(definition: str) -> Encode:
-    """ByT5: each byte of UTF-8, behind three special ids; nothing in the definition changes an id."""
+    """Return the encoder of ByT5: the bytes of UTF-8, after three special ids. The definition changes no id."""
     return lambda text: _packed(np.frombuffer(text.encode(), np.uint8) + np.uint32(FIRST_BYTE))
 
 
@@ -71,9 +71,9 @@ ENCODERS: Mapping[str, Load] = {FAST: load_fastokens, DEFINITION: load_definitio
 def fault_of_fast(
     definition: str, spelled: tuple[str, ...], sample: tuple[str, ...], load: Load = load_fastokens
 ) -> str:
-    """Return why the fast encoder cannot be used; '' where it gives the ids of the definition on every text.
+    """Return why the fast encoder cannot be used, or '' if it returns the definition's ids for every text.
 
-    The texts are a sample and those of `proof_texts` with the tokens ``spelled``.
+    The texts are ``sample`` and those of `proof_texts` with the added tokens ``spelled``.
     """
     judge = load_definition(definition)
     try:
@@ -83,6 +83,6 @@ def fault_of_fast(
                 return f"other ids for {ascii(text)[:80]}"
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # Rust's panics among them: whatever it raises, it cannot be used
+    except BaseException as error:  # a panic in Rust is a BaseException
         return f"{type(error).__name__}: {error}".partition("\n")[0][:200]
     return ""

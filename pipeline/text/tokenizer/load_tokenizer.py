@@ -1,4 +1,4 @@
-"""Finds the definition of a tokenizer: files, directories and hub names -> the text of a ``tokenizer.json`` and its roles."""
+"""Files, directories and hub names -> the definition of a tokenizer: the text of a ``tokenizer.json``, and its roles."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .conformance import PROBES
 from .sentencepiece_model import convert_sentencepiece
 
 CONFIG_NAME = "tokenizer_config.json"
-MODEL_SUFFIX = ".model"  # of SentencePiece
+MODEL_SUFFIX = ".model"  # files of SentencePiece
 MODEL_NAME = f"tokenizer{MODEL_SUFFIX}"
 BYTES = "bytes"
 ROLES = ("eos_token", "bos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 END_OF_TEXT = "<|endoftext|>"
-_ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the commonest names of a text's end
-_PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizer.json is all there is to them
+_ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the most common end tokens
+_PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # classes that only load tokenizer.json
 
 BYT5_ROLES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + number for number in range(125)}}
@@ -38,9 +38,10 @@ BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Token
 
 
 class LoadedTokenizer(NamedTuple):
-    """The text of a ``tokenizer.json``, or ``BYT5``; its tokens by role; and what else a configuration says of use.
+    """The text of a ``tokenizer.json``, or ``BYT5``, with its tokens by role.
 
-    ``extras`` change no id: the chat template, and the special tokens that have no role.
+    ``extras`` is the rest of the configuration that is kept: the chat template and special tokens without a role. It
+    changes no id.
     """
 
     definition: str
@@ -52,7 +53,7 @@ BYT5_TOKENIZER = LoadedTokenizer(BYT5, BYT5_ROLES)
 
 
 def read_definition(spec: str) -> LoadedTokenizer:
-    """Return the tokenizer that ``spec`` leads to."""
+    """Return the tokenizer that ``spec`` names."""
     path = Path(spec)
     if path.is_dir():
         return _read_directory(path)
@@ -73,7 +74,7 @@ def read_definition(spec: str) -> LoadedTokenizer:
 
 
 def canonical(text: str, where: str) -> str:
-    """Return a ``tokenizer.json`` as ``tokenizers`` writes it, without truncation, padding or dropout."""
+    """Return a ``tokenizer.json`` in the spelling of ``tokenizers``, without truncation, padding or dropout."""
     from tokenizers import Tokenizer
 
     try:
@@ -83,14 +84,14 @@ def canonical(text: str, where: str) -> str:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if getattr(tokenizer.model, "dropout", None) is not None:
-        tokenizer.model.dropout = None  # random ids would make every build different
+        tokenizer.model.dropout = None  # ids would be random
     definition: str = tokenizer.to_str()
     return definition
 
 
-@functools.lru_cache(maxsize=4)  # to parse takes long
+@functools.lru_cache(maxsize=4)  # parsing takes long
 def parsed(definition: str) -> Any:
-    """Return a canonical definition as the tokenizer of ``tokenizers`` that it is; text never becomes a special token."""
+    """Return the ``tokenizers`` object of a canonical definition. Text never becomes a special token in it."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(definition)
@@ -100,10 +101,10 @@ def parsed(definition: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The tokens of a definition: their ids, which were added to the model's own, which of those are special.
+    """The tokens of a definition: their ids, the tokens added to the model's own, and the special ones of these.
 
-    ``unknown`` is the token of characters that the vocabulary lacks; None if there is no such token, or if no character
-    is lacking. ``is_complete`` says that none is: each byte has a token.
+    ``is_complete`` says that each byte has a token, so no character is missing. ``unknown`` is the token of missing
+    characters; it is None if there is no such token or no character is missing.
     """
 
     ids: Mapping[str, int]
@@ -115,7 +116,7 @@ class Vocabulary:
 
 @functools.lru_cache(maxsize=1)
 def read_vocabulary(definition: str) -> Vocabulary:
-    """Read the vocabulary of a canonical definition, or of ``BYT5``; that of the last one is kept."""
+    """Return the vocabulary of a canonical definition, or of ``BYT5``. The last one is cached."""
     if definition == BYT5:
         return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), None, is_complete=True)
     tokenizer = parsed(definition)
@@ -131,15 +132,15 @@ def read_vocabulary(definition: str) -> Vocabulary:
     )
 
 
-_UTF8 = {*range(0xC0), *range(0xC2, 0xF5)}  # the bytes that text may have
+_UTF8 = {*range(0xC0), *range(0xC2, 0xF5)}  # the bytes that may occur in UTF-8
 _SHOWN = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _HIDDEN = [byte for byte in range(256) if byte not in _SHOWN]
-# How byte-level tokenizers write each byte: as a character that can be seen.
+# Byte-level tokenizers write each byte as a visible character.
 _BYTE_LEVEL = {byte: chr(byte) for byte in _SHOWN} | {byte: chr(256 + at) for at, byte in enumerate(_HIDDEN)}
 
 
 def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
-    """Return whether each byte that UTF-8 may have has a token, so that every text has ids."""
+    """Whether each byte of UTF-8 has a token, so every text has ids."""
     parts = orjson.loads(definition)
     if parts["model"].get("byte_fallback"):
         return all(f"<0x{byte:02X}>" in ids for byte in _UTF8)
@@ -150,7 +151,7 @@ def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
 
 
 def _steps(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return the steps of a pre-tokenizer or normalizer, those inside its sequences too."""
+    """Return the steps of a pre-tokenizer or normalizer, including those in nested sequences."""
     if part is None:
         return []
     inner = part.get("pretokenizers") or part.get("normalizers") or []
@@ -161,19 +162,19 @@ def _unknown_token(model: Any, definition: str) -> str | None:
     if type(model).__name__ != "Unigram":
         unknown: str | None = model.unk_token
         return unknown
-    value = orjson.loads(definition)["model"]  # the library does not tell it
+    value = orjson.loads(definition)["model"]  # the library does not return it
     return None if value.get("unk_id") is None else value["vocab"][value["unk_id"]][0]
 
 
 def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wanted: str | None) -> str:
-    """Return the token that ends a document: the one wanted, the configured one, or the first of the usual names."""
+    """Return the token that ends a document: ``wanted``, else the configured one, else the first usual name."""
     if wanted is not None and wanted not in ids:
         raise ConfigError(f"{spec}: no token {wanted!r} in its vocabulary of {len(ids):,}; it cannot end documents")
     for token in (wanted, roles.get("eos_token"), *_ENDS):
         if token is not None and token in ids:
             return token
     raise ConfigError(
-        f"{spec}: names no token that ends a text, and has none of {', '.join(_ENDS)}; name one of its own with --eos, or "
+        f"{spec}: names no token that ends a text, and has none of {', '.join(_ENDS)}; name one of its tokens with --eos, or "
         "load_tokenizer(..., eos=...)"
     )
 
@@ -183,13 +184,13 @@ def _read_directory(path: Path) -> LoadedTokenizer:
     if config.get("tokenizer_class") == "ByT5Tokenizer":
         return BYT5_TOKENIZER
     plain = config.get("tokenizer_class") in _PLAIN_CLASSES and not config.get("added_tokens_decoder")
-    # A model's own configuration beside it may choose a class that reads tokenizer.json in its own way.
+    # The config.json of a model in this folder may choose a class that reads tokenizer.json differently.
     if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
         definition = canonical(_read_text(path / TOKENIZER_NAME), str(path))
         return LoadedTokenizer(definition, _roles(config), _extras(config))
     model = path / MODEL_NAME
     if model.is_file() and not (path / TOKENIZER_NAME).exists():
-        _refuse_tiktoken(model)  # transformers would take the pattern of Llama 3
+        _refuse_tiktoken(model)  # transformers would use the pattern of Llama 3
         if not config:
             return _read_sentencepiece(model)
     return _read_auto(str(path))
@@ -197,7 +198,7 @@ def _read_directory(path: Path) -> LoadedTokenizer:
 
 def _read_tekken(path: Path) -> LoadedTokenizer:
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copyfile(path, Path(folder, "tekken.json"))  # transformers knows it by this name alone
+        shutil.copyfile(path, Path(folder, "tekken.json"))  # the only name that transformers recognizes
         try:
             return _read_auto(folder)
         except ConfigError as error:
@@ -205,12 +206,12 @@ def _read_tekken(path: Path) -> LoadedTokenizer:
 
 
 def _refuse_tiktoken(path: Path) -> None:
-    """Raise ``ConfigError`` if a file is a list of tokens in base64, as tiktoken has it."""
+    """Raise ``ConfigError`` if a file is a list of tokens in base64, the format of tiktoken."""
     with path.open("rb") as file:
         if not re.fullmatch(rb"[A-Za-z0-9+/]+=* \d+\r?\n?", file.readline(1000)):
             return
     raise ConfigError(
-        f"{path}: a file of tiktoken has tokens alone, neither the pattern that splits text nor special tokens. Convert it once: "
+        f"{path}: a file of tiktoken, which lacks the pattern that splits text and the special tokens. Convert it once: "
         f"`transformers.convert_slow_tokenizer.TikTokenConverter({str(path)!r}, pattern=PATTERN, extra_special_tokens=[...])"
         f".converted().save({TOKENIZER_NAME!r})`, and name that file"
     )
@@ -231,7 +232,7 @@ def _read_auto(spec: str) -> LoadedTokenizer:
     except Exception as error:
         if file.is_file():
             raise ConfigError(
-                f"{spec}: AutoTokenizer cannot load it ({_first_line(error)}); name {file} to take that file alone"
+                f"{spec}: AutoTokenizer cannot load it ({_first_line(error)}); name {file} to use only that file"
             ) from None
         if os.path.isdir(spec):
             raise ConfigError(f"{spec}: {_missing(Path(spec))} ({_first_line(error)})") from None
@@ -245,7 +246,7 @@ def _read_auto(spec: str) -> LoadedTokenizer:
     parts = _read_transformers(loaded, spec)
     if parts.definition != BYT5:
         vocabulary = read_vocabulary(parts.definition)
-        if vocabulary.ids.keys() <= set(vocabulary.added):  # transformers makes an empty one where files are missing
+        if vocabulary.ids.keys() <= set(vocabulary.added):  # if files are missing, transformers makes an empty one
             raise ConfigError(f"{spec}: {_missing(Path(spec))}")
         if not os.path.isdir(spec):
             file = Path(_cached(spec) or file)
@@ -257,7 +258,7 @@ def _read_auto(spec: str) -> LoadedTokenizer:
 
 
 def _cached(name: str) -> str | None:
-    """Return the path of the ``tokenizer.json`` of a name on the hub, which was just loaded; None if it has none."""
+    """Return the cached ``tokenizer.json`` of a name on the hub that was just loaded, or None if it has none."""
     from huggingface_hub import try_to_load_from_cache
 
     path = try_to_load_from_cache(name, TOKENIZER_NAME)
@@ -265,7 +266,7 @@ def _cached(name: str) -> str | None:
 
 
 def _missing(folder: Path) -> str:
-    """Return what a folder without a vocabulary lacks: a package that reads what it has, or files."""
+    """Return what is missing to load a folder without a vocabulary: a package, or files."""
     for name, package in (("tokenizer.model", "sentencepiece"), ("tekken.json", "mistral-common")):
         if (folder / name).is_file() and find_spec(package.replace("-", "_")) is None:
             return f"{name} cannot be read without the package {package}: `pip install {package}`"
@@ -277,7 +278,7 @@ def _missing(folder: Path) -> str:
 
 
 def _check_file(file: Path, definition: str, spec: str, class_name: str) -> None:
-    """Raise ``ConfigError`` if a class of ``transformers`` gives other ids than the file that it loads."""
+    """Raise ``ConfigError`` if a class of ``transformers`` returns other ids than the file that it loads."""
     from tokenizers import Tokenizer
 
     text = convert_sentencepiece(file)[0] if file.name == MODEL_NAME else _read_text(file)
@@ -287,8 +288,8 @@ def _check_file(file: Path, definition: str, spec: str, class_name: str) -> None
         ids, of_file = _ids(by_class, text), _ids(by_file, text)
         if ids != of_file:
             raise ConfigError(
-                f"{spec}: the class {class_name} of transformers gives {_said(ids)} for {text[:60]!r}, but {file.name} "
-                f"gives {_said(of_file)}. Choose one: name the file {file}; or, for the class, name a folder that "
+                f"{spec}: the class {class_name} of transformers gives {_ids_text(ids)} for {text[:60]!r}, but {file.name} "
+                f"gives {_ids_text(of_file)}. Choose one: name the file {file}; or, for the class, name a folder that "
                 f"`AutoTokenizer.from_pretrained({spec!r}).save_pretrained(FOLDER)` writes"
             )
 
@@ -296,12 +297,12 @@ def _check_file(file: Path, definition: str, spec: str, class_name: str) -> None
 def _ids(tokenizer: Any, text: str) -> list[int] | None:
     try:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    except Exception:  # the model lacks its unknown token
+    except Exception:  # the model has no token for unknown text
         return None
     return ids
 
 
-def _said(ids: list[int] | None) -> str:
+def _ids_text(ids: list[int] | None) -> str:
     return (
         "an error"
         if ids is None
@@ -323,9 +324,9 @@ def _read_transformers(loaded: Any, where: str) -> LoadedTokenizer:
 
 
 def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
-    """Return the name of a loaded tokenizer of ``tokenizers`` or ``transformers``, and what it consists of.
+    """Return the name and the definition of a loaded tokenizer of ``tokenizers`` or ``transformers``.
 
-    Raises ``ConfigError`` for anything else, and for one whose Python code changes the ids of its serialised definition.
+    Raises ``ConfigError`` if it is something else, or if its Python code changes the ids of its serialised definition.
     """
     kind = f"{type(loaded).__module__}.{type(loaded).__qualname__}".removeprefix("builtins.")
     if kind.startswith("tokenizers."):
@@ -346,15 +347,15 @@ def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
             ids = list(loaded(text, add_special_tokens=False)["input_ids"])
             if ids != rebuilt.encode(text, add_special_tokens=False).ids:
                 raise ConfigError(
-                    f"{name}: {type(loaded).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so code of its "
-                    "own changes them; save it as a tokenizer whose definition says all, or choose another"
+                    f"{name}: {type(loaded).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so its Python "
+                    "code changes them; save it as a tokenizer that needs no code, or choose another"
                 )
         definition = _without_empty_template(definition)
     return name, parts._replace(definition=definition)
 
 
 def _without_empty_template(definition: str) -> str:
-    """Return a definition without the template that ``transformers`` puts where a file has none; it adds no token."""
+    """Return a definition without the template that ``transformers`` adds if there is none. It adds no token."""
     from tokenizers import Tokenizer
 
     value = json.loads(definition)
@@ -367,14 +368,14 @@ def _without_empty_template(definition: str) -> str:
 _EXTRAS = ("chat_template", "additional_special_tokens", "extra_special_tokens")
 _TEMPLATE_NAME = "chat_template.jinja"
 _CURE = (
-    "check the name; where there is a network, "
+    "check the name; on a machine with a network, run "
     "`hf download NAME --include '*.json' --include '*.txt' --include '*.model' --include '*.jinja' --local-dir DIR`, then "
-    "give DIR"
+    "name DIR"
 )
 
 
 def _check_network(spec: str) -> None:
-    """Raise ``ConfigError`` at once where the hub cannot be reached: its client would try for most of a minute."""
+    """Raise ``ConfigError`` if the hub cannot be reached, at once: its client would try for most of a minute."""
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         raise ConfigError(
             f"{spec}: neither a file nor in the local cache{_near(spec)}, and HF_HUB_OFFLINE is set; {_CURE}"
@@ -399,7 +400,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
-    """Return ``tokenizer_config.json`` over ``special_tokens_map.json``, each empty where it is not there."""
+    """Return ``special_tokens_map.json`` updated by ``tokenizer_config.json``. A missing file counts as empty."""
     merged: dict[str, Any] = {}
     if (directory / _TEMPLATE_NAME).is_file():
         merged["chat_template"] = _read_text(directory / _TEMPLATE_NAME)
@@ -413,13 +414,13 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 
 def _roles(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return tokens by role; a configuration gives each as text or as an object with ``content``."""
+    """Return tokens by role. In a configuration, a token is text or an object with ``content``."""
     tokens = {role: config[role] for role in ROLES if config.get(role)}
     return {role: token["content"] if isinstance(token, Mapping) else str(token) for role, token in tokens.items()}
 
 
 def _extras(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a configuration is kept beside the roles; tokens given as objects become their spelling."""
+    """Return the parts of a configuration that are kept in addition to the roles. Tokens as objects become text."""
     extras = {name: config[name] for name in _EXTRAS if config.get(name)}
     for name, value in extras.items():
         if isinstance(value, list) and name != "chat_template":
@@ -428,7 +429,7 @@ def _extras(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _near(spec: str) -> str:
-    """Return the known name that a misspelt one may have meant."""
+    """Return the known name that is similar to a misspelt one."""
     if spec.partition(":")[0] in ("train", "trian"):
         return " (did you mean 'train:32000'?)"
     return did_you_mean(spec, (BYTES,), else_known=False) if len(spec) < 2 * len(BYTES) else ""

@@ -1,4 +1,4 @@
-"""Characters that a tokenizer leaves out: a BPE without an unknown token has no id for those that its vocabulary lacks."""
+"""Counts characters that a tokenizer drops: a BPE without an unknown token has no id for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNSEEN, _HAS_TOKEN, _LOST = 0, 1, 2
 
 
 class LostCharacters:
-    """Counts the characters that a BPE of this definition leaves out. Each kind of character is looked up once."""
+    """Counts the characters that a BPE drops. Each distinct character is looked up once."""
 
     def __init__(self, definition: str) -> None:
         self._tokenizer: Any = parsed(definition)
@@ -43,5 +43,5 @@ class LostCharacters:
 
 @functools.lru_cache(maxsize=1)
 def lost_characters(definition: str) -> LostCharacters:
-    """Return the counter of a definition, the last one again."""
+    """Return the counter of a definition. The last one is cached."""
     return LostCharacters(definition)

@@ -1,4 +1,4 @@
-"""Converts a SentencePiece model, ``tokenizer.model``, into the ``tokenizer.json`` that gives its ids."""
+"""Converts a SentencePiece model, ``tokenizer.model``, into a ``tokenizer.json`` with the same ids."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SPACE = "\u2581"
 def convert_sentencepiece(path: Path) -> tuple[str, dict[str, str]]:
     """Return the text of a ``tokenizer.json`` and the tokens by role.
 
-    Warns if the ids of hostile texts differ from those of the library ``sentencepiece``. Raises ``ConfigError`` if the file is no
-    such model, or if the library is missing.
+    Warns if the ids of hostile texts differ from those of the library ``sentencepiece``. Raises ``ConfigError`` if the
+    file is not such a model, or if the library is missing.
     """
     try:
         from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
@@ -40,7 +40,7 @@ def convert_sentencepiece(path: Path) -> tuple[str, dict[str, str]]:
     if others:
         warn(
             f"{path}: the tokenizer.json made of it gives other ids than sentencepiece for {len(others)} of {len(PROBES)} "
-            f"hostile texts, as {others[0][:40]!r}; the ids of the tokenizer.json are stored"
+            f"hostile texts, such as {others[0][:40]!r}; the ids of the tokenizer.json are stored"
         )
     spec = model.trainer_spec
     pieces = {piece.piece for piece in model.pieces}
@@ -59,7 +59,7 @@ def _convert(model: Any, path: Path) -> Any:
             *_merges(model.pieces), unk_token=spec.unk_piece, fuse_unk=True, byte_fallback=spec.byte_fallback
         )
     elif spec.model_type == _UNIGRAM:
-        # Pieces of other kinds are no text: as unlikely as this, text that spells one becomes other pieces.
+        # Pieces of other kinds are not text. With this low score, text that spells one becomes other pieces.
         least = min(piece.score for piece in model.pieces) - 100
         scores = [
             (piece.piece, piece.score if piece.type in (_NORMAL, _USER_DEFINED) else least) for piece in model.pieces
@@ -87,11 +87,11 @@ def _convert(model: Any, path: Path) -> Any:
 
 
 def _merges(pieces: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return the ids of pieces, and every two that are merged to one, the best score first."""
+    """Return the ids of pieces, and the pairs of pieces that merge into one, the best score first."""
     ids = {piece.piece: number for number, piece in enumerate(pieces)}
     merges = []
     for number, piece in enumerate(pieces):
         if piece.type in (_NORMAL, _USER_DEFINED):
-            halves = [(piece.piece[:at], piece.piece[at:]) for at in range(1, len(piece.piece))]
-            merges += [(-piece.score, number, ids[a], ids[b], a, b) for a, b in halves if a in ids and b in ids]
+            pairs = [(piece.piece[:at], piece.piece[at:]) for at in range(1, len(piece.piece))]
+            merges += [(-piece.score, number, ids[a], ids[b], a, b) for a, b in pairs if a in ids and b in ids]
     return ids, [(first, second) for *_, first, second in sorted(merges)]

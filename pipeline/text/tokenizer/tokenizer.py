@@ -1,9 +1,9 @@
-"""Tokenizers: load one, train one, encode with a fast program where it is proved to give the same ids.
+"""Tokenizers: load one, train one, encode with a fast encoder if tests show that it returns the same ids.
 
-What the ids mean is fixed by Hugging Face's ``tokenizer.json``: those of ``AutoTokenizer`` with
-``add_special_tokens=False, split_special_tokens=True``. Text never becomes a special token, whatever it spells: where a
-definition itself would let it (a Unigram vocabulary that holds ``</s>``, an end of text not marked as special), that id
-is replaced by those of its spelling in pieces.
+A ``tokenizer.json`` of Hugging Face defines the ids: they are those of ``AutoTokenizer`` with
+``add_special_tokens=False, split_special_tokens=True``. Text never becomes a special token. A definition may allow it (a
+Unigram vocabulary that holds ``</s>``, an end of text that is not marked as special). Then the ids of the token's spelling
+in pieces replace its id.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from .load_tokenizer import (
 )
 from .lost_characters import lost_characters
 
-_CHOSEN = os.environ.get(THREADS)  # by the user, before this package sets it
+_CHOSEN = os.environ.get(THREADS)  # the user's choice, before this package sets it
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Letters with one other character before them, digits by up to three, punctuation, line ends, spaces: Llama 3's rule.
+# The rule of Llama 3: letters after at most one other character, up to three digits, punctuation, line ends, spaces.
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -52,13 +52,13 @@ _WORDS = (
 
 
 class Tokenizer:
-    """Text to ids and back. Made by ``load_tokenizer`` and ``train_tokenizer``; pickles as its definition.
+    """Converts text to ids and back. ``load_tokenizer`` and ``train_tokenizer`` make it; it pickles as its definition.
 
-    ``name`` is what it was asked for by, ``vocab_size`` one more than its greatest id, ``dtype`` the stored width
-    (uint16 up to 65,536 ids, else uint32), ``special_ids`` its special tokens by their spelling, ``eos_id`` and
-    ``bos_id`` two of them (``bos_id`` None where there is none), ``sha256`` that of the definition as ``save`` writes
-    it, ``encoder`` the program in use, ``refused`` why the fast one is not, ``extras`` the chat template and the special
-    tokens without a role, which change no id and are saved.
+    ``name``: the name or path that the user gave. ``vocab_size``: its greatest id + 1.
+    ``dtype``: the stored type, uint16 for up to 65,536 ids, else uint32.
+    ``special_ids``: its special tokens by their spelling. ``eos_id``, ``bos_id``: two of them; ``bos_id`` may be None.
+    ``sha256``: the hash of the definition as ``save`` writes it. ``encoder``: the encoder in use.
+    ``refused``: why the fast one is not used. ``extras``: chat template and special tokens without a role; they change no id.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Tokenizer:
     def encode_flat(self, texts: Sequence[str], *, bos: bool = False, eos: bool = False) -> tuple[Array, Array]:
         """Return the ids of all texts joined, shape ``(tokens,)`` in ``dtype``, and each text's count, int64.
 
-        ``bos`` and ``eos`` put those ids before and after each text; both are counted. Raises ``InputError`` for a text
-        with a lone surrogate, ``ConfigError`` for ``bos`` where there is none. Time and memory grow with a text's
-        length, not with its square: for 10 MB without a space, seconds and 25 to 60 bytes for each byte of it (80 to 230
-        where the definition itself encodes). Nothing is cut: no border inside such a run is known to keep the ids.
+        ``bos`` and ``eos`` put those ids before and after each text; both are counted. Raises ``InputError`` if a text has a
+        lone surrogate, and ``ConfigError`` if the tokenizer lacks ``bos``. Time and memory are linear in a text's length:
+        10 MB without a space take seconds, and 25 to 60 bytes of memory for each byte (80 to 230 if the definition itself
+        encodes). Long texts are not split, because any split may change the ids.
         """
         parts = [self._encode(text) for text in texts]
         tokens = self._stored(parts)
@@ -119,26 +119,26 @@ class Tokenizer:
 
     @property
     def can_lose(self) -> bool:
-        """Whether text may hold characters that the vocabulary lacks: not if each byte has a token."""
+        """Whether the vocabulary may lack characters. It lacks none if each byte has a token."""
         return not self._vocabulary.is_complete
 
     @property
     def unknown(self) -> str | None:
-        """The token of text that the vocabulary lacks; None: such characters are left out, or there are none."""
+        """The token of characters that the vocabulary lacks. None if they are dropped, or if it lacks none."""
         return self._vocabulary.unknown
 
     def count_lost(self, texts: Sequence[str], tokens: Array) -> tuple[int, int]:
-        """Return how many of the ``tokens`` of texts are the unknown one, and how many there are.
+        """Return how many of the ``tokens`` of texts are the unknown token, and how many tokens there are.
 
-        If the tokenizer has no unknown token, the numbers are those of characters that are left out, and of all.
+        If the tokenizer has no unknown token, return how many characters are dropped, and how many there are.
         """
         if self.unknown is not None:
             return int((tokens == self._vocabulary.ids[self.unknown]).sum()), len(tokens)
         whole = sum(map(len, texts))
         return (lost_characters(self.definition).count(texts) if self.can_lose else 0), whole
 
-    def loss_said(self, lost: int, whole: int) -> str:
-        """Return what `count_lost` counted in words."""
+    def loss_text(self, lost: int, whole: int) -> str:
+        """Return the counts of `count_lost` as a sentence."""
         what, loss = "characters", "have no token and are left out"
         if self.unknown is not None:
             what, loss = "tokens", f"are {self.unknown!r}, for text that the vocabulary lacks"
@@ -153,7 +153,7 @@ class Tokenizer:
         return self.encode_flat([text])[0]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
+        """Return the text of ids, with the spelling of special tokens. Bytes that are not UTF-8 become U+FFFD.
 
         >>> load_tokenizer("bytes").decode([100, 101, 102, 1])
         'abc</s>'
@@ -167,10 +167,10 @@ class Tokenizer:
         return text
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write files from which ``load_tokenizer`` and ``AutoTokenizer`` make the same tokenizer.
+        """Write files from which ``load_tokenizer`` and ``AutoTokenizer`` load the same tokenizer.
 
-        They are ``tokenizer.json`` (but for ``bytes``) and ``tokenizer_config.json`` with the chat template, the same
-        bytes each time.
+        They are ``tokenizer.json`` (not for ``bytes``) and ``tokenizer_config.json`` with the chat template. Their bytes are
+        equal each time.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ class Tokenizer:
         _write(directory / CONFIG_NAME, config)
 
     def choose_encoder(self, sample: Iterable[str] = ()) -> None:
-        """Take the fast encoder where it has the definition's ids on ``sample`` and on hostile texts."""
+        """Use the fast encoder if it returns the definition's ids for ``sample`` and for hostile texts."""
         if self.encoder == BYTES:
             return
         added = self._vocabulary.added
@@ -196,7 +196,7 @@ class Tokenizer:
             return self._encode_text(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException as error:  # Rust's panics among them
+        except BaseException as error:  # a panic in Rust is a BaseException
             try:
                 text.encode()
             except UnicodeEncodeError as fault:
@@ -206,7 +206,9 @@ class Tokenizer:
                     f"{self.name}: cannot encode {text[:60]!r} ({error}); give its model an unknown token that is in its "
                     "vocabulary, or choose another tokenizer"
                 ) from None
-            return load_definition(self.definition)(text)  # the fast one met a limit, as of its regular expressions
+            return load_definition(self.definition)(
+                text
+            )  # the fast one failed, as at a limit of its regular expressions
 
     def _stored(self, parts: Sequence[bytes]) -> Array:
         tokens = np.frombuffer(b"".join(parts), ID)
@@ -217,11 +219,11 @@ class Tokenizer:
     def _mark(self, role: str, id: int | None) -> bytes:
         if id is None:
             there = ", ".join(self.special_ids)
-            raise ConfigError(f"{self.name} has no {role}, which the policy asks for; its special tokens are {there}")
+            raise ConfigError(f"{self.name} has no {role} token, which was asked for; its special tokens are {there}")
         return np.asarray([id], ID).tobytes()
 
     def _spell_special_tokens(self) -> dict[int, Array]:
-        """Return, for each special id, the ids of its spelling in pieces, by which it is replaced if text gave it."""
+        """Return, for each special id, the ids of its spelling in pieces. They replace the id if text produced it."""
         unknown, end = self._vocabulary.unknown, self.roles["eos_token"]
         if end == unknown:
             raise ConfigError(
@@ -251,29 +253,29 @@ class Tokenizer:
 
 
 def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
-    """Return the tokenizer that ``spec`` names, which datasets, streams and builds take in place of the name.
+    """Return the tokenizer that ``spec`` names. Datasets, streams and builds accept it instead of the name.
 
-    ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with what
-    else ``AutoTokenizer`` reads, or a name on the Hugging Face hub; or a loaded tokenizer: a `Tokenizer`, which is
-    returned as it is, or one of ``tokenizers`` or ``transformers``, of which the serialised definition is used. ``eos``
-    names the token that ends documents; else it is the configured ``eos_token``, or the first usual name in the
-    vocabulary. ``sample`` are texts on which, beside hostile ones, the fast encoder must prove itself. Raises
-    ``ConfigError`` with the cure.
+    ``spec`` is ``bytes`` (the bytes of UTF-8 with the ids of ByT5, no files), a ``tokenizer.json``, a directory that
+    ``AutoTokenizer`` reads, or a name on the Hugging Face hub. It may also be a loaded tokenizer: a `Tokenizer` is returned
+    unchanged; of one from ``tokenizers`` or ``transformers``, the serialised definition is used. ``eos`` names the token that
+    ends documents; the default is the configured ``eos_token``, else the first usual name in the vocabulary. The fast
+    encoder is used if its ids are correct for the texts ``sample`` and for hostile ones. Raises ``ConfigError`` with the
+    cure.
 
     >>> load_tokenizer("bytes").encode("to be").tolist()
     [119, 114, 35, 101, 104]
     """
     if isinstance(spec, Tokenizer):
         parts = LoadedTokenizer(spec.definition, spec.roles, spec.extras)
-        return spec if eos is None else _made(parts, spec.name, spec.name, eos, sample)
+        return spec if eos is None else _make_tokenizer(parts, spec.name, spec.name, eos, sample)
     if not isinstance(spec, str | os.PathLike):
         name, parts = read_loaded(spec)
-        return _made(parts, name, name, eos, sample)
+        return _make_tokenizer(parts, name, name, eos, sample)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
     parts = BYT5_TOKENIZER if spec == BYTES else read_definition(spec)
-    return _made(parts, spec, _name(spec), eos, sample)
+    return _make_tokenizer(parts, spec, _name(spec), eos, sample)
 
 
 def tokenizer_of_dataset(folder: DatasetFolder, manifest: Manifest) -> Tokenizer:
@@ -285,7 +287,7 @@ def tokenizer_of_dataset(folder: DatasetFolder, manifest: Manifest) -> Tokenizer
         return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base)
 
 
-def _made(parts: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
+def _make_tokenizer(parts: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
     roles = {**parts.roles, "eos_token": end_token(where, read_vocabulary(parts.definition).ids, parts.roles, eos)}
     if parts.definition == BYT5:
         return Tokenizer(BYT5, BYTES, roles, encoder=BYTES)
@@ -295,9 +297,9 @@ def _made(parts: LoadedTokenizer, where: str, name: str, eos: str | None, sample
 
 
 def check_size(vocab_size: int) -> None:
-    """Raise ``ConfigError`` for a vocabulary too small to be trained."""
+    """Raise ``ConfigError`` if a vocabulary is too small for training."""
     if vocab_size < 257:
-        raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} are 257")
+        raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} need 257 ids")
 
 
 def train_tokenizer(
@@ -305,9 +307,9 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a byte-level BPE of at most ``vocab_size`` ids; ``<|endoftext|>`` has id 0.
 
-    ``show_progress`` shows a bar for each step of the training, where stderr is a terminal. The same texts give the same
-    tokenizer, on any number of threads. A small corpus may hold too few pairs of tokens to reach ``vocab_size``: the
-    result's own says what it is. Raises ``ConfigError`` below 257.
+    ``show_progress`` shows a bar for each step of the training if stderr is a terminal. The same texts give the same
+    tokenizer on any number of threads. A small corpus may have too few pairs of tokens to reach ``vocab_size``; the
+    result's ``vocab_size`` is the real one. Raises ``ConfigError`` if ``vocab_size`` is below 257.
     """
     from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
     from tokenizers import Tokenizer as Trained
@@ -332,14 +334,14 @@ def train_tokenizer(
     return tokenizer
 
 
-_threads_of: list[int] = []  # processes that trained here, the first of them the one that has the threads
+_threads_of: list[int] = []  # processes that trained; the first one owns the threads
 
 
 @contextmanager
 def _all_cores() -> Iterator[None]:
-    """Let ``tokenizers`` use its threads here and not afterwards: a forked worker would wait for them for ever.
+    """Let ``tokenizers`` use threads inside this block only: a worker forked later would wait for them forever.
 
-    They live in the process that trains first. One that is forked from it trains on one core.
+    The process that trains first has the threads. A process forked from it trains on one core.
     """
     _threads_of.append(os.getpid())
     os.environ[THREADS] = (_CHOSEN or "true") if _threads_of[0] == os.getpid() else "false"
