@@ -1,10 +1,10 @@
-"""Compare what rule sets decide with what datatrove's Gopher filters decide, document by document.
+"""Compare the decisions of rule sets with those of datatrove's Gopher filters, document by document.
 
     python scripts/bench_agreement.py corpus/*.jsonl.zst --where 'lang == "en"' --datatrove ~/datatrove/bin/python
 
-``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. The documents are compared as they are, and
-with tags, URLs, emoji, ellipses or code put between their words, often enough that many come near the limits. Each row of
-the table says how many documents a rule set keeps, how many datatrove keeps, and the share of equal decisions.
+``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. The documents are compared unchanged, and
+with tags, URLs, emoji, ellipses or code inserted between words, so many that documents come near the limits. Each row of
+the table has the documents that a rule set keeps, those that datatrove keeps, and the share of equal decisions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scripts.bench.report import table
 
 RULES = ("gopher", "gopher_datatrove")
 AS_THEY_ARE = "as they are"
-SPACINGS = (2, 3, 5, 8, 13, 21)  # words between what is inserted: from most of a text to little of it
+SPACINGS = (2, 3, 5, 8, 13, 21)  # words between two insertions
 INSERTED = {
     "with tags": ("<br /><br />", "<p>", "</p>", '<a href="page.html">', "<b>so</b>"),
     "with URLs": ("http://www.example.com/a/b-c?d=e&f=g", "www.example.org", "me@mail.example.net", "(https://x.io/)"),
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("inputs", nargs="+", help="raw text, as for build_shards.py")
     add("--datatrove", required=True, metavar="PYTHON", help="interpreter that has datatrove")
-    add("--where", help="compare only the records of which this holds, as for build_shards.py")
+    add("--where", help="compare only records that this condition selects, as for build_shards.py")
     add("--limit", type=int, help="compare only the first N documents")
     options = parser.parse_args(argv)
     documents = read_inputs(options.inputs, options.where)
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def insert(text: str, name: str) -> str:
-    """Return a text with the snippets of a variant between its words, at a distance that its hash chooses."""
+    """Return a text with the snippets of a variant between its words. The hash of the text chooses the spacing."""
     if name not in INSERTED:
         return text
     key = zlib.crc32(f"{name} {text}".encode("utf-8", "surrogatepass"))
@@ -100,7 +100,7 @@ def compare(name: str, texts: Sequence[str], interpreter: str) -> Iterator[tuple
 
 
 def datatrove_reasons(texts: Sequence[str], interpreter: str) -> list[str]:
-    """Return the reason why datatrove drops each text, '' for one that it keeps."""
+    """Return the reason why datatrove drops each text, or '' if it keeps it."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:
         lines.writelines(json.dumps(text) + "\n" for text in texts)
         lines.seek(0)

@@ -2,10 +2,10 @@
 
     python scripts/bench_build.py corpus/*.jsonl.zst --workers 2 --datatrove ~/datatrove/bin/python
 
-``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy: there the same language filter and Gopher's
-rules run in its local executor on a sample, which then only writes what is left. Both take turns, round by round, and the
-median round counts: ratios are what holds on a shared machine. Start-up (imports, models, compiled code, worker processes) is
-timed by a build of one document.
+``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. Its local executor runs the same language
+filter and Gopher's rules on a sample, and only writes the documents that are kept. Both take turns in each round, and the
+median of the rounds counts, because on a shared machine only ratios are stable. Start-up (imports, models, compiled code,
+worker processes) is the time of a build of one document.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if __name__ == "__main__":
     languages = LanguageFilter(language)
     languages.model.MODEL_URL = model
     steps = [JsonlReader(source), languages, GopherRepetitionFilter(), GopherQualityFilter(), JsonlWriter(out)]
-    # By fork, so that the CPU time of its workers can be measured.
+    # Forked, because then the CPU time of its workers can be measured.
     LocalPipelineExecutor(steps, tasks=tasks, workers=tasks, logging_dir=out + "/logs", start_method="fork").run()
 """
 
@@ -53,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", help="raw text, as for build_shards.py")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="the median of so many counts (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts (default: 5)")
     parser.add_argument("--rules", default="gopher", help="as for build_shards.py (default: gopher)")
-    parser.add_argument("--vocab-size", type=int, default=32_000, help="of the tokenizer that is trained first")
+    parser.add_argument("--vocab-size", type=int, default=32_000, help="ids of the tokenizer that is trained first")
     parser.add_argument("--datatrove", metavar="PYTHON", help="interpreter that has datatrove, to compare with")
-    parser.add_argument("--sample", type=int, default=2_000, help="documents that datatrove is timed on")
+    parser.add_argument("--sample", type=int, default=2_000, help="documents for datatrove")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         bench(options, Path(folder))
@@ -95,14 +95,14 @@ def bench(options: argparse.Namespace, folder: Path) -> None:
 
 
 def command(options: argparse.Namespace, tokenizer: str, output: Path) -> list[str]:
-    """Return the command that builds; the inputs follow."""
+    """Return the command of a build, without the inputs."""
     flags = ["--language", LANGUAGE, "--rules", options.rules, "--quiet", "--workers", str(options.workers)]
     flags += ["--tokenizer", tokenizer, "--overwrite", "--output", str(output)]
     return [sys.executable, str(Path(__file__).resolve().with_name("build_shards.py")), *flags]
 
 
 def run(command: Sequence[str], **options: Any) -> tuple[float, float]:
-    """Run a command; return the seconds it took, and the CPU seconds of it and its children."""
+    """Run a command; return its seconds, and the CPU seconds of it and its children."""
     before, started = cpu_seconds(own=False), time.perf_counter()
     done = subprocess.run(command, text=True, **options)
     if done.returncode:
@@ -111,7 +111,7 @@ def run(command: Sequence[str], **options: Any) -> tuple[float, float]:
 
 
 class Datatrove:
-    """Its local executor on every n-th document, and on one a task: the difference is its rate without start-up."""
+    """Runs datatrove's local executor on every n-th document, and on one a task: the difference excludes start-up."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, texts: list[str]) -> None:
         self._options, self._folder, self._runs = options, folder, 0
@@ -123,10 +123,10 @@ class Datatrove:
                 lines = [json.dumps({"id": str(i), "text": text}) for i, text in enumerate(taken[k :: options.workers])]
                 (folder / name / f"{k}.jsonl").write_text("\n".join(lines), encoding="utf-8")
         (folder / "peer.py").write_text(PEER, encoding="utf-8")
-        self._run("start")  # it copies its model to its cache
+        self._run("start")  # this first run fills the cache of models
 
     def measure(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return the seconds and CPU seconds of its start, and of the sample with the start."""
+        """Return the seconds and CPU seconds of the start-up, and of start-up and sample together."""
         return self._run("start"), self._run("sample")
 
     def _run(self, name: str) -> tuple[float, float]:

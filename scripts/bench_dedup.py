@@ -1,9 +1,9 @@
-"""Compare deduplication with datasketch's MinHash and MinHashLSH and, where the true pairs are known, with those.
+"""Compare deduplication with datasketch's MinHash and MinHashLSH, and with the true pairs if they are known.
 
     python scripts/bench_dedup.py corpus/*.jsonl.zst --truth dups.jsonl.zst
 
-The truth has a line ``{"a": id, "b": id, "jaccard": 0.93}`` for each pair of documents, over the shingles of minhash.py.
-Recall is the share of such pairs in one cluster; precision counts the edges that were verified, each once.
+The file of true pairs has a line ``{"a": id, "b": id, "jaccard": 0.93}`` for each pair, over the shingles of minhash.py.
+Recall is the share of these pairs that are in one cluster. Precision is measured on the verified edges, each once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     documents = list(read_inputs(options.inputs))
     texts, hasher = [document.text for document in documents], MinHasher()
-    prepare_dedup()  # here, so that nothing compiles while it is timed
+    prepare_dedup()  # compiles before the timing begins
     hasher.warm_up()
     print_peer(texts[: options.sample], hasher)
     with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def find_clusters(texts: Sequence[str], hasher: MinHasher, folder: Path) -> np.ndarray:
-    """Run the stage in this process; return the first document of each document's cluster."""
+    """Run the stage in this process; return for each document the first document of its cluster."""
     hashes, signatures = (Piece(str(folder / name), 0, len(texts)) for name in ("hashes", "signatures"))
     text_hashes(texts).tofile(hashes.path)
     hasher.signatures(texts).tofile(signatures.path)
@@ -68,7 +68,7 @@ def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
     ours = time.process_time() - started
     started = time.process_time()
     width = hasher.bands * hasher.rows
-    drawn = permutations(width)  # given, as its manual advises, or each document would draw them anew
+    drawn = permutations(width)  # drawn once, as its manual advises, not for each document
     index = MinHashLSH(num_perm=width, params=(hasher.bands, hasher.rows))
     for number, text in enumerate(texts):
         signature = MinHash(num_perm=len(drawn[0]), permutations=drawn, scheme="affine32")
@@ -91,7 +91,7 @@ def print_recall(path: Path, ids: Sequence[str], roots: np.ndarray) -> None:
 
 
 def print_precision(texts: Sequence[str], folder: Path) -> None:
-    """Print how similar the pairs of the verified edges are, each counted once; list 0 are the exact duplicates."""
+    """Print how similar the pairs of verified edges are, each counted once. List 0 has the exact duplicates."""
     lists = [np.load(path) for path in sorted((folder / "edges").iterdir()) if not path.name.startswith("00-")]
     edges = set(map(tuple, np.concatenate(lists).tolist()))
     true = np.array([jaccard(texts[a], texts[b]) for a, b in sorted(edges)])

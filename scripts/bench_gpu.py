@@ -2,8 +2,9 @@
 
     python scripts/bench_gpu.py shards
 
-Prints the host-to-device rate of the stream against a bare pinned copy of the same bytes, then a small GPT's step time
-with the stream against the same step on one resident batch; the difference is what the step waits for data.
+Prints the rate of the stream from host to device, compared with a plain pinned copy of the same bytes. Then it prints the
+time of a small GPT's step with the stream, compared with a step on one batch that stays on the device. The difference is
+the wait for data.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def make_stream(options: argparse.Namespace) -> Any:
 
 
 def timed(action: Callable[[], object], count: int) -> float:
-    """Return seconds per call, the GPU's work included."""
+    """Return seconds per call, including the work of the GPU."""
     for _ in range(10):
         action()
     torch.cuda.synchronize()
@@ -65,7 +66,7 @@ def timed(action: Callable[[], object], count: int) -> float:
 
 
 def transfer(options: argparse.Namespace) -> None:
-    """Compare batches on the device with a bare copy of as many bytes from one pinned buffer."""
+    """Compare the arrival of batches on the device with a plain copy of as many bytes from one pinned buffer."""
     iterator = iter(make_stream(options))
     tokens = options.batch * PRESETS[options.preset].seq_len
     ours = timed(lambda: next(iterator), options.steps)
@@ -78,7 +79,7 @@ def transfer(options: argparse.Namespace) -> None:
 
 
 def steps(options: argparse.Namespace) -> None:
-    """Compare a training step fed by the stream with one on a batch that stays on the device."""
+    """Compare training steps on batches of the stream with steps on one batch that stays on the device."""
     model = GPT(Manifest.read(options.dataset).tokenizer["vocab_size"], PRESETS[options.preset]).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     stream = make_stream(options)

@@ -1,11 +1,11 @@
-"""Compare builds of more and more documents: what one costs, and how memory grows with their number. Linux only.
+"""Compare builds of more and more documents: the cost of a document, and the growth of memory. Linux only.
 
     python scripts/bench_growth.py corpus/*.jsonl.zst --scales 1,4,16     whole builds of edited copies of a corpus
     python scripts/bench_growth.py corpus/*.jsonl.zst --tokens 1e8,1e9     the same by tokens in the dataset, stage by stage
     python scripts/bench_growth.py --synthetic 1000000,10000000           dedup alone, of made-up documents
 
-Every copy has the duplicates that the corpus has, and none in another copy. CPU is that of all processes, without the start
-of a build; memory is what the kernel cannot drop, of all processes at one moment.
+Every copy has the duplicates of the corpus, but no duplicates in other copies. CPU is that of all processes, without the
+start of a build. Memory is the most bytes at one moment, of all processes, that the kernel cannot drop.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="*", help="raw text, as for build_shards.py")
     parser.add_argument("--scales", default="1,4,16", metavar="N,N", help="copies to build from (default: 1,4,16)")
-    parser.add_argument("--synthetic", metavar="N,N", help="measure dedup alone, on so many made-up documents")
-    parser.add_argument("--tokens", metavar="N,N", help="build datasets of so many tokens, such as 1e7,1e8,1e9")
+    parser.add_argument("--synthetic", metavar="N,N", help="measure only dedup, on N made-up documents")
+    parser.add_argument("--tokens", metavar="N,N", help="build datasets of N tokens, such as 1e7,1e8,1e9")
     parser.add_argument(
-        "--kills", type=int, default=0, help="with --tokens: kill the largest build so often, and compare"
+        "--kills", type=int, default=0, help="with --tokens: kill the largest build N times, and compare its bytes"
     )
     parser.add_argument(
-        "--folder", type=Path, help="with --tokens: where to work, and keep the copies (default: removed)"
+        "--folder", type=Path, help="with --tokens: folder for work and copies, which stay (default: a temporary one)"
     )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--rules", default="gopher", help="as for build_shards.py (default: gopher)")
@@ -68,13 +68,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterator[tuple[int, int, Peak]]:
-    """Build from copies of the corpus; yield how many documents were read and kept, and what that took."""
+    """Build from copies of the corpus; yield the documents read, the documents kept, and the time and memory."""
     settings = ["--workers", str(options.workers), "--tokenizer", "bytes", "--rules", options.rules]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = folder / "first.jsonl"
         first.write_bytes(orjson.dumps({"text": next(read_inputs(options.inputs)).text}))
-        for _ in range(2):  # the first one compiles
+        for _ in range(2):  # the first run compiles
             start = build([first], folder / "start", settings)[0]
         files: list[Path] = []
         for number in range(max(scales)):
@@ -85,7 +85,7 @@ def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterat
 
 
 def measure_tokens(options: argparse.Namespace, folder: Path) -> None:
-    """Build datasets of so many tokens, with a tokenizer that is trained on the corpus before."""
+    """Build datasets of the numbers of tokens in ``--tokens``, with a tokenizer that is first trained on the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = ["--workers", str(options.workers), "--rules", options.rules]
 
@@ -107,7 +107,7 @@ def measure_tokens(options: argparse.Namespace, folder: Path) -> None:
 
 
 def write_copy(inputs: Sequence[str], number: int, path: Path) -> Path:
-    """Write a copy of the corpus, unless it is there already."""
+    """Write a copy of the corpus unless it exists."""
     if path.exists():
         return path
     edited, partial_path = edit(number), path.with_suffix(".part")
@@ -120,10 +120,10 @@ def write_copy(inputs: Sequence[str], number: int, path: Path) -> Path:
 
 
 def edit(number: int) -> Callable[[str], str]:
-    """Return what makes of a text the one it is in a copy of the corpus: about every fourth word is there twice.
+    """Return the function that edits texts for a copy of the corpus: it doubles about every fourth word.
 
-    Which words depends on the words and the number alone, so that what is a duplicate in the corpus is one in its copy, and
-    no text is a near duplicate of its own in another copy. Copy 0 is the corpus.
+    The words and the number alone decide which are doubled. So duplicates in the corpus are duplicates in the copy, and no
+    text is a near duplicate of itself in another copy. Copy 0 is the corpus.
     """
     if number == 0:
         return lambda text: text
@@ -140,7 +140,7 @@ def edit(number: int) -> Callable[[str], str]:
 def build(
     files: Sequence[Path], output: Path, settings: Sequence[str], *, keep: bool = False
 ) -> tuple[Peak, dict[str, Any]]:
-    """Build in processes of its own; return what that took and the counts."""
+    """Build in a new process; return its time and memory, and the counts."""
     peak = watch([sys.executable, BUILD, *map(str, files), "--output", str(output), "--quiet", *settings])
     counts = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["counts"]
     if not keep:

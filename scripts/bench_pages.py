@@ -1,10 +1,10 @@
-"""Compare builds' reading of web archives with the extractors alone, and with datatrove's reader and extractor.
+"""Compare a build's reader of web archives with the extractors alone, and with datatrove's reader and extractor.
 
     python scripts/bench_pages.py '/data/pages/**/*.html' [--pages 600]
 
-Files of HTML of at least 4 kB are written to one .warc.gz, each as a member. Rates are pages per second by the clock, in rounds
-that take turns: the bytes in memory by an extractor alone, the archive by the reader of a build, and by datatrove (which extracts
-in a process of its own) where that is installed with its extras.
+Files of HTML of at least 4 kB are written to one .warc.gz, each as a member. Rates are pages per second of wall time. In each
+round, three readers take turns: an extractor alone on bytes in memory, the reader of a build on the archive, and datatrove,
+which extracts in another process, if it is installed with its extras.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from scripts.bench.report import median, ratio, table
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("html", help="glob of files of HTML")
-    parser.add_argument("--pages", type=int, default=600, help="that are drawn of them (default: 600)")
-    parser.add_argument("--rounds", type=int, default=5, help="of readers that take turns (default: 5)")
+    parser.add_argument("--pages", type=int, default=600, help="pages to draw from them (default: 600)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in which readers take turns (default: 5)")
     options = parser.parse_args(argv)
     files = sorted(file for file in glob.glob(options.html, recursive=True) if Path(file).stat().st_size >= 4096)
     if not files:
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_archive(path: Path, pages: Sequence[bytes]) -> Path:
-    """Write pages as a crawler does: each is a gzip member."""
+    """Write pages as a crawler does, each as a gzip member."""
     from fastwarc.warc import WarcRecord, WarcRecordType
 
     with open(path, "wb") as file:
@@ -84,7 +84,7 @@ def write_archive(path: Path, pages: Sequence[bytes]) -> Path:
 
 
 def alone(name: str, pages: Sequence[bytes]) -> int:
-    """Decode pages and make text of them by the functions of the library, without limits."""
+    """Decode pages and extract their text with the functions of the library, without limits."""
     import trafilatura
     from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding

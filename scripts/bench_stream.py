@@ -1,14 +1,14 @@
-"""Compare the stream with other loaders on the same tokens: memmap and webdataset, warm, cold and from afar.
+"""Compare the stream with other loaders on the same tokens: memmap and webdataset, warm, cold and from the network.
 
     python scripts/bench_stream.py           speed, workers, start, shuffle: two minutes; writes 1 GB
-    python scripts/bench_stream.py memory    of one stream, of a mix of 20, of train and val
-    python scripts/bench_stream.py cold      from a disk, with 5.5 GB that no cache holds
+    python scripts/bench_stream.py memory    memory of one stream, of a mix of 20, of train and val
+    python scripts/bench_stream.py cold      5.5 GB from a disk, not in the page cache
     python scripts/bench_stream.py remote    from a server 30 ms away, 10 MB to 20 GB (3 GB of disk)
-    python scripts/bench_stream.py trace     a step of 10,000 shards, traced by arithmetic; a mix of four by documents
+    python scripts/bench_stream.py trace     traces a step of 10,000 shards, and documents of a mix of four
     python scripts/bench_stream.py ranks     which blocks up to 4,096 ranks read; needs no data
 
-Ratios are what holds on a shared machine: loaders take turns, round by round, with one thread, and the median round counts.
-Tokens are drawn from a fixed seed; lengths of documents are log-normal, as in web text.
+On a shared machine only ratios are stable: loaders with one thread take turns in each round, and the median round counts.
+Tokens are drawn with a fixed seed. Lengths of documents are log-normal, as in web text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUNDS, BATCHES = 12, 96
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: {', '.join(DEFAULT)})")
+    parser.add_argument("parts", nargs="*", help=f"parts to run: {', '.join(PARTS)} (default: {', '.join(DEFAULT)})")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def speed(directory: Path) -> None:
-    """Steady speed of loaders that take turns."""
+    """Print the steady speed of loaders that take turns."""
     path = dataset(directory, shards=16, documents=6_250, median=600)
     short = dataset(directory, shards=16, documents=50_000, median=60)
     singles = dataset(directory, shards=4, documents=5_000, median=600, group=0)
@@ -82,7 +82,7 @@ def speed(directory: Path) -> None:
     }
     name, webdataset = "shardwright", "webdataset, one document a member"
     rates = take_turns({name: packed(pipeline.ShardDataset(path)), **others, **variants}, ROUNDS, BATCHES)
-    # A hundred times as long, so not between the others.
+    # webdataset takes a hundred times as long, so it runs after the others.
     rates |= take_turns({webdataset: peers.webdataset(singles)}, ROUNDS, 8)
     rows = [(other, ratio(rates[name], rates[other]), median(rates[other])) for other in (*others, webdataset)]
     heads = (f"int64 batches of {BATCH} x {SEQ_LEN}, one thread, against", "times as fast", "its Mtokens/s")
@@ -96,7 +96,7 @@ def packed(source: pipeline.Stream, dtype: str = "int64", **options: Any) -> Ite
 
 
 def workers(directory: Path) -> None:
-    """Speed of batches that two workers of a DataLoader make, which needs two cores that nothing else uses."""
+    """Print the speed of two workers of a DataLoader. It needs two idle cores."""
     path = dataset(directory, shards=16, documents=6_250, median=600)
     stream = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
     windows = peers.MemmapDataset(path)
@@ -105,7 +105,7 @@ def workers(directory: Path) -> None:
         "memmap Dataset": lambda: DataLoader(windows, batch_size=BATCH, shuffle=True, num_workers=2),
     }
     rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for _ in range(3):  # not batch by batch in turn: workers of the one would fill their queues during the other
+    for _ in range(3):  # loaders do not alternate by batch: workers of one would fill their queues while the other runs
         for name, make in loaders.items():
             batches = forever(make)
             rates[name] += take_turns({name: batches}, 3, BATCHES)[name]
@@ -120,7 +120,7 @@ def forever(make: Callable[[], Any]) -> Any:
 
 
 def start(directory: Path) -> None:
-    """First batch of a new process, less ``import torch``; of a resumed stream; of 10,000 shards; of text."""
+    """Print the seconds to the first batch of a new process, less ``import torch``, for several kinds of data."""
     files = text_files(directory, None)
     tokenizer = str(tokenizer_folder(directory, files))
     path = str(dataset(directory, shards=16, documents=6_250, median=600))
@@ -140,7 +140,7 @@ def start(directory: Path) -> None:
 
 
 def trace(directory: Path) -> None:
-    """A step in the middle of 10,000 shards, each traced by a new stream; whole documents of one source and of four."""
+    """Print the seconds to trace steps of 10,000 shards with new streams, and the speed of documents of a mix."""
     many = dataset(directory, shards=1, copies=10_000, documents=1_000, median=60)
     seconds, cpu = list[float](), list[float]()
     for step in range(5_000, 5_008):
@@ -162,7 +162,7 @@ def trace(directory: Path) -> None:
 
 
 def shuffle(directory: Path) -> None:
-    """Pairs of documents from 512 neighbours of the global stream that lie within 1% of the corpus: 2% is perfect."""
+    """Print the share of pairs among 512 neighbours in the stream that are within 1% of the corpus: 2% is perfect."""
     rows = []
     for shards in (16, 100, 1000):
         for documents in (100_000, 1_000_000):
@@ -173,7 +173,7 @@ def shuffle(directory: Path) -> None:
 
 
 def memory(directory: Path) -> None:
-    """Memory that the kernel cannot drop, of processes that read past the border of an epoch."""
+    """Print the memory that the kernel cannot drop, of processes that read across the end of an epoch."""
     large = dataset(directory, shards=16, documents=20_000, median=800)
     small = dataset(directory, shards=4, documents=12_000, median=800)
     sources = [dataset(directory, shards=8, documents=8_000 + number, median=800) for number in range(20)]
@@ -191,7 +191,7 @@ def memory(directory: Path) -> None:
 
 
 def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> dict[str, list[float]]:
-    """Return the speed of each loader in each round, in Mtokens/s; a first round is not counted."""
+    """Return the speed of each loader in each round, in Mtokens/s, without the first round."""
     rates: dict[str, list[float]] = {name: [] for name in loaders}
     for number in range(rounds + 1):
         for name, loader in loaders.items():

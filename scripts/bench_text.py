@@ -1,10 +1,10 @@
-"""Compare streams of raw text with reading, parsing and encoding alone, and with the other ways to stream documents.
+"""Compare streams of raw text with reading, parsing and encoding alone, and with other ways to stream documents.
 
     python scripts/bench_text.py --texts '/data/part-*.jsonl.zst'
 
-Rates of `speed` and `ways` are per second of CPU of a process whose arithmetic has one thread, so that other work on the
-machine counts less. Without texts given, they are pieces of the sources that this Python installation carries. All parts
-take about three minutes for 70 MB of text.
+Rates of `speed` and `ways` are per CPU second of a process with one thread for arithmetic, so other work on the machine
+matters less. The default texts are parts of the sources of this Python installation. All parts take about three minutes
+for 70 MB of text.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from scripts.bench.remote import LATENCY, RATE, serving
 from scripts.bench.report import median, ratio, table
 
 SLOW = 1_000  # documents for Hugging Face's encoder
-SORTED = 300_000  # documents
-EPOCH_SHARES = (0, 0.1, 0.5, 0.9)  # of an epoch
+SORTED = 300_000  # documents of the sorted corpus
+EPOCH_SHARES = (0, 0.1, 0.5, 0.9)  # positions in an epoch
 
 
 class Texts(NamedTuple):
-    """What the benches read: files of ``tokens`` by the tokenizer of a folder; where they may write; and how often they run."""
+    """The files that the benches read, with their number of ``tokens``; the tokenizer's folder; a folder to write; rounds."""
 
     files: list[str]
     tokenizer: Path
@@ -56,10 +56,10 @@ class Texts(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--texts", help="glob of .jsonl.zst files (default: made of Python's own sources)")
+    parser.add_argument("parts", nargs="*", help=f"parts to run: {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--texts", help="glob of .jsonl.zst files (default: made from Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
-    parser.add_argument("--rounds", type=int, default=3, help="of loaders that take turns (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds in which loaders take turns (default: 3)")
     options = parser.parse_args(argv)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def speed(texts: Texts) -> None:
-    """Tokens of the text that is read a second of CPU, of passes over all of it in turn, and the padding of best fit."""
+    """Print the tokens per CPU second of loaders that read all texts in turn, and the padding of best fit."""
     tokenizer, files = load_tokenizer(texts.tokenizer), texts.files
     lines = list(read_lines(files))
     once, endless = texts.dataset(epochs=1).shuffle(seed=0), texts.dataset().shuffle(seed=0)
@@ -95,7 +95,7 @@ def speed(texts: Texts) -> None:
         mix: (3, lambda: packed(mixed.take(sequences))),
     }
     rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for _ in range(texts.rounds):  # the first fills the encoders' caches of words
+    for _ in range(texts.rounds):  # the first round fills the encoders' caches of words
         for name, (passes, make) in loaders.items():
             begin = time.process_time()
             for _ in make():
@@ -112,14 +112,14 @@ def speed(texts: Texts) -> None:
 
 
 def three_of(texts: Texts) -> pipeline.Stream:
-    """Return a mix of thirds of the files, by their sizes."""
+    """Return a mix of three thirds of the files, with their sizes as weights."""
     parts = {str(number): part for number in range(3) if (part := texts.files[number::3])}
     sizes = {name: sum(Path(file).stat().st_size for file in part) for name, part in parts.items()}
     return pipeline.mix({name: texts.dataset(part) for name, part in parts.items()}, sizes)
 
 
 def encoded(texts: Iterator[str], tokenizer: Tokenizer, slow: bool = False) -> Iterator[int]:
-    """Encode, and nothing else: yield how many tokens there are."""
+    """Encode only; yield the numbers of tokens."""
     from tokenizers import Tokenizer as HuggingFace
 
     definition = HuggingFace.from_str(tokenizer.definition) if slow else None
@@ -135,7 +135,7 @@ def packed(stream: pipeline.Stream) -> Iterator[int]:
 
 
 def remote(texts: Texts) -> None:
-    """Seconds to the first batch of a mix of two texts from afar, at the start and resumed."""
+    """Print the seconds to the first batch of a mix of two texts from the network, at the start and resumed."""
     rows, state = [], None
     for name in ("at the start", "resumed after 20 batches"):
         with serving(Path(texts.files[0]).parent) as url:
@@ -144,7 +144,7 @@ def remote(texts: Texts) -> None:
             halves = {"a": texts.dataset(urls[::2]), "b": texts.dataset(urls[1::2] or urls)}
             stream = pipeline.mix(halves, {"a": 1, "b": 1}).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
             if state is not None:
-                # A server at another port holds other files.
+                # The state must name the urls of this server, whose port is new.
                 stream.load_state_dict({**state, "shape": stream.state_dict()["shape"]})
             batches = iter(stream)
             next(batches)
@@ -152,12 +152,12 @@ def remote(texts: Texts) -> None:
             for _ in islice(batches, 19):
                 pass
             state = stream.state_dict()
-    title = f"A mix of two texts from {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s"
+    title = f"A mix of two texts from {LATENCY * 1e3:.0f} ms away at {RATE / 1e6:.0f} MB/s"
     table(title, ("", "first batch, s"), rows)
 
 
 def ways(texts: Texts) -> None:
-    """What each way to stream the documents takes, in a process of its own, and when a build pays."""
+    """Print the time and memory of each way to stream the documents, in its own process, and when a build pays."""
     shards = texts.directory / f"built-{texts.tokens}"
     with tempfile.TemporaryDirectory(dir=texts.directory) as folder:
         _, build, _ = alone(built, texts, Path(folder) / "built")
@@ -182,13 +182,13 @@ def ways(texts: Texts) -> None:
 
 
 def alone(function: Callable[..., tuple[float, float, float]], *arguments: Any) -> tuple[float, float, float]:
-    """Call a function in a process of its own."""
+    """Call a function in a new process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(function, *arguments).result()
 
 
 def built(texts: Texts, output: Path) -> tuple[float, float, float]:
-    """Return the seconds of a build with default filters, by the clock and of CPU, and its memory."""
+    """Return the wall seconds, CPU seconds and memory of a build with default filters."""
     begin, before = time.monotonic(), cpu_seconds(own=True)
     pipeline.build(
         texts.files, output, tokenizer=str(texts.tokenizer), val_fraction=0, workers=1, progress=Progress(quiet=True)
@@ -197,7 +197,7 @@ def built(texts: Texts, output: Path) -> tuple[float, float, float]:
 
 
 def streamed(texts: Texts, shards: Path, name: str) -> tuple[float, float, float]:
-    """Return the seconds until the first batch of a way, those of CPU for as many tokens as the texts have, and its memory."""
+    """Return a way's seconds to the first batch, its CPU seconds for all tokens of the texts, and its memory."""
     torch.set_num_threads(1)
     begin = time.monotonic()
     stream = WAYS[name](texts, shards).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
@@ -232,7 +232,7 @@ WAYS: dict[str, Callable[[Texts, Path], Any]] = {
 
 
 def shuffle(texts: Texts) -> None:
-    """Pairs of neighbours in the stream that lie within 1% of sorted input, after parts of an epoch."""
+    """Print the share of pairs of neighbours in the stream within 1% of sorted input, at several positions."""
     rows = [
         (f"{count}", kind, *(f"{share:.1%}" for share in near_pairs(sorted_files(texts.directory, count, kind))))
         for count, kind in ((1, "jsonl.zst"), (32, "jsonl.zst"), (1, "jsonl"))
@@ -242,7 +242,7 @@ def shuffle(texts: Texts) -> None:
 
 
 def near_pairs(files: Sequence[str], neighbours: int = 512) -> list[float]:
-    """Return the share of near pairs after parts of an epoch."""
+    """Return the share of near pairs at each of `EPOCH_SHARES`."""
     stream = pipeline.TextDataset(files, "bytes").shuffle(seed=0).documents(max_length=8).batch(BATCH)
     batches = iter(stream.numpy())
     digits, read, shares = 10 ** np.arange(7, -1, -1), 0, []
@@ -258,7 +258,7 @@ def near_pairs(files: Sequence[str], neighbours: int = 512) -> list[float]:
 
 
 def sorted_files(directory: Path, files: int, kind: str) -> list[str]:
-    """Write documents of 1 kB that begin with their number, in order, where they are not there yet."""
+    """Write sorted documents of 1 kB that begin with their number, unless the files exist."""
     folder = directory / f"sorted-{SORTED}"
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number:03d}-of-{files}.{kind}" for number in range(files)]

@@ -1,4 +1,4 @@
-"""``shardwright build`` from a checkout, where nothing is installed."""
+"""``shardwright build`` from a checkout, without an installation."""
 
 from __future__ import annotations
 

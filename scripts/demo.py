@@ -1,9 +1,9 @@
-"""The whole way on text that every Python installation carries: build, report, verify, inspect, train, kill, resume.
+"""All steps on text of this Python installation: build, report, verify, inspect, train, kill, resume.
 
     python scripts/demo.py [DIRECTORY]
 
-The text: docstrings and comments of the standard library, and the licences, READMEs and metadata of the installed
-packages, which hold natural duplicates. Nothing is downloaded. DIRECTORY (default: demo) is made again each time.
+The text is docstrings and comments of the standard library, and licences, READMEs and metadata of the installed packages,
+which contain duplicates. Nothing is downloaded. DIRECTORY (default: demo) is replaced each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import zstandard
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
 STEPS, SAVE_EVERY, KILLED_AT = 60, 20, 30
-TOLERANCE = 1e-3  # sums of two ranks are rounded otherwise than those of one
+TOLERANCE = 1e-3  # one rank and two ranks round sums differently
 OWN_FILES = {"raw", "shards", "run"}
 TEXT_FILES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS", "README", "METADATA", "CHANGELOG")
 
@@ -93,7 +93,7 @@ def headline(title: str, sentence: str = "") -> None:
 
 
 def run(script: str, *arguments: object) -> None:
-    """Run one of the scripts beside this one; its failure ends the demo with its exit status."""
+    """Run a script of this folder. If it fails, the demo ends with its exit status."""
     words = [script, *map(str, arguments)]
     print(f"$ python scripts/{' '.join(words)}", flush=True)
     status = subprocess.run([sys.executable, str(SCRIPTS / script), *words[1:]]).returncode
@@ -102,7 +102,7 @@ def run(script: str, *arguments: object) -> None:
 
 
 def train(ranks: int, *arguments: object, kill_at: int | None = None) -> Iterator[str]:
-    """Run the training script, under torchrun on several ranks; yield the lines that it prints, until it is killed."""
+    """Run the training script, with torchrun if there are several ranks; yield its lines until it ends or is killed."""
     words = ["train_gpt.py", *map(str, arguments)]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     shown = f"torchrun --nproc-per-node {ranks}" if ranks > 1 else "python"
@@ -126,7 +126,7 @@ def train(ranks: int, *arguments: object, kill_at: int | None = None) -> Iterato
 
 
 def losses(lines: Iterator[str]) -> dict[int, float]:
-    """Return the loss of each step, and print where the training is now and then."""
+    """Return the loss of each step, and print the progress now and then."""
     by_step: dict[int, float] = {}
     for line in lines:
         if line.startswith("{"):
@@ -161,7 +161,7 @@ def prose_of(path: Path) -> list[str]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return []  # the library's tests hold broken modules on purpose
+        return []  # the library's tests contain broken modules on purpose
     nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, nodes)]
     try:
@@ -180,7 +180,7 @@ def read_text(path: Path) -> str:
 
 
 def write_corpus(directory: Path, files: int = 4) -> tuple[int, int]:
-    """Deal the documents to ``files`` compressed JSON-lines files; return their number and bytes of text."""
+    """Distribute the documents over ``files`` compressed JSON Lines files; return their number and bytes of text."""
     directory.mkdir(parents=True)
     lines: list[list[bytes]] = [[] for _ in range(files)]
     size = 0

@@ -82,7 +82,7 @@ def group(row: Row) -> str:
 
 
 def draw_build(manifest: Manifest) -> str:
-    """Draw the funnel of a dataset: documents and tokens that were left after each group of rules and stages."""
+    """Draw the documents and tokens of a dataset that are left after each group of rules and stages."""
     stats = BuildStats.from_json(manifest.counts)
     first, *removed, _kept = funnel(stats, changes(stats))
     groups: dict[str, tuple[int, int]] = {}
@@ -135,7 +135,7 @@ def draw_order() -> str:
     parts: list[str] = []
 
     def row(y: int, title: str, windows: Sequence[Sequence[list[int]]], *, framed: bool = True) -> list[int]:
-        """Draw documents in groups, of which windows hold some each; return where each document begins."""
+        """Draw a row of windows, each with groups of documents; return the left edge of each document."""
         parts.append(text(MARGIN, y - 12, title))
         x, begins = MARGIN, []
         for groups in windows:
@@ -181,7 +181,7 @@ def draw_order() -> str:
 
 
 def figures(label: str, unit: str) -> list[float]:
-    """Return the numbers of a unit in the row of docs/benchmarks.md that begins with a label."""
+    """Return the numbers with a unit in the row of docs/benchmarks.md that begins with a label."""
     lines = (DOCS / "benchmarks.md").read_text(encoding="utf-8").splitlines()
     (line,) = (line for line in lines if line.startswith(f"| {label}"))
     return [float(number.replace(",", "")) for number in re.findall(rf"([\d.,]+) ?{unit}", line.split("|", 2)[2])]
@@ -217,7 +217,7 @@ def bars(y: int, values: Sequence[tuple[str, float, str]]) -> Iterator[str]:
 
 
 def draw_figures() -> str:
-    """Draw what docs/benchmarks.md says of speed and memory."""
+    """Draw the figures of docs/benchmarks.md on speed and memory."""
     speeds = [(label, times := figures(row, unit)[0], f"{times:g}x") for label, row, unit in SPEEDS]
     memory = [(label, size := figures(row, "MB")[k], f"{size:g} MB") for label, row, k in MEMORY]
     y = 148 + 42 * len(speeds)

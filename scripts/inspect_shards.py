@@ -1,4 +1,4 @@
-"""``shardwright inspect`` from a checkout, where nothing is installed."""
+"""``shardwright inspect`` from a checkout, without an installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train a GPT on shards, raw text, urls or arrays of tokens; a killed run goes on where it was, on any number of ranks.
+"""Train a GPT on shards, raw text, urls or arrays of tokens. A killed run resumes on any number of ranks.
 
     python scripts/train_gpt.py shards --preset tiny --steps 200
     python scripts/train_gpt.py raw/*.jsonl.zst --tokenizer bytes
@@ -6,12 +6,12 @@
     torchrun --nproc-per-node 8 scripts/train_gpt.py shards --preset 350M --checkpoint run --log-file run.jsonl
     python scripts/train_gpt.py --config run.toml --dry-run
 
-A file of ``--config`` holds flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; flags of the command
-override them. ``--dry-run`` takes one step and says what a run would be.
+A file of ``--config`` has flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; flags of the command
+override them. ``--dry-run`` takes one step and describes the run.
 
-With ``--checkpoint DIRECTORY`` the same command goes on after a kill, Ctrl-C or SIGTERM. The global batch holds the same
-sequences on any number of ranks, so the losses are those of a run that was never stopped: exactly, on the same ranks of CPUs;
-within rounding elsewhere. A line of JSON for each step goes to stdout, or to ``--log-file``; then stdout gets a line a second.
+With ``--checkpoint DIRECTORY`` the same command resumes after a kill, Ctrl-C or SIGTERM. The global batch has the same
+sequences on any number of ranks, so the losses equal those of a run without a stop: exactly on as many CPU ranks, else up
+to rounding. Each step prints a line of JSON to stdout. With ``--log-file`` the lines go there, and stdout gets one a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pipeline.atomic import atomic_file
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Sizes of a model and of a step. Those of 124M to 1B are of Brown et al. 2020, table 2.1."""
+    """Sizes of a model and of a step. Those of 124M to 1B are from Brown et al. 2020, table 2.1."""
 
     layers: int
     heads: int
@@ -91,38 +91,40 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     as_written = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written, allow_abbrev=False)
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="of TOML, with these flags by their names")
+    add("--config", type=Path, metavar="FILE", help="TOML file with these flags by their names")
     add("data", nargs="*", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
-    add("--tokenizer", help="of raw text: a name, a path, a tokenizer.json (default: bytes)")
+    add("--tokenizer", help="tokenizer of raw text: a name, a path, a tokenizer.json (default: bytes)")
     add("--text-key", help="field of the text in records (default: text)")
-    add("--dtype-of-tokens", dest="dtype", metavar="DTYPE", help="of an array.bin, as uint16")
-    add("--vocab-size", type=int, help="of an array.bin (default: the tokenizer's)")
-    add("--cache-dir", help="of shards from a server (default: the user's cache directory)")
-    add("--tries", type=int, default=8, help="attempts at one request to a server, at most (default: 8)")
-    add("--timeout", type=float, default=20.0, help="seconds after which a silent server is asked again (default: 20)")
-    add("--limit", type=int, metavar="N", help="train on the first N documents of each source alone, kept in memory")
-    add("--num-workers", type=int, default=0, help="processes of a rank that read (default: 0, mostly the fastest)")
-    add("--val-share", type=float, help="documents to validate on without a split val (default: 0.005; 0 of text)")
+    add("--dtype-of-tokens", dest="dtype", metavar="DTYPE", help="dtype of an array.bin, such as uint16")
+    add("--vocab-size", type=int, help="number of ids of an array.bin (default: the tokenizer's)")
+    add("--cache-dir", help="cache of shards from a server (default: the user's cache directory)")
+    add("--tries", type=int, default=8, help="most attempts at one request to a server (default: 8)")
+    add("--timeout", type=float, default=20.0, help="seconds of silence before a request is repeated (default: 20)")
+    add("--limit", type=int, metavar="N", help="train only on the first N documents of each source, kept in memory")
+    add("--num-workers", type=int, default=0, help="reader processes of a rank (default: 0, mostly the fastest)")
+    add("--val-share", type=float, help="share to validate on without a split val (default: 0.005; for text 0)")
     add("--val-batches", type=int, default=20, help="global batches of a validation (default: 20)")
     add("--eval-every", type=int, default=100, help="steps between validations, 0 for none (default: 100)")
     add("--preset", choices=PRESETS, default="tiny", help="sizes, which the next six flags change (default: tiny)")
     for name, kind in Preset.__annotations__.items():
         add(f"--{name.replace('_', '-')}", type=float if kind == "float" else int, help="instead of the preset's")
     add("--stride", type=int, help="tokens from one sequence to the next (default: --seq-len)")
-    add("--shift", type=int, default=1, help="tokens that labels lie ahead (default: 1)")
+    add("--shift", type=int, default=1, help="tokens from an input to its label (default: 1)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, help="optimizer steps in all (default: 200)")
     length.add_argument("--epochs", type=int, help="passes over the data instead of steps")
-    add("--accumulate", type=int, default=1, help="parts in which a rank takes its share of a step (default: 1)")
-    add("--weight-decay", type=float, default=0.1, help="of matrices (default: 0.1)")
-    add("--dtype", dest="precision", choices=("bf16", "fp32"), help="of the arithmetic (default: bf16 on CUDA)")
+    add("--accumulate", type=int, default=1, help="micro-batches of a rank in a step (default: 1)")
+    add("--weight-decay", type=float, default=0.1, help="weight decay of matrices (default: 0.1)")
+    add("--dtype", dest="precision", choices=("bf16", "fp32"), help="dtype of the arithmetic (default: bf16 on CUDA)")
     add("--compile", action="store_true", help="compile the model")
-    add("--seed", type=int, default=0, help="of weights and order (default: 0)")
-    add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
-    add("--checkpoint", type=Path, metavar="DIRECTORY", help="where to go on from, and to save to")
+    add("--seed", type=int, default=0, help="seed of weights and order (default: 0)")
+    add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda if there is one)")
+    add("--checkpoint", type=Path, metavar="DIRECTORY", help="directory to resume from and to save to")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--log-file", type=Path, metavar="FILE", help="of JSON, a line a step (default: stdout, if no terminal)")
-    add("--dry-run", action="store_true", help="take one step, and say what a run would be, and how long it takes")
+    add(
+        "--log-file", type=Path, metavar="FILE", help="file for a line of JSON a step (default: stdout, if no terminal)"
+    )
+    add("--dry-run", action="store_true", help="take one step, and print the sizes and the time of the run")
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
     if options.config:
@@ -133,7 +135,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.set_defaults(data=values.pop("data", []))
         on = {name: value for name, value in values.items() if value is not False}
         stated = [f"--{name}" if value is True else f"--{name}={value}" for name, value in on.items()]
-        options = parser.parse_args([*stated, *arguments])  # of a flag that is stated twice, the last one counts
+        options = parser.parse_args([*stated, *arguments])  # the last one of equal flags counts
     if not options.data:
         parser.error("name what to train on: a dataset, shards, text, a url or an array.bin")
     changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
@@ -143,11 +145,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-Data = tuple[pipeline.Stream, pipeline.Stream | None, int]  # to train and to validate on, and how many ids there can be
+Data = tuple[pipeline.Stream, pipeline.Stream | None, int]  # for training, for validation, and the number of ids
 
 
 def open_data(options: argparse.Namespace) -> Data:
-    """Open what the command names: one dataset, or a mix."""
+    """Open the data that the command names: one dataset, or a mix."""
     named = [re.fullmatch(r"([\w-]+)=(.+):(\d*\.?\d+)", what) for what in options.data]
     if not any(named):
         return open_one(options.data if len(options.data) > 1 else options.data[0], options)
@@ -162,7 +164,7 @@ def open_data(options: argparse.Namespace) -> Data:
 
 
 def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
-    """Open one dataset; its split ``val`` or a share of its documents is for validation."""
+    """Open one dataset. Its split ``val``, or a share of its documents, is for validation."""
     settings = {key: getattr(options, key) for key in ("tokenizer", "text_key", "dtype", "tries", "timeout")}
     settings["epochs"] = 1 if options.limit else options.epochs
     if options.cache_dir:
@@ -177,11 +179,11 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     val: pipeline.Stream | None = None
     try:
         val = pipeline.open_dataset(what, split="val", **settings) if options.eval_every else None
-    except (pipeline.ManifestError, pipeline.ConfigError):  # a share of text is known once all of it is read
+    except (pipeline.ManifestError, pipeline.ConfigError):  # a share of text is known only after all of it is read
         if share := options.val_share if options.val_share is not None else 0.0 if is_text else 0.005:
             try:
                 train, val = train.split(val=share)
-                next(iter(val.shuffle().pack(options.sizes.seq_len)))  # an error where nothing is held out
+                next(iter(val.shuffle().pack(options.sizes.seq_len)))  # an error if nothing is held out
             except pipeline.ConfigError as error:
                 raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
     if options.limit:
@@ -192,7 +194,7 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
 
 
 class Run:
-    """A model, its optimizer and its data on one of some ranks."""
+    """A model, its optimizer and its data on one rank."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.sizes = options, options.sizes
@@ -214,7 +216,7 @@ class Run:
         if not options.num_workers:
             self.batches = self.stream = self.stream.to(self.device)
         elif options.checkpoint:
-            self.stream.state_dict(batches=0)  # an error where workers hide how far they read
+            self.stream.state_dict(batches=0)  # an error if workers hide their positions
         self.val = None if val is None else batches(val).take(options.val_batches).to(self.device)
         self.step, self.stopped = 0, False
         self.steps = options.steps or (self.count_steps() if options.epochs else 200)
@@ -231,7 +233,7 @@ class Run:
         self.autocast = torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=bf16)
 
     def count_steps(self) -> int:
-        """Return the steps of all epochs; text is read once for that, as the schedule of the learning rate needs them."""
+        """Return the steps of all epochs, which the schedule of the learning rate needs. Text is read once to count them."""
         try:
             return len(self.stream)
         except TypeError:
@@ -240,20 +242,20 @@ class Run:
             return sum(1 for _ in self.stream)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a run would be."""
+        """Return the sizes of the run."""
         tokens = self.sizes.global_batch * self.sizes.seq_len
         parameters = sum(p.numel() for p in self.plain.parameters())
         found = {"parameters": parameters, "tokens_per_step": tokens, "steps": self.steps, "ranks": self.ranks}
         return found | {"device": self.device, "data": repr(self.stream)}
 
     def train(self) -> Iterator[dict[str, Any]]:
-        """Take steps until the last one, or a signal; yield what each was."""
+        """Take steps until the last one or a signal; yield a record of each."""
         for batch in self.batches if self.step < self.steps else ():
             if self.step == 0 and (largest := int(batch["input_ids"].max())) >= self.vocab_size:
                 raise SystemExit(f"error: id {largest} is beyond a vocabulary of {self.vocab_size}; give --vocab-size")
             began = time.monotonic()
             record = self.take_step(batch)
-            if self.options.dry_run:  # of all steps, each as slow as the first
+            if self.options.dry_run:  # estimated from the first step
                 record["hours"] = round((time.monotonic() - began) * self.steps / 3600, 2)
             self.step += 1
             last = record.pop("stop") or self.step == self.steps or self.options.dry_run
@@ -277,7 +279,7 @@ class Run:
         for number, (ids, targets) in enumerate(parts, start=1):
             with self.model.no_sync() if self.ranks > 1 and number < self.options.accumulate else nullcontext():
                 part = self.summed_loss(ids, targets) / labels
-                (part * self.ranks).backward()  # ranks take the mean of their gradients
+                (part * self.ranks).backward()  # gradients are averaged over ranks
             loss += part.detach()
         nn.utils.clip_grad_norm_(self.plain.parameters(), 1.0)
         self.optimizer.step()
@@ -294,7 +296,7 @@ class Run:
         """Return the loss and the perplexity of the first batches of the validation data."""
         assert self.val is not None
         loss = labels = 0.0
-        for batch in self.val.loader(repeat=True):  # the same ones each time
+        for batch in self.val.loader(repeat=True):  # equal batches each time
             loss += float(self.summed_loss(batch["input_ids"], batch["labels"]))
             labels += float(batch["valid_tokens"])
         loss, labels = self.total(loss, labels)
@@ -309,18 +311,18 @@ class Run:
         return list(sums.tolist())
 
     def progress(self) -> dict[str, Any]:
-        """Return the speed of all ranks, the share of time that this one waited for data, and what each source gave."""
+        """Return the speed of all ranks, the share of time that this rank waited for data, and the metrics of each source."""
         data = self.stream.metrics()
         record = {"tokens_per_second": round(data["data/tokens_per_second"] * self.ranks), "epoch": data["data/epoch"]}
-        if "data/waited_share" in data:  # which workers do not know
+        if "data/waited_share" in data:  # not known if workers read
             record["waited_share"] = round(data["data/waited_share"], 4)
         return record | {name: round(value, 4) for name, value in data.items() if name.startswith("data/source/")}
 
     def save(self, directory: Path) -> None:
-        """Write a checkpoint, whole or not at all, and keep the last two."""
+        """Write a checkpoint atomically, and keep the last two."""
         taken = self.step - self.begun if self.options.num_workers else None
         data: list[Any] = [self.stream.state_dict(batches=taken)] * self.ranks
-        if self.ranks > 1:  # of raw text, each rank has the state of its own lanes
+        if self.ranks > 1:  # for raw text, each rank has the state of its own lanes
             dist.all_gather_object(data, data[self.rank])
         if self.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
@@ -332,7 +334,7 @@ class Run:
                 old.unlink()
 
     def load(self, directory: Path) -> None:
-        """Go on from the last checkpoint, if there is one."""
+        """Resume from the last checkpoint, if there is one."""
         if not (saved := sorted(directory.glob("step-*.pt"))):
             return
         state = torch.load(saved[-1], weights_only=True, map_location="cpu")
@@ -348,7 +350,7 @@ class Run:
 
 
 def start_ranks(device: str | None) -> tuple[int, int, str]:
-    """Join the process group when torchrun started us; return rank, world size and device."""
+    """Join the process group if torchrun started this process; return rank, world size and device."""
     cuda = device == "cuda" or (device is None and torch.cuda.is_available())
     if "LOCAL_RANK" not in os.environ:
         return 0, 1, "cuda" if cuda else "cpu"
@@ -360,14 +362,14 @@ def start_ranks(device: str | None) -> tuple[int, int, str]:
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up over the first twentieth, then a cosine down to a tenth."""
+    """Return the learning rate: a linear warm-up over the first twentieth, then a cosine down to a tenth."""
     warm = max(1, steps // 20)
     cosine = math.cos(math.pi * max(0, step - warm) / max(1, steps - warm))
     return peak * min((step + 1) / warm, 0.55 + 0.45 * cosine)
 
 
 def forget_later(log: Path, step: int) -> None:
-    """Drop the lines of steps behind the checkpoint that a run goes on from, which it takes again."""
+    """Drop the log's lines of steps after the checkpoint, because the resumed run takes these steps again."""
     if log.exists():
         lines = log.read_text().splitlines(keepends=True)
         kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
@@ -376,9 +378,9 @@ def forget_later(log: Path, step: int) -> None:
 
 
 def outlive_sigterm(worker: int) -> None:
-    """Let a worker of a loader outlive the first SIGTERM, which a job may send to all its processes before the script saves.
+    """Let a loader's worker ignore the first SIGTERM: a scheduler may send it to all processes before the script saves.
 
-    The second one ends it: a loader that ends sends it, too.
+    The second one ends the worker; a loader that ends also sends one.
     """
     signal.signal(signal.SIGTERM, lambda number, frame: signal.signal(number, signal.SIG_DFL))
 
@@ -388,11 +390,11 @@ def main(arguments: list[str] | None = None) -> int:
     run = Run(options)
 
     def stop(number: int, frame: object) -> None:
-        run.stopped = True  # at the end of the step, on all ranks
+        run.stopped = True  # all ranks stop at the end of the step
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    shown, lines = 0.0, options.log_file or sys.stdout.isatty()  # for the eyes, one a second
+    shown, lines = 0.0, options.log_file or sys.stdout.isatty()  # people see one line a second
     if options.dry_run and run.rank == 0:
         print("\n".join(f"{name:15} {value}" for name, value in run.describe().items()))
     if options.log_file and run.rank == 0:
@@ -410,7 +412,7 @@ def main(arguments: list[str] | None = None) -> int:
         kept = f"; the same command goes on from {options.checkpoint}" if options.checkpoint else ""
         print(f"stopped at step {run.step} of {run.steps}{kept}", file=sys.stderr)
     if dist.is_initialized():
-        dist.barrier()  # a rank that leaves while another still talks to it may abort
+        dist.barrier()  # if a rank ends while another communicates with it, that one may abort
         dist.destroy_process_group()
     return 0
 

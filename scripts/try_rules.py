@@ -1,4 +1,4 @@
-"""``shardwright try-rules`` from a checkout, where nothing is installed."""
+"""``shardwright try-rules`` from a checkout, without an installation."""
 
 from __future__ import annotations
 

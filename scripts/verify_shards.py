@@ -1,4 +1,4 @@
-"""``shardwright verify`` from a checkout, where nothing is installed."""
+"""``shardwright verify`` from a checkout, without an installation."""
 
 from __future__ import annotations
 

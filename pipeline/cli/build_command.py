@@ -30,8 +30,8 @@ Build verified shards from raw text. Run the same command again to continue an i
   %(prog)s web=hf://datasets/org/name wiki=wiki/*.parquet --output shards --tokenizer gpt2 --rules gopher,fineweb"""
 
 EPILOG = """\
-exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, a setting that cannot
-work, or an input that is not there; 130 interrupted: run the same command again"""
+exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, settings that cannot work,
+or a missing input; 130 interrupted: run the same command again"""
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -44,11 +44,10 @@ def make_parser(prog: str | None = None) -> Parser:
         nargs="*",
         metavar="INPUT",
         help="files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG); "
-        "name=INPUT, where that is no path, names the source, for --max-tokens and "
-        "pipeline.mix",
+        "name=INPUT names the source, for --max-tokens and pipeline.mix, unless it is a path as a whole",
     )
     add("--output", help="directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)")
-    add("--work", metavar="DIR", help="where a build works whose output is a bucket (default: NAME.build here)")
+    add("--work", metavar="DIR", help="directory for the work of a build into a bucket (default: NAME.build here)")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
@@ -66,28 +65,28 @@ def make_parser(prog: str | None = None) -> Parser:
         "--ray-skip-bad-nodes",
         action="store_true",
         default=None,
-        help="leave out nodes that cannot work on the build; without it they are named, and the build ends",
+        help="leave out nodes that cannot work on the build; without this flag, the build names them and ends",
     )
-    add("--unit-tries", type=int, help=f"most tries of a unit of work whose worker dies (default: {UNIT_TRIES})")
+    add("--unit-tries", type=int, help=f"most tries of a unit of work if its worker dies (default: {UNIT_TRIES})")
     add(
         "--dry-run",
         action="store_true",
-        help="load every file named, filter a sample, tell expected tokens, disk and time, write nothing",
+        help="load every file named, filter a sample, estimate tokens, disk and time, and write nothing",
     )
     add(
         "--overwrite",
         action="store_true",
-        help="start over: replace the dataset or the unfinished build in OUTPUT; other files there stay",
+        help="start over: replace the dataset or the unfinished build in OUTPUT; other files in it stay",
     )
     add(
         "--no-lock",
         dest="lock",
         action="store_false",
-        help="for an output on a file system without locks: make sure yourself that no other build works there",
+        help="for an output on a file system without locks; then make sure that no other build writes there",
     )
     add("--quiet", action="store_true", help="print errors only")
     add_requests(running)
-    parser.set_defaults(tries=None, timeout=None)  # a config file may state them
+    parser.set_defaults(tries=None, timeout=None)  # a config file may set them
     return parser
 
 
@@ -108,7 +107,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
             _checked(settings)
         except ConfigError:
             raise error from None
-        raise ConfigError(f"{path}: {error}") from error  # not the flags, but the file is wrong
+        raise ConfigError(f"{path}: {error}") from error  # the config file is wrong, not the flags
     if not inputs or not (output or dry_run):
         parser.error("name at least one INPUT and --output, as flags or in --config")
     if dry_run:
@@ -130,7 +129,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[str, Any]]:
-    """Return the inputs, the output or '', the recipe and how it runs. Raises ``ConfigError`` for a value that cannot be."""
+    """Return inputs, output or '', recipe and run options. Raises ``ConfigError`` if a value is wrong."""
     running = {name: settings[name] for name in RUNNING if name in settings}
     if "workers" not in running:
         running["workers"] = None if running.get("ray_address") else os.cpu_count() or 1
@@ -149,7 +148,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
 
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:
-    """Say how many documents were read, and what dropped how many of them."""
+    """Return how many documents were read, and how many each rule or stage dropped."""
     from pipeline.builder.counts.build_stats import BuildStats
     from pipeline.builder.counts.counts import descending
     from pipeline.builder.stages.registry import changes
@@ -161,12 +160,12 @@ def _why_nothing_is_kept(manifest: Manifest) -> str:
     bad = [f"unreadable ({reason}): {number:,}" for reason, number in descending(stats.bad)]
     if not stats.read:
         size = sum(item["bytes"] for item in manifest.inputs)
-        return f"{read} ({'; '.join([f'{size:,} bytes', *bad])}); check what is there, --limit and --max-tokens"
+        return f"{read} ({'; '.join([f'{size:,} bytes', *bad])}); check the files, --limit and --max-tokens"
     return f"{read}: {'; '.join([*drops, *bad]) or 'see the report'}; loosen what drops most, and add --overwrite"
 
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
-    """Return what a user needs next: where the dataset and the report are, and the command that checks it."""
+    """Return the last lines: the paths of dataset and report, and the command that verifies the dataset."""
     from pipeline.shards.manifest import REPORT_NAME
 
     documents, tokens = (

@@ -19,14 +19,14 @@ from .command import Command, Parser, add_requests, requests_of
 DESCRIPTION = """\
 Print the card of a dataset: what the hub needs to show and load it, its counts, its sources and how it was made.
 
-  %(prog)s shards                            # to look at it
+  %(prog)s shards                            # show it
   %(prog)s shards --output shards/README.md  # then: hf upload NAME shards --repo-type dataset
 
-Nothing is uploaded. The licence is left for you to fill in."""
+Nothing is uploaded. Fill in the licence yourself."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
-_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # the hub's, of documents
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # the hub's size categories
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def card_of(manifest: Manifest, name: str) -> str:
-    """Return the card of a dataset as Markdown, after the hub's front matter."""
+    """Return the card of a dataset: the hub's front matter, then Markdown."""
     documents = sum(split.documents for split in manifest.splits.values())
     front = {
         "license": "unknown",
@@ -78,7 +78,7 @@ def card_of(manifest: Manifest, name: str) -> str:
 
 
 def size_category(documents: int) -> str:
-    """Return the hub's category of so many documents.
+    """Return the hub's size category for a number of documents.
 
     >>> size_category(999), size_category(1_000), size_category(10**13)
     ('n<1K', '1K<n<10K', 'n>1T')
@@ -99,7 +99,7 @@ def _data_files(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def _sources(manifest: Manifest) -> list[str]:
-    """Return what was read of each source, in words."""
+    """Return a line for each source: its name, files and bytes."""
     sizes: dict[str, tuple[int, int]] = {}
     for item in manifest.inputs:
         files, size = sizes.get(item["source"], (0, 0))

@@ -1,10 +1,10 @@
-"""What all commands share: one parser class, and one place that turns errors and signals into exit statuses.
+"""Shared by all commands: the parser class, and the function that turns errors and signals into exit statuses.
 
 0     done
-1     an error; of some commands, what they look for: their help says which
+1     an error; for some commands, a finding, as their help says
 2     wrong usage, or a value that cannot be used
 130   interrupted by Ctrl-C or SIGTERM
-141   the reader of the output has closed it, as ``| head`` does
+141   the reader of the output closed it, as ``| head`` does
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ OUTPUT_CLOSED = 128 + signal.SIGPIPE
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports wrong usage in two lines, with the nearest flag for a misspelt one.
+    """An argument parser that reports wrong usage in two lines, and suggests a flag for a misspelt one.
 
-    ``brief`` names the required arguments; the second line shows it. ``prog`` is None for the name of the script.
+    ``brief``, the required arguments, is in the second line. ``prog`` None means the name of the script.
     """
 
     def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str | None = None) -> None:
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         self.brief = brief
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        # argparse's own overlooks that its help cannot be written.
+        # argparse ignores it if the help cannot be written.
         (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
@@ -59,41 +59,41 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_requests(parser: argparse._ActionsContainer) -> None:
-    """Add the flags that say how servers are asked."""
+    """Add the flags for requests to servers."""
     parser.add_argument(
-        "--tries", type=int, default=TRIES, help=f"attempts at one request to a server, at most (default: {TRIES})"
+        "--tries", type=int, default=TRIES, help=f"most attempts at one request to a server (default: {TRIES})"
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=TIMEOUT,
         metavar="SECONDS",
-        help=f"ask a server again that sends nothing for so long (default: {TIMEOUT:g})",
+        help=f"repeat a request if the server sends nothing for so long (default: {TIMEOUT:g})",
     )
 
 
 def requests_of(options: argparse.Namespace) -> RequestOptions:
-    """Return what these flags say; ``ConfigError`` for values that cannot be."""
+    """Return the options of these flags. Raises ``ConfigError`` if a value is wrong."""
     return RequestOptions(tries=options.tries, timeout=options.timeout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A command: ``make_parser(prog)`` describes its flags, ``run(options, parser)`` works and returns the exit status.
+    """A command: ``make_parser(prog)`` describes its flags, and ``run(options, parser)`` returns the exit status.
 
-    ``run`` needs the parser for ``parser.error``, where arguments are wrong only together.
+    ``run`` calls ``parser.error`` if arguments do not fit together.
     """
 
     make_parser: Callable[[str | None], Parser]
     run: Callable[[argparse.Namespace, Parser], int]
     error_status: int = 1
-    hint: str = ""  # what to do after an interrupt or an error of the operating system
+    hint: str = ""  # the cure after an interrupt or an error of the operating system
 
 
 def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str = "") -> int:
-    """Call ``action`` and return its exit status, or that of the error or signal which ended it, shown as one line.
+    """Call ``action`` and return its exit status. An error or a signal is printed as one line and has its own status.
 
-    Errors outside `pipeline.errors` and ``OSError`` are bugs: they are not caught, so that their traceback is shown.
+    Errors outside `pipeline.errors` and ``OSError`` are bugs. They are not caught, so a traceback is shown.
 
     >>> exit_status(lambda: 0)
     0
@@ -103,10 +103,10 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
             try:
                 return action()
             finally:
-                _flush()  # here, where a closed pipe is still handled, and not when the interpreter ends
+                _flush()  # a closed pipe is handled here, but not at the end of the interpreter
     except KeyboardInterrupt as interrupt:
-        # CPython ends by SIGINT, whatever the exit status, if the interrupt passed through an `exec` of a string, as
-        # dataclasses are made by, even though it is handled here; another `exec` resets that.
+        # If the interrupt passed through an `exec` of a string (dataclasses use one), CPython ends by SIGINT and ignores
+        # the exit status, although the interrupt is handled here. Another `exec` resets that.
         exec("")
         detail = str(interrupt) or hint
         return _end(INTERRUPTED, f"interrupted: {detail}" if detail else "interrupted")
@@ -115,11 +115,11 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
     except ShardwrightError as error:
         return _end(error_status, f"error: {error}")
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # how rich ends when its output is closed
+        if isinstance(end.__context__, BrokenPipeError):  # rich raises it when its output is closed
             return _end(OUTPUT_CLOSED)
         raise
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and _output_is_closed():  # and not another pipe or socket
+        if isinstance(error, BrokenPipeError) and _output_is_closed():  # not another pipe or socket
             return _end(OUTPUT_CLOSED)
         file = f"{error.filename}: " if error.filename else ""
         cure = f"; {hint or _cure(error)}" if hint or _cure(error) else ""
@@ -127,25 +127,25 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
 
 
 _CURES = {
-    errno.EROFS: "choose another place",
-    errno.EACCES: "let this user in, or choose another place",
-    errno.EPERM: "let this user in, or choose another place",
+    errno.EROFS: "choose another directory",
+    errno.EACCES: "give this user access, or choose another directory",
+    errno.EPERM: "give this user access, or choose another directory",
     errno.ENOSPC: "make room, then run the same command again",
-    errno.EFBIG: "raise the largest size of a file (ulimit -f), or choose another place",
+    errno.EFBIG: "raise the largest size of a file (ulimit -f), or choose another directory",
     errno.EDQUOT: "make room, then run the same command again",
 }
 
 
 def _cure(error: OSError) -> str:
-    """Return what to do about an error of the operating system, '' if nobody knows."""
+    """Return the cure of an error of the operating system, or '' if none is known."""
     folder = os.path.dirname(error.filename or "") or "."
     if error.errno == errno.ENOENT and not os.path.isdir(folder):
-        return f"{folder} is no directory; make it first"
+        return f"{folder} is not a directory; make it first"
     return _CURES.get(error.errno or 0, "")
 
 
 def _flush() -> None:
-    """Write what was printed; an ``OSError`` names the standard output."""
+    """Flush stdout. An ``OSError`` names the standard output."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -163,18 +163,18 @@ def _end(status: int, line: str = "") -> int:
 
 
 def _output_is_closed() -> bool:
-    """Whether the reader of stdout or of stderr has closed it."""
+    """Whether the reader of stdout or stderr has closed it."""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a stream without a file, as in tests
+        with suppress(OSError):  # a stream may have no file, as in tests
             poll.register(stream.fileno(), 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _discard_unwritable_output() -> None:
-    """Discard what stdout and stderr still hold if it cannot be written.
+    """Discard the buffers of stdout and stderr if they cannot be written.
 
-    Otherwise the interpreter tries again when it ends, fails, prints a message, and changes the exit status.
+    Otherwise the interpreter tries it again at its end, fails, prints a message, and changes the exit status.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -187,17 +187,17 @@ def _discard_unwritable_output() -> None:
 
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
-    """Handle SIGTERM, which schedulers send, as Ctrl-C: what is open is closed.
+    """Handle SIGTERM, which schedulers send, like Ctrl-C, so that open files are closed.
 
-    After a signal, the next one ends the process at once: an interpreter that is ending would print a traceback.
+    A second signal ends the process at once; otherwise the ending interpreter would print a traceback.
     """
-    if threading.current_thread() is not threading.main_thread():  # no other thread may set handlers
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     if before[signal.SIGINT] is not signal.default_int_handler:
-        del before[signal.SIGINT]  # ignored, or handled already
+        del before[signal.SIGINT]  # it is ignored or has a handler
     if before[signal.SIGTERM] is _interrupt:
         del before[signal.SIGTERM]
     for number in before:
@@ -220,10 +220,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _output_of_any_text() -> Iterator[None]:
-    """Let a command print any text: characters that stdout or stderr cannot spell as escapes, nothing where it is closed."""
+    """Let a command print any text: as escapes if stdout or stderr cannot encode it, to nowhere if one is closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            # It takes the number of the closed stream, which a file of a dataset would have otherwise.
+            # This takes the closed stream's file descriptor, which a file of a dataset would get otherwise.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (it stays open, as a stream does)
     before = [(stream, stream.errors) for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
     try:
@@ -232,7 +232,7 @@ def _output_of_any_text() -> Iterator[None]:
         yield
     finally:
         for stream, errors in before:
-            with suppress(OSError):  # it is flushed first
+            with suppress(OSError):  # `reconfigure` flushes first
                 stream.reconfigure(errors=errors)
 
 

@@ -1,4 +1,4 @@
-"""``shardwright doctor``: what this machine and this installation are, to be read, or to be put into a report of a bug."""
+"""``shardwright doctor``: checks this machine and this installation, for users and for reports of bugs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pipeline.user_cache import default_directory
 from .command import Command, Parser
 
 DESCRIPTION = """\
-Say what this machine and this installation are: versions, extras, cache, disk, limits, GPU.
+Check this machine and this installation: versions, extras, cache, disk, limits, GPU.
 
-  %(prog)s                        # of the current directory
+  %(prog)s                        # for builds in the current directory
   %(prog)s --output /shared/sets  # can a build lock that directory, and how much disk is free?"""
 
-EPILOG = "exit status: 0 no problem; 1 a problem, and its line says the cure; 130 interrupted"
+EPILOG = "exit status: 0 no problem; 1 a problem, with the cure in its line; 130 interrupted"
 
 _LEAST_FILES = 1024
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def _installation() -> Iterator[tuple[str, str, str]]:
-    """Yield what is installed: a name, what to say of it, and the cure of a problem, '' where there is none."""
+    """Yield for each installed part its name, its state, and the cure of a problem or ''."""
     yield "shardwright", f"{pipeline.__version__}, {Path(pipeline.__file__).parent}", ""
     yield "python", f"{platform.python_version()} on {platform.platform()}", ""
     for extra, names in _requirements().items():
@@ -62,7 +62,7 @@ def _installation() -> Iterator[tuple[str, str, str]]:
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Return the packages that this one needs, under '', and those of each extra, as its metadata say."""
+    """Return the packages that the metadata require, by extra; '' is the key of those without an extra."""
     packages: dict[str, list[str]] = {"": []}
     with suppress(PackageNotFoundError):  # a checkout that is not installed
         for line in requires("shardwright") or ():
@@ -73,7 +73,7 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the same of the machine, and of the directory of a build."""
+    """Yield the same for the machine and the directory of a build."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield "machine", f"{cores} cores, {memory / 1e9:.0f} GB of memory", ""
@@ -88,24 +88,24 @@ def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
     try:
         locks = _locks(there)
     except OSError as error:
-        yield "locks", f"{there}: {error.strerror}", "nothing can be written there; name another --output"
+        yield "locks", f"{there}: {error.strerror}", "this user cannot write there; name another --output"
         return
     why = "two builds would not notice each other there; name another --output, or run one at a time"
     yield "locks", "yes" if locks else "no", "" if locks else why
 
 
 def _gpus() -> str:
-    """Return the names of the GPUs that NVIDIA's driver knows."""
+    """Return the names of the GPUs that ``nvidia-smi`` lists."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return "none that nvidia-smi knows"
+        return "nvidia-smi lists none"
     return ", ".join(said.split("\n")).strip(", ")
 
 
 def _locks(folder: Path) -> bool:
-    """Whether the file system of a folder holds locks (flock), as a build and the cache take them."""
+    """Whether the file system of a folder has the locks (flock) that a build and the cache need."""
     with tempfile.NamedTemporaryFile(dir=folder) as first, open(first.name) as second:
         fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:

@@ -12,10 +12,10 @@ DESCRIPTION = """\
 Write the documents of a dataset, split by split and in order, as files that other tools read.
 
   %(prog)s shards --to megatron --output megatron    (train.bin and train.idx, for IndexedDataset)
-  %(prog)s shards --to nanogpt --output flat         (train.bin: ids alone; the dtype is printed)
-  %(prog)s shards --to parquet --output hub          (data/train-*.parquet: input_ids, and where documents came from)
+  %(prog)s shards --to nanogpt --output flat         (train.bin: only ids; the dtype is printed)
+  %(prog)s shards --to parquet --output hub          (data/train-*.parquet: input_ids, and the origin of documents)
 
-The tokenizer is copied; export.json says dtype, end-of-text id and files. The checksum of each document is compared."""
+The tokenizer is copied. export.json has dtype, end-of-text id and files. The checksum of each document is compared."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
@@ -24,7 +24,7 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="DATASET --to FORMAT --output DIR", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
     parser.add_argument("--to", required=True, help="megatron, nanogpt or parquet")
-    parser.add_argument("--output", required=True, help="directory of the files: empty, or not there yet")
+    parser.add_argument("--output", required=True, help="directory of the files: empty or new")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     add_requests(parser)
     return parser

@@ -1,4 +1,4 @@
-"""``shardwright import``: ids that others made, as a dataset."""
+"""``shardwright import``: token ids of other tools -> a dataset."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .command import Command, Parser, add_requests, requests_of
 from .texts_options import add_setting
 
 DESCRIPTION = """\
-Make a dataset of token ids that are in files already: checked, with a validation split, and verified.
+Make a dataset of token ids in files: checked, with a validation split, and verified.
 
   %(prog)s tokens/*.parquet --output shards --tokenizer gpt2 --tokens-key input_ids
   %(prog)s megatron/text_document.bin --output shards --tokenizer /models/llama
   %(prog)s fineweb_train_000001.bin --output shards --eos-id 50256
 
-Parquet, Arrow and JSON Lines hold lists of ids in a column; NAME.bin beside NAME.idx is Megatron's; any other .bin is a flat
-array as nanoGPT's, and like .npy it is cut after each end-of-text id. Rules, languages and near dedup need text, and have
-no part in it; exact copies are counted."""
+Parquet, Arrow and JSON Lines hold lists of ids in a column. NAME.bin next to NAME.idx is Megatron's. Any other .bin is a
+flat array, as nanoGPT's; it is cut after each end-of-text id, as .npy is. Rules, languages and near dedup need text, so
+they do not run. Exact copies are counted."""
 
 EPILOG = (
     "exit status: 0 the dataset is complete; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
@@ -35,19 +35,19 @@ def make_parser(prog: str | None = None) -> Parser:
         metavar="SOURCE",
         help="files, directories or patterns; Parquet, Arrow and JSON also by url",
     )
-    add("--output", required=True, help="directory of the dataset: empty, or not there yet")
+    add("--output", required=True, help="directory of the dataset: empty or new")
     add("--tokens-key", default="input_ids", help="field or column of the lists of ids (default: input_ids)")
     add(
         "--tokenizer",
-        help="the tokenizer that made the ids: ids are held to its vocabulary, and it is kept beside the shards",
+        help="the tokenizer that made the ids: it checks them, and is copied to the output",
     )
     add("--eos-id", type=int, metavar="N", help="the id that ends documents (default: the tokenizer's)")
-    add("--dtype", default="uint16", help="of a flat .bin: uint16 or uint32 (default: uint16)")
+    add("--dtype", default="uint16", help="dtype of a flat .bin: uint16 or uint32 (default: uint16)")
     add(
         "--on-error",
         default="stop",
         choices=("stop", "records", "skip"),
-        help="bad documents: stop (default); records: skip and count; skip: the rests of damaged files, too",
+        help="if a document is bad: stop (default); records: skip and count it; skip: also the rest of a damaged file",
     )
     for name in _SETTINGS:
         add_setting(parser, name)

@@ -39,22 +39,20 @@ console = Console(highlight=False, emoji=False, soft_wrap=True)
 
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument(
-        "dataset", metavar="DATASET", help="directory or url of a dataset; shards of a url are read through the cache"
-    )
+    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset; shards of a url are cached")
     parser.add_argument("--split", default="train", help="split of the document (default: train)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
     which.add_argument("--key", help="key of a tar member")
-    which.add_argument("--id", help="id of the document in the input; the first that has it is shown")
+    which.add_argument("--id", help="id of the document in the input; the first one with it is shown")
     which.add_argument(
-        "--batch", type=int, metavar="N", help="number of a batch of a stream shuffled by seed 0, from 0"
+        "--batch", type=int, metavar="N", help="number of a batch, from 0, in a stream shuffled by seed 0"
     )
     parser.add_argument(
         "--seq-len", type=int, default=256, metavar="N", help="tokens of a row of --batch (default: 256)"
     )
     parser.add_argument("--rows", type=int, default=4, metavar="N", help="rows of --batch (default: 4)")
-    parser.add_argument("--tokens", action="store_true", help="show each token id beside its text")
+    parser.add_argument("--tokens", action="store_true", help="show each token id next to its text")
     add_requests(parser)
     return parser
 
@@ -64,7 +62,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     manifest = folder.manifest()
     try:
         manifest.split(options.split)
-    except ManifestError as error:  # the manifest is right, and the flag is not
+    except ManifestError as error:  # the flag is wrong, not the manifest
         raise ConfigError(f"--split: {error}") from error
     if options.batch is not None:
         show_batch(folder, options)
@@ -95,11 +93,11 @@ def glance(directory: str, manifest: Manifest) -> None:
             page.print("", table, sep="\n")
     if settings := manifest.recipe.get("settings"):
         command = command_line(settings, [item["source"] for item in inputs])
-        page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, to be copied
+        page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, for copying
 
 
 def show(folder: DatasetFolder, manifest: Manifest, options: argparse.Namespace) -> None:
-    """Print one document: its provenance, then its text."""
+    """Print the origin of one document, then its text."""
     access = ShardAccess(requests=folder.requests)
     info, number = find(folder, access, manifest, options)
     path = folder.path(info.name)
@@ -107,7 +105,7 @@ def show(folder: DatasetFolder, manifest: Manifest, options: argparse.Namespace)
     console.print(f"{info.name}, document {number} of {info.documents}, {len(tokens):,} tokens", style="bold")
     for name, column in access.table(path, info).items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
-    if not manifest.tokenizer.get("sha256"):  # ids that were imported without their tokenizer
+    if not manifest.tokenizer.get("sha256"):  # ids imported without a tokenizer
         console.print(str(tokens.tolist()))
         return
     tokenizer = tokenizer_of_dataset(folder, manifest)
@@ -118,7 +116,7 @@ def show(folder: DatasetFolder, manifest: Manifest, options: argparse.Namespace)
 
 
 def show_batch(folder: DatasetFolder, options: argparse.Namespace) -> None:
-    """Print the rows of a batch: documents end at their end-of-text token, and text between ⟦ and ⟧ is no label that counts."""
+    """Print the rows of a batch. Text between ⟦ and ⟧ does not count in the loss."""
     data = pipeline.ShardDataset(
         folder.base, options.split, tries=folder.requests.tries, timeout=folder.requests.timeout
     )
@@ -132,7 +130,7 @@ def show_batch(folder: DatasetFolder, options: argparse.Namespace) -> None:
 def find(
     folder: DatasetFolder, access: ShardAccess, manifest: Manifest, options: argparse.Namespace
 ) -> tuple[ShardInfo, int]:
-    """Return the shard that holds the document asked for, and its number there."""
+    """Return the shard of the document that the flags name, and the document's number in it."""
     split = manifest.split(options.split)
     before = 0
     for info in split.shards:

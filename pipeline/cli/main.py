@@ -1,4 +1,4 @@
-"""The entry point of all commands: finds the one that is asked for, imports it, and runs it."""
+"""The entry point of all commands: finds the command, imports it, and runs it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .command import Command, Parser, exit_status
 
 
 def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> int:
-    """Run ``shardwright COMMAND ...`` and return its exit status; ``argv`` is by default that of the process."""
+    """Run ``shardwright COMMAND ...`` and return its exit status. The default of ``argv`` is the process's own."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # The first argument that is no flag is the command; what follows it is the command's own.
+    # The first argument that is not a flag is the command. It gets the arguments after it.
     end = next((index + 1 for index, item in enumerate(arguments) if not item.startswith("-")), len(arguments))
 
     def dispatch() -> int:
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> 
 
 
 def make_parser(program: str) -> Parser:
-    """Return the parser of the arguments before the command's own."""
+    """Return the parser of the arguments up to the command."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()]
     listed = "\n".join([*lines[:FIRST_COMMANDS], "", *lines[FIRST_COMMANDS:]])
@@ -53,7 +53,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | None = None) -> int:
-    """Run one command with its own arguments and return its exit status; ``program`` is its name in messages."""
+    """Run one command and return its exit status. ``program`` is its name in messages."""
 
     def load_and_run() -> int:
         check_filters()
@@ -73,9 +73,9 @@ def load_command(name: str) -> Command:
 
 
 def check_filters() -> None:
-    """Raise ConfigError where another ``filters`` comes before the one that is installed beside ``pipeline``.
+    """Raise ``ConfigError`` if Python imports another ``filters`` than the one installed next to ``pipeline``.
 
-    A folder in PYTHONPATH is enough. Commands would fail at an import that names neither folder.
+    A folder in PYTHONPATH may be the cause. Otherwise a command fails with an import error that names neither folder.
     """
     installed = Path(pipeline.__file__).resolve().parents[1]
     spec = importlib.util.find_spec("filters")
@@ -83,6 +83,6 @@ def check_filters() -> None:
     if installed / "filters" not in folders[:1]:
         other = folders[0] if folders else spec and spec.origin
         raise ConfigError(
-            f"'filters' is imported from {other}, but shardwright's own is {installed / 'filters'}: rename the former, or remove "
+            f"'filters' is imported from {other}, but shardwright's own is {installed / 'filters'}: rename that, or remove "
             "its parent folder from PYTHONPATH"
         )

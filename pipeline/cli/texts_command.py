@@ -20,13 +20,13 @@ from .command import Command, Parser, add_requests, requests_of
 from .texts_options import BadRecords, add_setting, recipe_of
 
 DESCRIPTION = """\
-Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8 in 128 bits, as 32 hexadecimal digits.
+Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8, 128 bits as 32 hexadecimal digits.
 
   %(prog)s raw/*.parquet --output texts.parquet
   %(prog)s s3://bucket/raw --text-key body --output texts.parquet
 
-Score them with a model of your own, write a Parquet file with the column key and a column for each score, and give it to
-`shardwright build --scores scores.parquet`, where rules such as "column:quality" = { min = 0.5 } read the scores."""
+Score them with your own model, and write a Parquet file with the column key and a column for each score. Then run
+`shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }, which read the scores."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 _SETTINGS = ("where", "format", "text_key", "extract")
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def _check_output(output: Path, files: Sequence[InputFile]) -> None:
-    """Raise ``ConfigError`` where the output is one of the files that are read, or its folder is not there."""
+    """Raise ``ConfigError`` if the output is one of the inputs, or if its folder does not exist."""
     if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: {output.parent} is no directory; make it first")
+        raise ConfigError(f"--output {output}: {output.parent} is not a directory; make it first")
     for file in files:
         if file.stored is None and output.exists() and os.path.samefile(output, file):
             raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")

@@ -1,6 +1,6 @@
-"""What commands that read texts share: flags of the settings of a build, the list of rules, documents and bad records.
+"""Shared by commands that read texts: flags of a build's settings, the list of rules, documents and bad records.
 
-The names, types, defaults and help of settings are declared once, in `pipeline.builder.recipe`.
+`pipeline.builder.recipe` declares the names, types, defaults and help of settings.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pipeline.builder.setting import flag_of, setting_of
 from pipeline.text.fields import Field
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 
-WIDTH = 118  # of lists of rules and measures
+WIDTH = 118  # columns of the lists of rules and measures
 _FIELDS = {item.name: item for item in fields(Recipe)}
 
 
 def _count(value: str) -> int:
-    """Return a whole number that may be written as 64_000_000 or 64e6."""
+    """Parse a whole number; 64_000_000 and 64e6 are valid, too."""
     try:
         return int(value)
     except ValueError:
@@ -36,11 +36,11 @@ def _count(value: str) -> int:
         return int(float(value))
 
 
-_count.__name__ = "whole number"  # argparse's name for it in errors
+_count.__name__ = "whole number"  # argparse shows this name in errors
 
 
 def _count_or_share(value: str) -> int | float:
-    """Return a whole number, or a share between 0 and 1 written as 0.01 or 1%."""
+    """Parse a whole number, or a share between 0 and 1, as 0.01 or 1%."""
     share = float(value[:-1]) / 100 if value.endswith("%") else float(value)
     return share if 0 < share < 1 else _count(value)
 
@@ -49,14 +49,14 @@ _count_or_share.__name__ = "whole number or share"
 
 
 def parser_of(types: frozenset[type]) -> Callable[[str], object]:
-    """Return how the text of a flag is read whose setting has one of these types."""
+    """Return the function that parses the flag of a setting with these types."""
     if int in types:
         return _count_or_share if float in types else _count
     return float if float in types else str
 
 
 def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
-    """Add the flag of a setting. Where it is not given, its value is None: a config file or the default decides."""
+    """Add the flag of a setting. Without the flag, the value is None: a config file or the default decides."""
     item = _FIELDS[name]
     setting, types, default = setting_of(item.metadata), setting_types()[name], item.default
     if bool in types:
@@ -69,13 +69,13 @@ def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
 
 
 def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:
-    """Return the recipe with the settings of these names as the flags state them, and with others."""
+    """Return a recipe with the flags of these names, and with other ``settings``."""
     values = {name: getattr(options, name) for name in names}
     return Recipe.from_json({name: value for name, value in values.items() if value is not None} | settings)
 
 
 class ListRules(argparse.Action):
-    """A flag that prints the list and ends the command, as ``--help`` does."""
+    """A flag that prints the list of rules and ends the command, as ``--help`` does."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
@@ -86,7 +86,7 @@ class ListRules(argparse.Action):
 
 
 def rule_list() -> str:
-    """Return every bundled rule set, every measure and every cleaner, with a line for each.
+    """Return a list of all bundled rule sets, measures and cleaners, with a line for each.
 
     >>> "50 to 100,000" in rule_list()
     True
@@ -106,7 +106,7 @@ def measure_names() -> str:
 
 
 def _comment(path: Path) -> list[str]:
-    """Return the first sentence of the comment that begins a rule file, without addresses."""
+    """Return the first sentence of the comment at the top of a rule file, without urls."""
     text = path.read_text(encoding="utf-8")
     words = " ".join(line.lstrip("# ") for line in text.split("\n\n")[0].splitlines() if line.startswith("#"))
     sentence = re.split(r"(?<!\bal)\. ", re.sub(r", https://[^\s),]*[^\s),.]", "", words))[0].rstrip(".")
@@ -125,7 +125,7 @@ def _functions(functions: dict[str, Callable[..., Any]]) -> list[str]:
 
 
 class BadRecords:
-    """Reads documents and counts them; counts the records that gave none, and says why the first did not."""
+    """Reads and counts documents. Counts bad records, and prints the reason of the first."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -139,9 +139,9 @@ class BadRecords:
         keep: Sequence[Field] = (),
         advance: Callable[[int], object] = lambda amount: None,
     ) -> Iterator[Document]:
-        """Yield the documents of a file, read as a recipe says, with the fields to ``keep`` of their records.
+        """Yield the documents of a file, read by a recipe, with the fields ``keep`` of their records.
 
-        ``advance`` is called with how many more bytes of the file were read.
+        ``advance`` is called with the number of bytes read since the last call.
         """
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         reader = DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract)

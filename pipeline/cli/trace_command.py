@@ -1,4 +1,4 @@
-"""``shardwright trace``: what the batch of a training step was made of, from the state of the run."""
+"""``shardwright trace``: the documents of a training step, from the state of the run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Show the documents in each row of a training step, past or future.
   %(prog)s web=shards/web wiki=shards/wiki --state state.json --step 12345 --global-batch 256 --row 7 --text
   %(prog)s raw/*.jsonl.zst --tokenizer gpt2 --state state.json --step 12345
 
-The state is what stream.state_dict() gave at any step of the run, as JSON, alone or under "data" of a dict. It says how the
-stream was shuffled, packed and mixed; of .documents(max_length=), .take(n) and functions it says nothing.
+The state is the result of stream.state_dict() at any step of the run, as JSON, alone or under "data" of a dict. It holds
+how the stream was shuffled, packed and mixed, but not .documents(max_length=), .take(n) and functions.
 
-Steps of shards are found by arithmetic, from any state. Streams of raw text and best fit are read from the state to the step, so
-give one of an earlier step, of all ranks (pipeline.merge_states)."""
+Steps of shards are computed, from any state. Streams of raw text and best fit are read from the state up to the step, so
+their state must be of an earlier step and of all ranks (pipeline.merge_states)."""
 
 EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
@@ -41,20 +41,20 @@ def make_parser(prog: str | None = None) -> Parser:
         "dataset",
         nargs="+",
         metavar="DATASET",
-        help="directory or url of the dataset, or files of raw text; of a mix name=DIRECTORY, each source",
+        help="directory or url of the dataset, or files of raw text; for a mix, name=DIRECTORY of each source",
     )
     parser.add_argument("--state", required=True, metavar="FILE", type=Path, help="state of the run, as JSON")
-    parser.add_argument("--step", required=True, type=int, metavar="N", help="step of the run, 0 the first")
+    parser.add_argument("--step", required=True, type=int, metavar="N", help="step of the run, from 0")
     parser.add_argument(
         "--global-batch",
         type=int,
         metavar="N",
-        help="rows of a step: batch size times number of ranks; states of raw text and best fit hold it",
+        help="rows of a step: batch size times number of ranks; not needed for raw text and best fit",
     )
     parser.add_argument("--tokenizer", metavar="NAME", help="tokenizer of raw text (default: bytes)")
     parser.add_argument("--text-key", metavar="FIELD", help="field of records that holds the text (default: text)")
-    parser.add_argument("--row", type=int, metavar="N", help="show this row of the step alone, from 0")
-    parser.add_argument("--text", action="store_true", help="show the text of each document, as much as the row holds")
+    parser.add_argument("--row", type=int, metavar="N", help="show only this row of the step, from 0")
+    parser.add_argument("--text", action="store_true", help="show the part of each document's text that is in the row")
     parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
     add_requests(parser)
     return parser
@@ -87,11 +87,11 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return the state of a file; ``StateError`` where it holds none, or one of a stream that cannot be traced."""
+    """Return the state in a file. Raises ``StateError`` if it holds none, or if its stream cannot be traced."""
     try:
         state: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{path}: no JSON ({error}); save json.dumps(stream.state_dict()) there") from error
+        raise StateError(f"{path}: not JSON ({error}); save json.dumps(stream.state_dict()) there") from error
     state = state.get("data", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not isinstance(state.get("shape"), str):
         raise StateError(f"{path}: no state of a stream; save json.dumps(stream.state_dict()) there")
@@ -99,7 +99,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the dataset or the files of each source that a state names; that of a stream of one source is named ''."""
+    """Return the dataset or files of each source in a state. The name is '' for a stream of one source."""
     wanted = sorted(shape["data"])
     if wanted == [""]:
         if len(datasets) != 1 and shape["split"] != "text":
@@ -108,7 +108,7 @@ def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, list[str
     named = {name: [dataset] for name, _, dataset in (dataset.partition("=") for dataset in datasets)}
     if sorted(named) != wanted:
         raise ConfigError(
-            f"the state is of a mix of {', '.join(wanted)}; name the dataset of each: "
+            f"the state is of a mix of {', '.join(wanted)}; name the dataset of each source: "
             + " ".join(f"{name}=DIRECTORY" for name in wanted)
         )
     return named
@@ -121,10 +121,10 @@ def make_stream(
     requests: RequestOptions,
     text: dict[str, Any],
 ) -> Any:
-    """Return the stream that a state describes, as one rank reads it; ``text`` are the options of a `TextDataset`."""
+    """Return the stream that a state describes, for one rank. ``text`` are the options of a `TextDataset`."""
     if functions := [*shape.get("filters", []), *shape.get("document_maps", [])]:
         raise ConfigError(
-            f"the state is of a stream with functions ({', '.join(functions)}), which it does not hold: make the stream in "
+            f"the state is of a stream with functions ({', '.join(functions)}), which no state holds: make the stream in "
             "Python, and call stream.load_state_dict(state) and stream.trace(step)"
         )
     splits = (
@@ -158,9 +158,9 @@ def make_stream(
 
 
 def stated_window(window: Any) -> int | None:
-    """Return the window that a state says was stated; None where each source has its own, which follows from the data.
+    """Return the window that the user set, by the state; None if each source has a window that follows from its data.
 
-    Of text it is "8 blocks" where it was stated, else null; of shards a number in any case.
+    A state of text holds "8 blocks" if the user set it, else null. A state of shards always holds a number.
     """
     windows = {*window.values()} if isinstance(window, dict) else {window}
     of_text = windows - {one for one in windows if isinstance(one, int)}

@@ -1,4 +1,4 @@
-"""``shardwright try-rules``: what rules would drop from a sample, with examples, and histograms of measures."""
+"""``shardwright try-rules``: the documents of a sample that rules would drop, and histograms of measures."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .command import Command, Parser, add_requests, requests_of
 from .texts_options import BadRecords, ListRules, add_setting, measure_names, recipe_of
 
 DESCRIPTION = """\
-Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
+Try rules on a sample of documents: show how many each would drop, with examples, and the histogram of a measure.
 
   %(prog)s raw/*.jsonl --rules gopher,fineweb --examples 3
   %(prog)s raw/*.jsonl --rules mine.toml --measure words --set words.min=20 --set words.min=50
 
-The sample is the first records of every input file, the same number from each. Every document is measured once; each
---set judges the same values again with other limits, joined by commas: words.min=20,words.max=9000. Nothing is written."""
+The sample is the first records of every input file, the same number from each. Every document is measured once. Each
+--set judges the same values with other limits, separated by commas: words.min=20,words.max=9000. Nothing is written."""
 
 EPILOG = "exit status: 0 shown; 1 no document was read; 2 an error, or wrong usage; 130 interrupted"
 
@@ -54,18 +54,18 @@ BARS = 24
 BAR_WIDTH = 48
 EXCERPT = 76
 BATCH = 512  # documents measured together
-MOST_FILES = 64  # that are opened
+MOST_FILES = 64  # most files that are opened
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One document as it was measured, after cutting; without ``values`` where nothing is left of its text."""
+    """One document after the cleaners, with its measures; ``values`` is None if its text is empty."""
 
     document: Document
     values: dict[str, float] | None
 
     def judge(self, rules: RuleSet) -> Violation | None:
-        """Return why a build drops the document, None where it keeps it."""
+        """Return why a build drops the document, or None if it keeps it."""
         return _EMPTIED if self.values is None else rules.judge(self.values)
 
 
@@ -76,13 +76,13 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--list-rules", action=ListRules, help="show the rule sets and all measures, and exit")
-    parser.add_argument("--limit", type=int, default=2000, help="documents that are read (default: 2000)")
+    parser.add_argument("--limit", type=int, default=2000, help="documents to read (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
     parser.add_argument(
         "--show",
         choices=("dropped", "kept"),
         default="dropped",
-        help="what examples are shown of: each rule's dropped documents, or kept ones (default: dropped)",
+        help="show examples of the documents that each rule drops, or of kept ones (default: dropped)",
     )
     parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
     parser.add_argument(
@@ -90,7 +90,7 @@ def make_parser(prog: str | None = None) -> Parser:
         action="append",
         default=[],
         metavar="RULE.min=N",
-        help="judge the same values with this limit in place of the rule's; each --set is judged apart",
+        help="judge the same values with this limit instead of the rule's; each --set is judged separately",
     )
     for name in SETTINGS:
         add_setting(parser, name)
@@ -147,7 +147,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def _with_limits(rules: RuleSet, settings: str) -> RuleSet:
-    """Return the rules with limits replaced as in ``words.min=20,words.max=9000``."""
+    """Return the rules with other limits, given as ``words.min=20,words.max=9000``."""
     for setting in settings.split(","):
         limit, separator, number = setting.partition("=")
         name, _, kind = limit.rpartition(".")
@@ -162,7 +162,7 @@ def _with_limits(rules: RuleSet, settings: str) -> RuleSet:
 
 
 def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: BadRecords) -> Iterator[Sample]:
-    """Yield the documents that reach the rules in a build, measured, and those of which nothing is left by then."""
+    """Yield a sample of each document that reaches the rules in a build, or whose text is empty by then."""
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
@@ -177,7 +177,7 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: B
 
 
 def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Document]]:
-    """Yield the documents of each file, equally many while they last."""
+    """Yield the first documents of each file: equally many of each if they last, ``limit`` in total."""
     taken = 0
     for number, file in enumerate(files):
         yield (documents := list(islice(file, math.ceil((limit - taken) / (len(files) - number)))))
@@ -185,7 +185,7 @@ def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Do
 
 
 def _print_table(rules: RuleSet, samples: Sequence[Sample], violations: Sequence[Violation | None], read: int) -> None:
-    """Print for each rule how many documents it drops and how many fail it at all; ``read`` counts those not judged too."""
+    """Print for each rule how many documents it drops and how many fail it. ``read`` includes those that were not judged."""
     first = Counter(violation.measure for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
     measured = [sample.values for sample in samples if sample.values is not None]
@@ -200,11 +200,11 @@ def _print_table(rules: RuleSet, samples: Sequence[Sample], violations: Sequence
     print(f"{'rule':{width}}  {'limits':>16}  {'drops':>7}  {'':>6}  {'fails':>7}")
     for name, limits, drops, fails in rows:
         print(f"{name:{width}}  {limits:>16}  {drops:>7,}  {drops / len(samples):>6.1%}  {fails:>7,}")
-    print("\n(drops: documents for which it is the first rule to fail; fails: whatever the others say)")
+    print("\n(drops: documents that fail this rule before any other; fails: all documents that fail this rule)")
 
 
 def _print_examples(title: str, examples: Sequence[tuple[Sample, str]]) -> None:
-    """Print documents with what is said of each and the beginnings of their texts, below a title if there are any."""
+    """Print a title, and for each document a remark and the beginning of its text. Print nothing if there are none."""
     for number, (sample, said) in enumerate(examples):
         if number == 0:
             print(f"\n{title}")
@@ -215,7 +215,7 @@ def _print_examples(title: str, examples: Sequence[tuple[Sample, str]]) -> None:
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text on one line, everything unprintable escaped: a text may hold control codes of the terminal.
+    """Return the beginning of a text on one line. Unprintable characters are escaped: some control the terminal.
 
     >>> excerpt("two\\nlines\\x1b[31m")
     'two lines\\\\x1b[31m'
@@ -226,10 +226,10 @@ def excerpt(text: str) -> str:
 
 
 def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> str:
-    """Return bars of how `values` are spread, with the limits of `rule` where they lie and quantiles below.
+    """Return a histogram of ``values``, with the limits of ``rule`` at their bars and quantiles below.
 
-    Bars have equal widths from the smallest to the largest value, or to the 99th in a hundred where single values lie
-    far beyond; the last bar then holds the rest.
+    Bars have equal widths from the smallest to the largest value. If a few values are much larger, they end at the 99th
+    percentile, and the last bar holds the rest.
     """
     ordered = sorted(value for value in values if not math.isnan(value))
     if not ordered:

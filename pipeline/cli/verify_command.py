@@ -1,4 +1,4 @@
-"""``shardwright verify``: every hash, count and index of a dataset, recomputed."""
+"""``shardwright verify``: recomputes every hash, count and index of a dataset."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Recompute every hash, count and index of a dataset, or of single shards, and nam
   %(prog)s shards
   %(prog)s s3://bucket/shards --quick
 
-A directory is compared with its manifest; a shard with the manifest beside it, or, without one, with its own index. Urls
-(s3://, gs://, https:// and others) are read in full, one shard for each worker at a time through a temporary file
-($TMPDIR); with --quick, only footers and indexes. Each problem is one line: shard, member, byte offset, what is wrong and
-what to do."""
+A directory is compared with its manifest. A shard is compared with the manifest in its folder, else with its own index.
+Urls (s3://, gs://, https:// and others) are read in full; each worker downloads one shard at a time to a temporary file
+($TMPDIR). With --quick, only footers and indexes are read. Each problem is one line: shard, member, byte offset, what is
+wrong and the cure."""
 
 EPILOG = "exit status: 0 no problem; 1 problems; 2 an error, or wrong usage; 130 interrupted"
 
@@ -94,11 +94,11 @@ def _problems(
 
 
 def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Problem]:
-    """Compare a single shard with the manifest beside it."""
+    """Compare a single shard with the manifest in its folder, or with its own index."""
     expected, contents = None, None
     base, _, name = shown(shard).rpartition("/")
     folder = DatasetFolder(base or ".", requests)
-    if "?" not in shard and folder.size(MANIFEST_NAME) is not None:  # a signature is for one object alone
+    if "?" not in shard and folder.size(MANIFEST_NAME) is not None:  # a signature is valid for one object only
         try:
             manifest = folder.manifest()
         except ManifestError as error:
@@ -107,7 +107,7 @@ def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Pro
             known = {info.name: info for split in manifest.splits.values() for info in split.shards}
             expected = known.get(name)
             if expected is None:
-                yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} beside it does not name this shard")
+                yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} in its folder does not name this shard")
             tokenizer = manifest.tokenizer
             contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
     yield from verify_shard(shard, expected, contents, quick=quick, requests=requests)

@@ -157,7 +157,7 @@ def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[
     if lost:
         warn(
             f"{split}.bin: {lost:,} of {source.manifest.splits[split].documents:,} documents hold the end-of-text id {ends} "
-            "before their end, or do not end with it: a tool that cuts the array at this id makes other documents; --to megatron "
+            "before their end, or do not end with it: a tool that cuts the array there makes other documents; --to megatron "
             "and --to parquet keep the ends of documents"
         )
     return dtype

@@ -46,8 +46,8 @@ def find_inputs(
 
     One warning each names or counts what a directory or pattern leaves out: datasets of shards, ``outputs``, hidden files
     and folders, unknown endings, and links to files that are read anyway. Raises ``InputError`` if a spec finds nothing,
-    cannot be read, names a dataset, an output or a file with an unknown ending, is both a path and ``NAME=PATH``, or names a
-    file twice.
+    cannot be read, or is both a path and ``NAME=PATH``. It may not name a dataset, an output, a file with an unknown ending,
+    or a file twice.
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]

@@ -1,19 +1,19 @@
-"""Read batches in a process of its own, and print what that took as one JSON object.
+"""Read batches in a new process, and print the measured times, bytes and memory as one JSON object.
 
     python scripts/bench/child.py '{"data": DIRECTORY_OR_URL, "seconds": 10}'
 
 Keys of the request (all but ``data`` may be left out):
 
-    data       a dataset; a list of datasets, which are mixed; with ``tokenizer``, files of text
-    tokenizer  of raw text
+    data       a dataset; a list of datasets to mix; with ``tokenizer``, files of text
+    tokenizer  the tokenizer of raw text
     peer       whether webdataset reads
     rows       "packed" (default), "best fit" or "documents"
-    shuffle    arguments of `.shuffle` beside its seed
-    val        the share of a split, of which both halves are read in turn
+    shuffle    arguments of `.shuffle` except its seed
+    val        the share of a validation split; both splits are read in turn
     index      the sequence index to resume at
-    warm       seconds of batches that are not measured
-    seconds    that are measured
-    busy       whether a Python thread is always busy beside
+    warm       seconds of batches before the measured ones
+    seconds    seconds of measured batches
+    busy       whether another Python thread is always busy
     counts     url of a server whose counts are read
     began      when the parent started this process, by ``time.monotonic``
 """
@@ -37,7 +37,7 @@ SEQ_LEN, BATCH = 2048, 32
 
 
 def run_child(request: dict[str, Any], **variables: str) -> dict[str, Any]:
-    """Return what a new process measures. Raises ``RuntimeError`` with its error."""
+    """Return the measurements of a new process. Raises ``RuntimeError`` with its error if it fails."""
     argument = json.dumps({**request, "began": time.monotonic()})
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run([sys.executable, __file__, argument], capture_output=True, text=True, env=environment)
@@ -48,7 +48,7 @@ def run_child(request: dict[str, Any], **variables: str) -> dict[str, Any]:
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Return what was measured."""
+    """Return the measurements."""
     began = time.monotonic()
     import torch
     import torch.utils.data
@@ -117,7 +117,7 @@ def packed(source: Any, shuffle: dict[str, int], rows: str = "packed") -> Any:
 
 
 def timed(batches: Iterator[Any], seconds: float) -> Iterator[int]:
-    """Take batches for so long, and count them."""
+    """Take batches for some seconds; yield their number so far."""
     end = time.perf_counter() + seconds
     for number, _ in enumerate(batches, start=1):
         yield number
@@ -126,13 +126,13 @@ def timed(batches: Iterator[Any], seconds: float) -> Iterator[int]:
 
 
 def spin() -> None:
-    """Hold the interpreter's lock as often as it can be had."""
+    """Hold the interpreter's lock as often as possible."""
     while True:
         sum(range(1000))
 
 
 def counts(url: str) -> dict[str, int]:
-    """Return what the server of a url counted since the last such request."""
+    """Return the counts of the server since the last such request."""
     with urllib.request.urlopen(f"{url.rsplit('/', 1)[0]}/__counts__") as answer:
         counted: dict[str, int] = json.load(answer)
     return counted

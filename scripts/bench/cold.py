@@ -1,7 +1,7 @@
-"""Compare the stream with webdataset where the page cache holds nothing of the dataset: speed, waits, bytes read.
+"""Compare the stream with webdataset on a dataset that is not in the page cache: speed, waits, bytes read.
 
-A dataset is dropped from the page cache before each reading, and threads that read blocks in random order say what the same
-disk gives in the same run.
+A dataset is dropped from the page cache before each reading. Threads that read blocks in random order show the limit of
+the same disk in the same run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST, AROUND_BORDER, PEER_SECONDS = 200, 300, 8.0
 
 
 def cold(directory: Path) -> None:
-    """Speed from the disk over an epoch and its border, beside the disk's own limit and webdataset."""
+    """Print the speed from the disk over an epoch and its end, next to the disk's limit and webdataset."""
     layouts = {
         "one document a member": dataset(directory, shards=32, documents=52_000, median=800, group=0),
         "members of 65,536 tokens": dataset(directory, shards=16, documents=52_000, median=800, group=1 << 16),
@@ -39,7 +39,7 @@ def cold(directory: Path) -> None:
         peer = webdataset(path)
         rows = [
             ("bytes read a second, of random blocks", f"{measured['disk'] / limit:.2f}", f"{limit / 1e6:,.0f} MB/s"),
-            # Below 1, the page cache held a part of the dataset: nothing was measured.
+            # A value below 1 is invalid: the page cache held a part of the dataset.
             ("bytes read per byte used, of an epoch", f"{measured['per_byte']:.2f}", ""),
             ("steady", "", f"{measured['steady'] / 1e6:,.0f} Mtokens/s"),
             ("steady, of webdataset", f"{measured['steady'] / peer:.1f}", f"{peer / 1e6:,.1f} Mtokens/s"),
@@ -51,7 +51,7 @@ def cold(directory: Path) -> None:
 
 
 def stream(path: Path) -> dict[str, float]:
-    """Read an epoch of a cold dataset, and across its border; return what that took."""
+    """Read a cold dataset over an epoch and its end; return the measurements."""
     drop_from_cache(path)
     begin, before = time.perf_counter(), bytes_read()
     batches = iter(ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
@@ -67,7 +67,7 @@ def stream(path: Path) -> dict[str, float]:
 
 
 def waits(batches: Iterator[Any], count: int) -> list[float]:
-    """Take batches, and return the seconds that each took."""
+    """Take batches, and return the seconds of each."""
     times = [time.perf_counter()]
     for _ in range(count):
         next(batches)
@@ -76,7 +76,7 @@ def waits(batches: Iterator[Any], count: int) -> list[float]:
 
 
 def webdataset(path: Path) -> float:
-    """Return the tokens a second that webdataset gives from a cold dataset."""
+    """Return the tokens a second of webdataset from a cold dataset."""
     drop_from_cache(path)
     batches, count, begin = peers.webdataset(path), 0, time.perf_counter()
     while time.perf_counter() - begin < PEER_SECONDS:
@@ -94,7 +94,7 @@ def drop_from_cache(path: Path) -> None:
 
 
 def random_blocks(path: Path) -> float:
-    """Return how many bytes a second threads read of a cold dataset's blocks in random order."""
+    """Return the bytes a second that threads read of a cold dataset's blocks in random order."""
     drop_from_cache(path)
     files = sorted(path.glob("*.tar"))
     blocks = [(file, k * BLOCK_BYTES) for file in files for k in range(file.stat().st_size // BLOCK_BYTES)]

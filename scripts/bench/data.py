@@ -1,4 +1,4 @@
-"""Made datasets, texts and tokenizers, written where they are not there yet."""
+"""Generated datasets, texts and tokenizers, written unless they exist."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id"
 def dataset(
     directory: Path, *, shards: int, documents: int, median: int, copies: int = 1, group: int = 1 << 20
 ) -> Path:
-    """Return a dataset of drawn tokens: ``documents`` in each shard, whose lengths are log-normal, as in web text.
+    """Return a dataset of random tokens: each shard has ``documents`` with log-normal lengths, as in web text.
 
-    ``group`` tokens of neighbours share a member (0: one document a member). Each shard is listed ``copies`` times under other
-    names (as hard links), so a large dataset takes less disk than it seems to.
+    Neighbours share members of ``group`` tokens (0: one document a member). Each shard is listed ``copies`` times by hard
+    links with other names, so the disk holds less than the dataset's size.
     """
     path = directory / "shards" / f"{shards}x{copies}-{documents}-{median}-{group}"
     if (path / "manifest.json").exists():
@@ -60,7 +60,7 @@ def dataset(
 
 
 def flat_tokens(path: Path) -> NDArray[np.uint16]:
-    """Return all tokens of a dataset as one memory-mapped file, as nanoGPT wants them."""
+    """Return all tokens of a dataset as one memory-mapped file, as for nanoGPT."""
     file = path / "tokens.bin"
     if not file.exists():
         with file.open("wb") as out:
@@ -75,7 +75,7 @@ def flat_tokens(path: Path) -> NDArray[np.uint16]:
 
 
 def text_files(directory: Path, texts: str | None) -> list[str]:
-    """Return the files of a glob; without one, those of the demo's corpus."""
+    """Return the files of a glob, by default those of the demo's corpus."""
     if texts:
         return sorted(glob.glob(texts))
     if not (directory / "texts").is_dir():
@@ -84,7 +84,7 @@ def text_files(directory: Path, texts: str | None) -> list[str]:
 
 
 def tokenizer_folder(directory: Path, files: Sequence[str]) -> Path:
-    """Return the folder of a BPE of 32,000 ids, trained on the beginning of the first file if it is not there yet."""
+    """Return the folder of a BPE of 32,000 ids. If it does not exist, train it on the beginning of the first file."""
     path = directory / f"tokenizer-{sum(map(os.path.getsize, files))}"
     if not (path / "tokenizer.json").exists():
         train_tokenizer(list(islice(read_lines(files[:1]), 4_000)), 32_000).save(path)
@@ -92,7 +92,7 @@ def tokenizer_folder(directory: Path, files: Sequence[str]) -> Path:
 
 
 def read_lines(files: Sequence[str]) -> Iterator[str]:
-    """Yield the texts of ``.jsonl.zst`` files by nothing but zstandard and orjson."""
+    """Yield the texts of ``.jsonl.zst`` files, read with only zstandard and orjson."""
     for file in files:
         with open(file, "rb") as raw:
             for line in io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw), 1 << 20):
@@ -100,7 +100,7 @@ def read_lines(files: Sequence[str]) -> Iterator[str]:
 
 
 def read_inputs(inputs: Sequence[str], where: str | None = None) -> Iterator[Document]:
-    """Yield the documents of files, directories or globs of which ``where`` holds; records that are none are left out."""
+    """Yield the documents of files, directories or globs that ``where`` selects, without bad records."""
     for file in find_inputs(inputs):
         records = DocumentReader(file, where=Where.parse(where) if where else None)
         yield from (record for record in records if isinstance(record, Document))

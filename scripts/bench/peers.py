@@ -1,4 +1,4 @@
-"""Other loaders, which read the same tokens as the stream."""
+"""Other loaders that read the same tokens as the stream."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from scripts.bench.data import BATCH, SEQ_LEN, TOKENS_PER_BATCH, flat_tokens
 
 
 def copy_and_cast() -> Iterator[Any]:
-    """The limit: one batch of stored ids, cast to ids and labels again and again."""
+    """Yield one batch of stored ids, cast to ids and labels each time: the limit."""
     tokens = np.random.default_rng(0).integers(1, 60_000, (BATCH, SEQ_LEN + 1)).astype("<u2")
     while True:
         yield torch.from_numpy(tokens[:, :-1].astype(np.int64)), torch.from_numpy(tokens[:, 1:].astype(np.int64))
 
 
 def memmap_windows(path: Path) -> Iterator[Any]:
-    """Random windows as nanoGPT's train.py draws them, from a file mapped once."""
+    """Yield random windows of a mapped file as nanoGPT's train.py draws them."""
     tokens, generator = flat_tokens(path), np.random.default_rng(0)
     while True:
         starts = generator.integers(0, len(tokens) - SEQ_LEN - 1, BATCH)
@@ -33,7 +33,7 @@ def memmap_windows(path: Path) -> Iterator[Any]:
 
 
 def memmap_tuned(path: Path) -> Iterator[Any]:
-    """The same without its costs: a plain array, Python integers, rows cast straight into the batch."""
+    """Yield the same at less cost: a plain array, Python integers, rows cast directly into the batch."""
     tokens, generator = np.asarray(flat_tokens(path)), np.random.default_rng(0)
     while True:
         x, y = np.empty((BATCH, SEQ_LEN), np.int64), np.empty((BATCH, SEQ_LEN), np.int64)
@@ -44,7 +44,7 @@ def memmap_tuned(path: Path) -> Iterator[Any]:
 
 
 class MemmapDataset(torch.utils.data.Dataset[Any]):
-    """Windows of a mapped file by index, as PyTorch's tutorials write it: a DataLoader shuffles, batches and has workers."""
+    """Windows of a mapped file by index, as in PyTorch's tutorials, for a DataLoader that shuffles and batches."""
 
     def __init__(self, path: Path) -> None:
         self._tokens: NDArray[np.uint16] = flat_tokens(path)
@@ -58,7 +58,7 @@ class MemmapDataset(torch.utils.data.Dataset[Any]):
 
 
 def webdataset(location: str | Path) -> Iterator[Any]:
-    """The same shards through webdataset: shards and samples shuffled, decoded, joined and cut."""
+    """Yield batches of the same shards by webdataset: shards and samples shuffled, decoded, joined and cut."""
     import webdataset as wds
 
     if remote := str(location).startswith("http"):

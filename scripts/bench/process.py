@@ -1,4 +1,4 @@
-"""What the system says of processes: their CPU time, their memory, and what one made the disk read. Linux only."""
+"""Measures processes: CPU time, memory, and bytes read from the disk. Linux only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-_SECONDS = 0.02  # between two looks at the memory
+_SECONDS = 0.02  # between two measurements of the memory
 
 
 class Peak(NamedTuple):
-    """What a command took: the most bytes of its processes at one moment, seconds of the clock, and of CPU."""
+    """The cost of a command: the most bytes of its processes at one moment, wall seconds, and CPU seconds."""
 
     memory: int
     seconds: float
@@ -23,13 +23,13 @@ class Peak(NamedTuple):
 
 
 def cpu_seconds(*, own: bool) -> float:
-    """Return the CPU seconds of the children of this process that have ended; with ``own``, those of this process too."""
+    """Return the CPU seconds of the ended children of this process; with ``own``, add those of this process."""
     used = [resource.getrusage(who) for who in [resource.RUSAGE_CHILDREN, *[resource.RUSAGE_SELF] * own]]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def tree_cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process, of all that descend from it, and of those of them that have ended."""
+    """Return the CPU seconds of a process and its descendants, including ended ones."""
     ticks = 0
     for member in _tree(pid):
         try:
@@ -41,7 +41,7 @@ def tree_cpu_seconds(pid: int) -> float:
 
 
 def memory(pid: int | None = None) -> int:
-    """Return the bytes of a process and all that it started that the kernel cannot drop: anonymous and shared memory.
+    """Return the bytes of a process and its descendants that the kernel cannot drop: anonymous and shared memory.
 
     A page that n processes share counts as 1/n in each.
     """
@@ -49,13 +49,13 @@ def memory(pid: int | None = None) -> int:
 
 
 def _tree(pid: int) -> Iterator[int]:
-    """Yield a process and all that descend from it."""
+    """Yield a process and its descendants."""
     yield pid
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
                 yield from _tree(int(child))
-    except OSError:  # it has ended meanwhile
+    except OSError:  # it ended meanwhile
         return
 
 
@@ -68,7 +68,7 @@ def _memory(pid: int) -> int:
 
 
 def watch(command: Sequence[str]) -> Peak:
-    """Run a command to its end and return what it took; ``CalledProcessError`` where it fails."""
+    """Run a command and return its cost. Raises ``CalledProcessError`` if it fails."""
     before, started, most = cpu_seconds(own=False), time.perf_counter(), 0
     with subprocess.Popen(command) as process:
         while process.poll() is None:
@@ -80,6 +80,6 @@ def watch(command: Sequence[str]) -> Peak:
 
 
 def bytes_read() -> int:
-    """Return how many bytes this process has made the disk read."""
+    """Return the bytes that this process has read from the disk."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("read_bytes")).split()[1])

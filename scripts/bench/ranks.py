@@ -1,4 +1,4 @@
-"""Which windows the ranks of a run read, counted in the order alone: no data is needed."""
+"""Counts the windows that the ranks of a run read, from the order alone: no data is needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scripts.bench.report import table
 
 BATCH, SEQ_LEN, NODE = 8, 2048, 8
 WINDOW_BYTES, WINDOW_BLOCKS = 4 << 20, 8
-WINDOW_ROWS = WINDOW_BYTES // 2 // SEQ_LEN  # of tokens of two bytes
-WINDOWS_A_LANE = 8  # that a run passes here: enough for its two ends not to count
+WINDOW_ROWS = WINDOW_BYTES // 2 // SEQ_LEN  # tokens have two bytes
+WINDOWS_A_LANE = 8  # windows that a lane passes: enough that the run's two ends do not matter
 CHOICES = {
     8: (64, 256, 1024),
     48: (64, 96),
@@ -22,11 +22,11 @@ CHOICES = {
     256: (64, 256),
     1024: (64, 256, 1024),
     4096: (64,),
-}  # lanes that are counted, by the number of ranks
+}  # numbers of lanes to count, by the number of ranks
 
 
 class Reads(NamedTuple):
-    """Windows that are read for windows that are given: by a rank, and by a node whose ranks share a cache; lanes of a rank."""
+    """Windows read for each window of output: by a rank, and by a node whose ranks share a cache; lanes of a rank."""
 
     rank: float
     node: float
@@ -34,12 +34,12 @@ class Reads(NamedTuple):
 
 
 def ranks() -> None:
-    """What each rank and node reads, and holds in memory, by the lanes of the stream."""
+    """Print what each rank and node reads and holds in memory, by the number of lanes."""
     rows = []
     for count, choices in CHOICES.items():
         for lanes in choices:
             read = reads(count, lanes)
-            memory = read.lanes * WINDOW_BYTES * 9 / 8 / 1e6  # an eighth of them has the next one, too
+            memory = read.lanes * WINDOW_BYTES * 9 / 8 / 1e6  # an eighth of the lanes also hold their next window
             near = 0.02 + 1 / (WINDOW_BLOCKS * min(lanes, count * BATCH))
             numbers = (
                 f"{read.rank:.1f}",
@@ -65,7 +65,7 @@ def ranks() -> None:
 def reads(
     ranks: int, lanes: int, batch: int = BATCH, window_rows: int = WINDOW_ROWS, some: Sequence[int] = range(NODE)
 ) -> Reads:
-    """Count the windows that ``some`` of the ranks read, on average, while all lanes pass ``WINDOWS_A_LANE``."""
+    """Return the mean of the windows that ``some`` of the ranks read while each lane passes ``WINDOWS_A_LANE``."""
     size = ranks * batch
     steps = -(-WINDOWS_A_LANE * window_rows * lanes // size)
     chosen = [rank for rank in some if rank < ranks]

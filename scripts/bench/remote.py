@@ -1,7 +1,7 @@
-"""Compare the stream and webdataset from a server 30 ms away behind 100 MB/s.
+"""Compare the stream and webdataset from a server 30 ms away at 100 MB/s.
 
-Loaders read in processes of their own from a server that counts requests and bytes. The dataset lists each of its files
-under several names, as hard links, so it takes less disk than it seems to hold; nothing that is measured on it is cached.
+Each loader reads in its own process from a server that counts requests and bytes. The dataset lists each file under several
+names, as hard links, so the disk holds less than the dataset's size. Nothing that is measured is cached.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ KINDS = ("packed", "best fit", "documents")
 
 
 def remote(directory: Path) -> None:
-    """First batch of data of each size and kind; then speed, bytes and memory of each loader."""
+    """Print the first batch for data of each size and kind; then speed, bytes and memory of each loader."""
     first = [first_batches(directory, size, options) for size, options in SIZES.items()]
     sized = ("first batch, s / requests before it", *KINDS, "mix of four")
-    table(f"Sizes, from {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s", sized, first)
+    table(f"Sizes, from {LATENCY * 1e3:.0f} ms away at {RATE / 1e6:.0f} MB/s", sized, first)
     sizes: dict[str, Any] = {"shards": SHARDS, "copies": COPIES, "documents": DOCUMENTS, "median": MEDIAN}
     members = dataset(directory, **sizes, group=0)
     groups = dataset(directory, **sizes, group=1 << 16)
@@ -51,11 +51,11 @@ def remote(directory: Path) -> None:
     with serving(groups, tls=True) as url:
         rows.append(row("the same by https, main thread busy", url, busy=True))
     heads = ("loader", "first batch, s", "MB before", "requests", "Mtokens/s", "bytes per byte", "memory, MB")
-    table(f"From {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s", heads, rows)
+    table(f"From {LATENCY * 1e3:.0f} ms away at {RATE / 1e6:.0f} MB/s", heads, rows)
 
 
 def first_batches(directory: Path, size: str, options: dict[str, int]) -> tuple[str, ...]:
-    """Measure the first batch of each kind, in processes of their own; return the row of a size."""
+    """Measure the first batch of each kind in new processes; return the row of a size."""
     with serving(dataset(directory, **options, median=MEDIAN, group=0)) as url:
         requests = [{"data": url, "rows": kind} for kind in KINDS] + [{"data": [url] * 4}]
         measured = [run_child({**request, "counts": url}) for request in requests]
@@ -81,7 +81,7 @@ def row(name: str, url: str, **options: Any) -> tuple[str, ...]:
 
 @contextmanager
 def serving(path: Path, *, tls: bool = False) -> Iterator[str]:
-    """Serve the folder of a dataset from a process of its own; give the url of the dataset."""
+    """Serve the folder of a dataset from another process; yield the url of the dataset."""
     server = [sys.executable, str(ROOT / "scripts/bench/server.py"), str(path.parent), str(LATENCY), str(RATE)]
     with subprocess.Popen([*server, *[str(certificate())] * tls], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -92,7 +92,7 @@ def serving(path: Path, *, tls: bool = False) -> Iterator[str]:
 
 
 def certificate() -> Path:
-    """Return a file of a certificate for this machine and its key, made by openssl where it is not there yet."""
+    """Return a file with a certificate for this machine and its key. If it does not exist, openssl makes it."""
     path = Path(tempfile.gettempdir()) / f"shardwright-bench-{os.getuid()}.pem"
     if not path.exists():
         command = "openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=127.0.0.1 -addext"
@@ -102,5 +102,5 @@ def certificate() -> Path:
             capture_output=True,
         )
         path.write_text(Path(f"{path}.key").read_text() + Path(f"{path}.crt").read_text())
-    ssl.create_default_context(cafile=path)  # fails here where it is no certificate
+    ssl.create_default_context(cafile=path)  # fails here if it is not a certificate
     return path

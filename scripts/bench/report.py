@@ -1,4 +1,4 @@
-"""How benches print what they measured: as tables that Markdown understands."""
+"""Prints measurements as Markdown tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> No
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Return how many times as much the first is in the median round."""
+    """Return the ratio ours / theirs of the median round."""
     return f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.2f}"
 
 

@@ -2,8 +2,8 @@
 
     python scripts/bench/server.py DIRECTORY SECONDS_OF_LATENCY BYTES_A_SECOND [CERTIFICATE]
 
-Prints its port. ``GET /__counts__`` returns, as JSON, the requests and bytes since the last such request. With a certificate
-and its key in one file it speaks https.
+Prints its port. ``GET /__counts__`` returns, as JSON, the requests and bytes since the last such request. With a file that
+has a certificate and its key, it serves https.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SLICE = 256 << 10
 
 
 class Server(ThreadingHTTPServer):
-    """Counts requests and bytes, and makes senders wait for their part of the bandwidth."""
+    """Counts requests and bytes, and delays responses to share the bandwidth."""
 
     request_queue_size = 256
 
@@ -33,14 +33,14 @@ class Server(ThreadingHTTPServer):
         self._counts = {"requests": 0, "bytes": 0}
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients may go away at any time."""
+        """Ignore errors: clients may disconnect at any time."""
 
     def count_request(self) -> None:
         with self._lock:
             self._counts["requests"] += 1
 
     def wait_for(self, size: int) -> None:
-        """Wait until the link has room for so many bytes, after those of other requests."""
+        """Wait until the link has sent ``size`` bytes after those of other requests."""
         with self._lock:
             self._counts["bytes"] += size
             self._free = max(self._free, time.monotonic()) + size / self._rate

@@ -1,4 +1,4 @@
-"""How well documents are shuffled: the share of pairs of neighbours in a stream that lie within 1% of a sorted corpus."""
+"""Measures how well documents are shuffled: the share of neighbours in a stream within 1% of a sorted corpus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.bench.data import SEQ_LEN
 def near_pairs(
     shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40, per_document: int = 1000
 ) -> float:
-    """Return the share of near pairs among neighbours in one tenth of an epoch, for documents of equal length."""
+    """Return the share of near pairs among neighbours in one tenth of an epoch. Documents have equal lengths."""
     order = equal_documents(shards, documents // shards, per_document)
     sequences = Sequences(order.tokens, SEQ_LEN, LANES)
     documents = order.documents
@@ -25,11 +25,11 @@ def near_pairs(
 
     @lru_cache(maxsize=2 * LANES)
     def permuted(epoch: int, window: int) -> list[int]:
-        """Return where the documents of a window lie in the files' order, in the order of the stream."""
+        """Return the positions in the files of a window's documents, in the order of the stream."""
         blocks = order.epoch(epoch).window_blocks(window)
         listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
         inside = order.document_order(epoch, window, len(listed))
-        assert inside is not None  # a seed was given
+        assert inside is not None  # there is a seed
         numbers: list[int] = listed[inside].tolist()
         return numbers
 
@@ -59,7 +59,7 @@ def near_pairs(
 
 
 def equal_documents(shards: int, documents: int, tokens: int) -> Shuffle:
-    """Return the default order of shards that hold so many documents of so many tokens each."""
+    """Return the default order of ``shards`` with ``documents`` each, of ``tokens`` each."""
     table = ExtentTable.of_documents(np.full(documents, tokens), "<u2")
     columns = (np.tile(column, shards) for column in (table.sizes, table.tokens, table.documents))
     blocks = Blocks.of_extents(np.full(shards, len(table)), *map(running_sums, columns))

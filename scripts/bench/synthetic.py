@@ -1,6 +1,6 @@
 """Deduplication alone over hashes and signatures of made-up documents, for ``bench_growth.py --synthetic``.
 
-python scripts/bench/synthetic.py FOLDER WORKERS     does the job of a folder; run as a process that is watched
+python scripts/bench/synthetic.py FOLDER WORKERS     does the job in a folder, as a process that is measured
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
 from pipeline.builder.stages.stage import Step
 from scripts.bench.process import Peak, cpu_seconds, watch
 
-PIECE = 8_192  # documents of one file, as parts of a build have
+PIECE = 8_192  # documents of one file, as in a part of a build
 BANDS, ROWS = 14, 8
 
 
 def measure(sizes: Sequence[int], workers: int) -> Iterator[tuple[int, int, Peak]]:
-    """Run dedup for each number of documents, in processes of its own; yield how many there are and stay, and what it took.
+    """Run dedup for each number of documents in a new process; yield the documents, those that stay, and the cost.
 
     A document takes 0.7 kB of disk.
     """
     hashes, signatures = list[Piece](), list[Piece]()
-    prepare_dedup()  # here, so that the first run does not compile
+    prepare_dedup()  # compiles before the first run
     with tempfile.TemporaryDirectory() as name:
         for number in range(-(-max(sizes) // PIECE)):
             for arrays, pieces, kind in zip(synthetic(number), (hashes, signatures), "hs", strict=True):
@@ -54,7 +54,7 @@ def measure(sizes: Sequence[int], workers: int) -> Iterator[tuple[int, int, Peak
 
 
 def synthetic(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a piece of hashes and signatures: 10% equal those of a document in the first half of all before, 20% nearly."""
+    """Return a piece of hashes and signatures: 10% equal, 20% nearly equal those of piece ``number // 2``."""
     hashes, signatures, fate = _drawn(number)
     if number:
         earlier_hashes, earlier, fates = _drawn(number // 2)
@@ -72,7 +72,7 @@ def _drawn(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Do the job of a folder, named in the first argument, with as many workers as the second says."""
+    """Do the job in the folder of the first argument, with the number of workers of the second."""
     folder, workers = Path(sys.argv[1]), int(sys.argv[2])
     prepare_dedup()
 

@@ -1,4 +1,4 @@
-"""Whole builds of a stated number of tokens, stage by stage, for ``bench_growth.py --tokens``."""
+"""Whole builds of a given number of tokens, stage by stage, for ``bench_growth.py --tokens``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scripts.bench.report import table
 
 SCRIPTS = Path(__file__).resolve().parents[1]
 TRILLION = 10**12
-_SECONDS = 0.1  # between two looks at the processes of a build
-_DISK_SECONDS = 5.0  # between two sums over its files
+_SECONDS = 0.1  # between two measurements of a build's processes
+_DISK_SECONDS = 5.0  # between two measurements of its files
 
 
 class Stage(NamedTuple):
-    """What a stage took: seconds of the clock and of CPU, and the most bytes of memory at one moment."""
+    """The cost of a stage: wall seconds, CPU seconds, and the most bytes of memory at one moment."""
 
     seconds: float
     cpu: float
@@ -36,16 +36,16 @@ class Measured(NamedTuple):
     tokens: int
     documents: int
     read: int
-    stages: dict[str, Stage]  # in their order
-    rows: list[tuple[str, str]]  # about the dataset
+    stages: dict[str, Stage]  # in the order of the build
+    rows: list[tuple[str, str]]  # of the table about the dataset
 
 
 def measure(
     sizes: Sequence[int], copies: Callable[[int], list[Path]], per_copy: int, kills: int, settings: Sequence[str]
 ) -> None:
-    """Build so many tokens from as many copies as give them, and print what that took and what a trillion would take.
+    """Build datasets of ``sizes`` tokens from copies of a corpus; print their cost and an estimate for a trillion.
 
-    The largest build is made once more, killed ``kills`` times on its way, and must give the same bytes.
+    The largest build is repeated and killed ``kills`` times; its bytes must be equal.
     """
     results = []
     for size in sizes:
@@ -71,7 +71,7 @@ def measure(
 
 
 def measure_one(command: Sequence[str], output: Path) -> Measured:
-    """Build, verify, and stream more than an epoch."""
+    """Build, verify, and stream more than an epoch; return the measurements."""
     stages, disk = watch_stages(command, output)
     manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
     tokens = sum(split["tokens"] for split in manifest["splits"].values())
@@ -94,9 +94,9 @@ def measure_one(command: Sequence[str], output: Path) -> Measured:
 
 
 def watch_stages(command: Sequence[str], output: Path) -> tuple[dict[str, Stage], int]:
-    """Run a build; return what each of its stages took, and the most bytes of disk at one moment.
+    """Run a build; return the cost of each stage, and the most bytes of disk at one moment.
 
-    A build prints a line where a stage ends: what was seen since the line before belongs to it.
+    A build prints a line at the end of a stage. The measurements since the previous line belong to that stage.
     """
     stages: dict[str, Stage] = {}
     log = output.with_name("build.log")
@@ -122,7 +122,7 @@ def watch_stages(command: Sequence[str], output: Path) -> tuple[dict[str, Stage]
 
 
 def used(folder: Path) -> int:
-    """Return the bytes on disk of all files of a folder, some of which may go meanwhile."""
+    """Return the bytes on disk of all files of a folder. Files may vanish meanwhile."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -134,7 +134,7 @@ def used(folder: Path) -> int:
 
 
 def killed_build(command: Sequence[str], output: Path, seconds: float, kills: int) -> bool:
-    """Build anew, killed every so many seconds, and say whether the dataset has the same bytes."""
+    """Build again, killed ``kills`` times after ``seconds`` each, and return whether the bytes are equal."""
     before = digests(output)
     shutil.rmtree(output)
     for _ in range(kills):
@@ -171,7 +171,7 @@ def print_one(result: Measured) -> None:
 
 
 def print_trillion(smaller: Measured, larger: Measured) -> None:
-    """Print the CPU of each stage for a trillion tokens: a line through two builds, the larger one's share where it falls."""
+    """Print the CPU of each stage for a trillion tokens: a line through two builds, level if it falls."""
     rows, total = [], 0.0
     for name, stage in larger.stages.items():
         earlier = smaller.stages[name].cpu if name in smaller.stages else 0.0

@@ -199,10 +199,13 @@ def test_what_cannot_be_written_is_named_as_it_was_given_with_the_cure(
 @pytest.mark.parametrize(
     ("error", "cure"),
     [
-        (PermissionError(13, "Permission denied", "/out"), "/out: Permission denied; let this user in"),
-        (OSError(30, "Read-only file system", "/out"), "/out: Read-only file system; choose another place"),
+        (PermissionError(13, "Permission denied", "/out"), "/out: Permission denied; give this user access"),
+        (OSError(30, "Read-only file system", "/out"), "/out: Read-only file system; choose another directory"),
         (OSError(28, "No space left on device", "/out"), "/out: No space left on device; make room"),
-        (FileNotFoundError(2, "No such file", "/no/out"), "/no/out: No such file; /no is no directory; make it first"),
+        (
+            FileNotFoundError(2, "No such file", "/no/out"),
+            "/no/out: No such file; /no is not a directory; make it first",
+        ),
     ],
 )
 def test_an_error_of_the_operating_system_has_a_cure(

@@ -143,7 +143,7 @@ def test_a_state_of_a_stream_with_functions_is_left_to_python(
 @pytest.mark.parametrize(
     ("content", "status", "message"),
     [
-        ("{", 1, "no JSON"),
+        ("{", 1, "not JSON"),
         ("[]", 1, "no state of a stream"),
         ('{"step": 3}', 1, "no state of a stream"),
     ],

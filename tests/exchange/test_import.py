@@ -253,7 +253,7 @@ def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DamagedInputError, match="column 'input_ids' is string, not a list of token ids"):
         read(tmp_path / "x.parquet", tmp_path / "out")
     (tmp_path / "x.csv").write_text("input_ids\n1\n")
-    with pytest.raises(InputError, match="holds text, where lists of token ids are read"):
+    with pytest.raises(InputError, match="holds text, but lists of token ids are read"):
         read(tmp_path / "x.csv", tmp_path / "out")
 
 

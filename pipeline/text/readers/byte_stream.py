@@ -143,7 +143,7 @@ class ByteStream:
         self.file.seek(0)
         head = self.file.read(BLOCK)
         if not head:
-            raise UnreadableFileError("0 bytes, which is no compressed stream")
+            raise UnreadableFileError("0 bytes, so it is not a compressed stream")
         if any(mark.startswith(head) or (len(head) < _HEAD and head.startswith(mark)) for mark in _MARKS):
             raise UnreadableFileError(f"the compressed stream is cut off at byte {len(head)}, before its end")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])

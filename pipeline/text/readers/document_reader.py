@@ -107,7 +107,7 @@ class DocumentReader:
             and self.format.module not in ("parquet", "arrow")
         ):
             raise InputError(
-                f"{self.path}: holds text, where lists of token ids are read; write it as Parquet or JSON Lines"
+                f"{self.path}: holds text, but lists of token ids are read; write it as Parquet or JSON Lines"
             )
         self._keys = RecordKeys(
             text_key,

@@ -37,7 +37,7 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
             raise UnreadableFileError(f"not a whole JSON array ({error})") from None
         except RecursionError:
             raise UnreadableFileError(
-                "lists or objects are nested too deeply; write it as JSON Lines, of which only such lines are lost"
+                "lists or objects are nested too deeply; write it as JSON Lines, so that only such lines are lost"
             ) from None
 
     @functools.cache

@@ -71,7 +71,7 @@ def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
 
 
 def member_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return cuts at equal distances for a file of gzip members: a span owns those that begin in it. Else none."""
+    """Return cuts at equal distances for a file of gzip members: a span owns those that begin in it. Other files have none."""
     with open_input(file, in_order=False) as opened:
         return line_cuts(file, unit_bytes) if compression(opened) == "gzip" else []
 

@@ -133,7 +133,7 @@ def _api(url: str, shown: str, requests: RequestOptions) -> tuple[Any, str]:
             try:
                 return json.loads(answer.body()), answer.headers.get("Link", "")
             except ValueError as error:
-                raise RetryableError(f"an answer that is no JSON: {error}") from None
+                raise RetryableError(f"a response that is not JSON: {error}") from None
 
     return retrying(ask, shown, "list it", requests)
 

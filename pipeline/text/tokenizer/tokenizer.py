@@ -101,8 +101,8 @@ class Tokenizer:
 
         ``bos`` and ``eos`` put those ids before and after each text; both are counted. Raises ``InputError`` if a text has a
         lone surrogate, and ``ConfigError`` if the tokenizer lacks ``bos``. Time and memory are linear in a text's length:
-        10 MB without a space take seconds, and 25 to 60 bytes of memory for each byte (80 to 230 if the definition itself
-        encodes). Long texts are not split, because any split may change the ids.
+        for 10 MB without a space, seconds and 25 to 60 times their size (80 to 230 times if the definition encodes). Long
+        texts are not split, because any split may change the ids.
         """
         parts = [self._encode(text) for text in texts]
         tokens = self._stored(parts)
