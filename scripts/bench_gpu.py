@@ -2,9 +2,8 @@
 
     python scripts/bench_gpu.py shards
 
-Prints the rate of the stream from host to device, compared with a plain pinned copy of the same bytes. Then it prints the
-time of a small GPT's step with the stream, compared with a step on one batch that stays on the device. The difference is
-the wait for data.
+Prints the rate of the stream from host to device, compared with a plain pinned copy. Then it compares a small GPT's steps on
+the stream with steps on one batch that stays on the device. The difference is the wait for data.
 """
 
 from __future__ import annotations

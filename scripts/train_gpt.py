@@ -121,9 +121,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda if there is one)")
     add("--checkpoint", type=Path, metavar="DIRECTORY", help="directory to resume from and to save to")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add(
-        "--log-file", type=Path, metavar="FILE", help="file for a line of JSON a step (default: stdout, if no terminal)"
-    )
+    add("--log-file", type=Path, metavar="FILE", help="a line of JSON for each step (default: stdout, if no terminal)")
     add("--dry-run", action="store_true", help="take one step, and print the sizes and the time of the run")
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)

@@ -17,7 +17,7 @@ from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import InputFile, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
-from .texts_options import BadRecords, add_setting, recipe_of
+from .texts_options import CountingReader, add_setting, recipe_of
 
 DESCRIPTION = """\
 Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8, 128 bits as 32 hexadecimal digits.
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     recipe = recipe_of(options, _SETTINGS)
     files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
     _check_output(options.output, files)
-    bad = BadRecords()
+    reader = CountingReader()
     count = 0
     progress = Progress(quiet=not sys.stderr.isatty())
     reading = progress.bar("read", sum(file.size for file in files), "bytes")
@@ -60,11 +60,11 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         atomic_file(options.output) as file,
         pq.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
-        for texts in _batches(files, recipe, bad, advance):
+        for texts in _batches(files, recipe, reader, advance):
             keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
             writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
             count += len(texts)
-    bad.print()
+    reader.print()
     print(f"{options.output}: {count:,} texts")
     return 0
 
@@ -79,9 +79,9 @@ def _check_output(output: Path, files: Sequence[InputFile]) -> None:
 
 
 def _batches(
-    files: Sequence[InputFile], recipe: Recipe, bad: BadRecords, advance: Callable[[int], None]
+    files: Sequence[InputFile], recipe: Recipe, reader: CountingReader, advance: Callable[[int], None]
 ) -> Iterator[list[str]]:
-    documents = chain.from_iterable(bad.documents(file, recipe, advance=advance) for file in files)
+    documents = chain.from_iterable(reader.documents(file, recipe, advance=advance) for file in files)
     while texts := [document.text for document in islice(documents, _ROWS)]:
         yield texts
 

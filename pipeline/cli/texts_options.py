@@ -124,7 +124,7 @@ def _functions(functions: dict[str, Callable[..., Any]]) -> list[str]:
     return [wrap.fill(f"  {name:<32}{filters.summary(function)}") for name, function in sorted(functions.items())]
 
 
-class BadRecords:
+class CountingReader:
     """Reads and counts documents. Counts bad records, and prints the reason of the first."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from pipeline.text.judging import EMPTY, measure
 from pipeline.text.readers.document_reader import Document, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
-from .texts_options import BadRecords, ListRules, add_setting, measure_names, recipe_of
+from .texts_options import CountingReader, ListRules, add_setting, measure_names, recipe_of
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show how many each would drop, with examples, and the histogram of a measure.
@@ -58,7 +58,7 @@ MOST_FILES = 64  # most files that are opened
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Trial:
     """One document after the cleaners, with its measures; ``values`` is None if its text is empty."""
 
     document: Document
@@ -111,18 +111,18 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         module = user_module(options.measure, "", "measure of --measure")
         tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
         measured = RuleSet([*rules.rules, tried_rule], rules.cleaners)
-    bad = BadRecords()
-    samples = list(_measure(measured, recipe, options, bad))
+    reader = CountingReader()
+    samples = list(_measure(measured, recipe, options, reader))
     if not samples:
         print("no document was read" + (f" in {options.language}" if recipe.language else ""), file=sys.stderr)
-        bad.print()
+        reader.print()
         return 1
-    bad.print()
+    reader.print()
     for setting, tried in variants.items():
         violations = [sample.judge(tried) for sample in samples]
         if len(variants) > 1:
             print(f"--set {setting}\n")
-        _print_table(tried, samples, violations, bad.read)
+        _print_table(tried, samples, violations, reader.read)
         if options.show == "kept":
             kept = [sample for sample, violation in zip(samples, violations, strict=True) if violation is None]
             _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
@@ -161,19 +161,19 @@ def _with_limits(rules: RuleSet, settings: str) -> RuleSet:
     return rules
 
 
-def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, bad: BadRecords) -> Iterator[Sample]:
+def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, reader: CountingReader) -> Iterator[Trial]:
     """Yield a sample of each document that reaches the rules in a build, or whose text is empty by then."""
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
     files = evenly(find_inputs(options.inputs, requests=requests_of(options), format=recipe.format), MOST_FILES)
     keep = parse_fields(rules.fields)
-    documents = chain.from_iterable(_spread([bad.documents(file, recipe, keep) for file in files], options.limit))
+    documents = chain.from_iterable(_spread([reader.documents(file, recipe, keep) for file in files], options.limit))
     while batch := list(islice(documents, BATCH)):
         processed = build.process(batch, Counts())
-        yield from (Sample(result.document, None) for result in processed if result.outcome == EMPTY.rule)
+        yield from (Trial(result.document, None) for result in processed if result.outcome == EMPTY.rule)
         kept = [result.document for result in processed if result.outcome == PASSED]
-        yield from map(Sample, kept, rules.named(measure(rules, kept)))
+        yield from map(Trial, kept, rules.named(measure(rules, kept)))
 
 
 def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Document]]:
@@ -184,7 +184,7 @@ def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Do
         taken += len(documents)
 
 
-def _print_table(rules: RuleSet, samples: Sequence[Sample], violations: Sequence[Violation | None], read: int) -> None:
+def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[Violation | None], read: int) -> None:
     """Print for each rule how many documents it drops and how many fail it. ``read`` includes those that were not judged."""
     first = Counter(violation.measure for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
@@ -203,7 +203,7 @@ def _print_table(rules: RuleSet, samples: Sequence[Sample], violations: Sequence
     print("\n(drops: documents that fail this rule before any other; fails: all documents that fail this rule)")
 
 
-def _print_examples(title: str, examples: Sequence[tuple[Sample, str]]) -> None:
+def _print_examples(title: str, examples: Sequence[tuple[Trial, str]]) -> None:
     """Print a title, and for each document a remark and the beginning of its text. Print nothing if there are none."""
     for number, (sample, said) in enumerate(examples):
         if number == 0:

@@ -60,9 +60,7 @@ def read_documents(path: Path) -> Iterator[NDArray[Any]]:
         )
     wanted = _HEAD.size + 12 * sequences + 8 * ends
     if len(raw) == wanted + sequences and sequences:
-        raise DamagedInputError(
-            f"{index}: it holds modes of sequences, so its data are multimodal, not text; leave it out"
-        )
+        raise DamagedInputError(f"{index}: it holds modes of sequences, so it is multimodal, not text; leave it out")
     if len(raw) != wanted:
         raise DamagedInputError(f"{index}: {len(raw)} bytes, but {wanted} for its {sequences} sequences; {_CURE}")
     dtype = np.dtype(DTYPES[code])

@@ -20,9 +20,7 @@ def read_arrow(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
 
     try:
         batches, schema = _open(stream)
-        ended = (
-            0  # offset of the previous batch's end; a mapped file is read without its handle, so `tell` would stay at 0
-        )
+        ended = 0  # offset of the previous batch's end; it stays 0 for a mapped file, whose handle is not read
         for records in rows_of(batches, find_columns(schema, keys), keys, tally):
             stream.bytes_read, ended = ended, stream.file.tell()
             yield records

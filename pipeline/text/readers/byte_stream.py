@@ -243,9 +243,7 @@ class ByteStream:
         members = 0
         for piece in pieces:
             data = b""
-            while piece or (
-                stream is not None and len(data) == BLOCK
-            ):  # after a full block there may be more to unpack
+            while piece or (stream is not None and len(data) == BLOCK):  # a full block: there may be more
                 if stream is None:
                     if kind in ("gzip", "xz") and members:  # zeros between and after streams are padding
                         piece = piece.lstrip(b"\0")

@@ -21,9 +21,7 @@ from ..formats import NO_QUOTE, Format
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 
-LONGEST_FIELD = (
-    1 << 28
-)  # characters; without a limit, a quote that is not closed would swallow the rest of a large file
+LONGEST_FIELD = 1 << 28  # characters; without a limit, one open quote would swallow the rest of a large file
 QUOTED = "a quoted field, but TSV is read without quotes; name them: --format 'tsv,quote=\"', or tsv,quote=none"
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)+"')  # a quoted field with doubled quotes inside
 

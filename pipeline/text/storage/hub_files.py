@@ -200,9 +200,7 @@ def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
 
 
 def _is_hidden(path: str) -> bool:
-    return is_hidden(path) or any(
-        part.startswith("__") for part in path.split("/")
-    )  # a rule of the library ``datasets``
+    return is_hidden(path) or any(part.startswith("__") for part in path.split("/"))  # a rule of ``datasets``
 
 
 def _named(names: Iterable[str]) -> str:

@@ -40,8 +40,7 @@ BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Token
 class LoadedTokenizer(NamedTuple):
     """The text of a ``tokenizer.json``, or ``BYT5``, with its tokens by role.
 
-    ``extras`` is the rest of the configuration that is kept: the chat template and special tokens without a role. It
-    changes no id.
+    ``extras``, the chat template and special tokens without a role, change no id.
     """
 
     definition: str
@@ -100,7 +99,7 @@ def parsed(definition: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class DefinedTokens:
     """The tokens of a definition: their ids, the tokens added to the model's own, and the special ones of these.
 
     ``is_complete`` says that each byte has a token, so no character is missing. ``unknown`` is the token of missing
@@ -115,15 +114,15 @@ class Vocabulary:
 
 
 @functools.lru_cache(maxsize=1)
-def read_vocabulary(definition: str) -> Vocabulary:
+def read_vocabulary(definition: str) -> DefinedTokens:
     """Return the vocabulary of a canonical definition, or of ``BYT5``. The last one is cached."""
     if definition == BYT5:
-        return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), None, is_complete=True)
+        return DefinedTokens(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), None, is_complete=True)
     tokenizer = parsed(definition)
     ids, model = tokenizer.get_vocab(), tokenizer.model
     is_complete = _has_all_bytes(model, definition, ids)
     added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
-    return Vocabulary(
+    return DefinedTokens(
         ids=ids,
         added=tuple(token.content for token in added),
         special=tuple(token.content for token in added if token.special),
