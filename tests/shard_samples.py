@@ -23,7 +23,7 @@ TOKENIZER = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id":
 
 def read_index(path: Path, expected: ShardInfo | None = None) -> ShardIndex:
     """Return the index of a shard on this machine."""
-    return ShardAccess(keeps=False).index(str(path), expected)
+    return ShardAccess(use_cache=False).index(str(path), expected)
 
 
 class Shard:
@@ -43,7 +43,7 @@ class Shard:
         return self._tokens[self.starts[number] : self.starts[number] + self.lengths[number]]
 
     def table(self) -> dict[str, list[Any]]:
-        return ShardAccess(keeps=False).table(str(self._path))
+        return ShardAccess(use_cache=False).table(str(self._path))
 
 
 def scan_tar(path: Path) -> list[Member]:

@@ -1,4 +1,4 @@
-"""One interface to a dataset's directory, local or at a url: its files, their sizes, and local copies."""
+"""A dataset's directory, local or at a url, by one interface: its files, their sizes, and local copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPAIR = "copy the dataset again or rebuild it"
 
 
 class DatasetFolder:
-    """A directory of files by name. ``base`` is a path or url; objects of a url are read again each time.
+    """The files of a directory by name. ``base`` is a path or url; each call reads a remote file again.
 
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     _ = Path(directory, "a.tar").write_bytes(b"1234")
@@ -36,17 +36,17 @@ class DatasetFolder:
         self.requests = requests or RequestOptions()
 
     def path(self, name: str) -> str:
-        """Return the path or url of a file; ``name`` may begin with one folder."""
+        """Return the path or url of a file; ``name`` may include one folder."""
         folder, _, plain = name.rpartition("/")
         path = join(join(self.base, folder) if folder else self.base, plain)
         return path if self.remote else os.path.normpath(path)
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, None where it is not there."""
+        """Return the size of a file in bytes, None if it is missing."""
         return size_of(self.path(name), self.requests)
 
     def read(self, name: str) -> bytes | None:
-        """Return what a small file holds, None where it is not there."""
+        """Return the contents of a small file, None if it is missing."""
         size = self.size(name)
         if size is None:
             return None
@@ -55,7 +55,7 @@ class DatasetFolder:
         )
 
     def read_named(self, info: FileInfo) -> bytes:
-        """Return what a file holds that the manifest names; ``ManifestError`` where it is not there, or another one."""
+        """Return the contents of a file of the manifest; raises ``ManifestError`` if it is missing or a different file."""
         path = self.path(info.name)
         try:
             remote = read_whole(path, info.bytes, self.requests, info.sha256) if self.remote else None
@@ -69,16 +69,16 @@ class DatasetFolder:
         return data
 
     def describe(self, name: str, sha256: str = "") -> FileInfo:
-        """Return size and hash of a file that is there; a remote one is read once more where it has another hash."""
+        """Return size and hash of a file that exists. A remote file is read once more if its hash is not ``sha256``."""
         if not self.remote:
             return FileInfo.of(self.path(name), name)
         with local_copy(self.path(name), self.requests, sha256) as path:
             return FileInfo.of(path, name)
 
     def read_bound(self, name: str, manifest: Manifest) -> bytes | None:
-        """Return what `read_named` does of a file by its name, None where the manifest names no such file.
+        """Return the contents of a file as `read_named` does, None if the manifest does not name it.
 
-        A manifest that names no file at all, as of a dataset that was not built here, says nothing about them.
+        A manifest without any files, as of a dataset that was not built here, is not asked: the file is just read.
         """
         if not manifest.files:
             return self.read(name)
@@ -86,7 +86,7 @@ class DatasetFolder:
         return None if info is None else self.read_named(info)
 
     def tars(self) -> list[str]:
-        """Return the names of the tar files; none where a server lists nothing, as http servers do."""
+        """Return the names of the tar files; none if the server cannot list files, as http servers cannot."""
         if not self.remote:
             return sorted(path.name for path in Path(self.base).glob(f"*{ENDING}") if not is_hidden(path.name))
         try:
@@ -96,14 +96,14 @@ class DatasetFolder:
         return sorted(name for name in (url.rsplit("/", 1)[1] for url in urls) if not is_hidden(name))
 
     def manifest(self) -> Manifest:
-        """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` for a file."""
+        """Read ``manifest.json``. Raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` if ``base`` is a file."""
         if not self.remote and os.path.isfile(self.base):
-            raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
+            raise ConfigError(f"{self.base} is a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
         return Manifest.read(self.base, self.requests)
 
 
 def size_of(path: str, requests: RequestOptions | None = None) -> int | None:
-    """Return the bytes of a file or remote object, None where it is not there."""
+    """Return the size of a file or remote object in bytes, None if it is missing."""
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
     try:
@@ -114,7 +114,7 @@ def size_of(path: str, requests: RequestOptions | None = None) -> int | None:
 
 @contextmanager
 def local_copy(url: str, requests: RequestOptions | None = None, sha256: str = "") -> Iterator[Path]:
-    """Download a remote object to a temporary file, once more where it has another hash; the caller looks at what it holds."""
+    """Yield a temporary copy of a remote object. If its hash is not ``sha256``, it is downloaded once more, and not refused."""
     size = describe(url, requests).size
     with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:
         path = Path(directory, "copy")
@@ -123,7 +123,7 @@ def local_copy(url: str, requests: RequestOptions | None = None, sha256: str = "
 
 
 def local_directory(output: str | Path) -> Path:
-    """Return the absolute path of the output, because workers may run elsewhere; refuse what cannot be a directory here."""
+    """Return the absolute path of an output, since workers may run elsewhere; raises ``ConfigError`` if it is no directory."""
     if not isinstance(output, str | os.PathLike) or not str(output):
         raise ConfigError(f"output must be the name of a directory, got {output!r}")
     try:
@@ -132,9 +132,9 @@ def local_directory(output: str | Path) -> Path:
         raise ConfigError(f"output {str(output)!r}: the name is not UTF-8; choose another") from None
     if is_remote(str(output)):
         raise ConfigError(
-            f"{output}: a directory of this machine is needed here; copy it to the url when it is complete, {MANIFEST_NAME} last"
+            f"{output}: output must be a directory of this machine; when complete, copy it to the url, {MANIFEST_NAME} last"
         )
     path = Path(local_name(str(output))).absolute()
     if path.exists() and not path.is_dir():
-        raise ConfigError(f"{output}: a file, where --output names a directory; choose another")
+        raise ConfigError(f"{output} is a file, but --output must be a directory; choose another")
     return path

@@ -1,4 +1,4 @@
-"""Token tars of other tools: a scan of their headers makes an index, which is kept for the next time."""
+"""Token tars of other tools. A scan of their headers makes an index, which is kept for later runs."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from .tar_members import REPAIR, Member, map_file, walk_or_raise
 INDEX_VERSION = 4
 _EDGE = 1 << 20
 _SAMPLED = 512  # bytes at each end of a document's tokens
-# The split that webdataset makes: directories keep their dots, the key ends at the first dot of the file's name.
-# Hidden files in directories (macOS writes "._x" beside "x") are no samples here; webdataset gives all of them one key.
+# As webdataset splits names: directories keep their dots; the key ends at the first dot of the file's name.
+# Hidden files (macOS writes "._x" beside "x") are no samples here; webdataset gives all of them one key.
 _SAMPLE = re.compile(r"((?:.*/|)[^./]+)\.([^/]*)\Z", re.DOTALL)
 _SKIPPED = re.compile(r"__[^/]*__(?:$|/)")  # members that webdataset skips as metadata
 
 
 def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> ShardIndex:
-    """Return where the documents of a plain webdataset tar lie, from the kept index or by a scan of the tar.
+    """Return the index of a plain webdataset tar: the kept one, or one from a scan of the tar.
 
-    Each sample's tokens are its ``.npy`` field, or its only field whose name ends so: 1-D little-endian arrays of one
-    dtype among uint8, uint16, int32, uint32 and int64. The index is kept beside the tar as ``.NAME.index.npz``, or where the
-    tar's folder cannot be written in ``cache_dir``, if one is given. It is made again when size, time or the first or last
-    MiB of the tar change.
+    Each sample's tokens are its ``.npy`` field, or its only field whose name ends in ``.npy``: a 1-D little-endian array. All
+    have one dtype: uint8, uint16, int32, uint32 or int64. The index is kept beside the tar as ``.NAME.index.npz``; if the tar's
+    folder cannot be written, in ``cache_dir``, if given. A scan renews it when size, time or the first or last MiB of the tar
+    change.
 
-    Its ``contents`` are a hash of what the scan sees: the key and the field of each sample, and the first and the last 512
-    bytes of its tokens, so short documents are covered whole. No time counts: a copy of a tar has the same hash.
+    ``contents`` of the index is a hash of what the scan reads: the key and the field of each sample, and the first and last 512
+    bytes of its tokens. Short documents are covered whole. The hash covers no times: a copy of a tar has the same hash.
 
-    Raises as `walk_or_raise` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
-    scattered keys, samples without tokens, and arrays that are no token ids.
+    Raises the errors of `walk_or_raise` if the tar is damaged. Raises ``ShardError`` with shard, member and byte if keys repeat
+    or are scattered, a sample has no tokens, or an array holds no token ids.
     """
     path = Path(path)
     with map_file(path) as data:
@@ -70,24 +70,24 @@ def sample_parts(name: str) -> tuple[str, str] | None:
 
 
 def _index_files(path: Path, cache_dir: str | Path | None) -> list[Path]:
-    """Return where the index of a tar may be kept, the first place first."""
+    """Return the files in which the index of a tar may be kept, the preferred one first."""
     files = [path.with_name(f".{path.name}.index.npz")]
     if cache_dir is not None:
-        # The whole path is in the name: tars of one name in two directories have two indexes.
+        # A hash of the whole path is in the name: two tars of one name have two indexes.
         whole = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=8).hexdigest()
         files.append(Path(cache_dir) / "index" / f"{path.name}.{whole}.npz")
     return files
 
 
 def _mark(path: Path, data: mmap.mmap) -> str:
-    """Return what changes with a tar: its size, its time, a hash of its first and last MiB."""
+    """Return a text that changes with the tar: its size, its time, a hash of its first and last MiB."""
     edges = hashlib.blake2b(data[:_EDGE], digest_size=16)
     edges.update(data[max(0, len(data) - _EDGE) :])
     return f"{INDEX_VERSION} {len(data)} {path.stat().st_mtime_ns} {edges.hexdigest()}"
 
 
 def _load(file: Path, mark: str) -> ShardIndex | None:
-    """Return a kept index, or None where it is missing, damaged or of another tar: it is only a cache."""
+    """Return a kept index; None if it is missing, damaged or of another tar, since it is only a cache."""
     try:
         with np.load(file, allow_pickle=False) as kept:
             if str(kept["mark"]) != mark:
@@ -112,7 +112,7 @@ def _save(path: Path, index: ShardIndex, mark: str) -> bool:
 
 
 def scan_index(data: mmap.mmap, path: str) -> ShardIndex:
-    """Return the index of a tar that is mapped, by a scan alone; ``path`` is what errors call it."""
+    """Return the index of a mapped tar from a scan; errors call the tar ``path``."""
     starts: list[int] = []
     lengths: list[int] = []
     dtype: np.dtype[Any] | None = None
@@ -167,7 +167,7 @@ def _samples(data: mmap.mmap, path: str) -> Iterator[tuple[str, dict[str, Member
             if key in seen:
                 raise ShardError(
                     f"{path}: member {member.name!r}, byte {member.offset}: key {key!r} came before, at byte "
-                    f"{seen[key]}, with other samples between; members of a sample must be neighbours, keys unique"
+                    f"{seen[key]}, and other samples are between; members of a sample must be neighbours, keys unique"
                 )
             seen[key] = member.offset
             current, fields = key, {}

@@ -70,7 +70,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def wrong_key(keys: Sequence[str]) -> str | None:
-    """Say what is wrong with the first of a shard's keys that is no key, or does not follow the one before; None if none is.
+    """Return what is wrong with the first bad key of a shard: it is no key, or does not ascend. None if all keys are good.
 
     >>> wrong_key(["a", "b"]), wrong_key(["a", "a"])
     (None, "keys must ascend, but 'a' follows 'a'")
@@ -96,7 +96,7 @@ def padding(size: int) -> int:
 def member_header(name: str, size: int) -> bytes:
     """Return the 512-byte ustar header of a regular file of ``size`` bytes, without time or owner.
 
-    Sizes of 8 GiB and more, which ustar cannot hold, raise ``ValueError``, as do names over 100 bytes.
+    Raises ``ValueError`` if the size is 8 GiB or more, or the name is longer than 100 bytes: ustar cannot hold them.
     """
     raw = name.encode("ascii")
     if len(raw) > 100 or size >= 1 << 33:

@@ -1,4 +1,4 @@
-"""Where the documents of a shard lie: its index, parsed from its last bytes and checked."""
+"""The index of a shard, parsed from its last bytes and checked: the offsets and lengths of its documents."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .format import (
 from .manifest import ShardInfo
 from .tar_members import REPAIR
 
-# Where documents start in their file (bytes), and their tokens.
+# The byte of its file at which each document starts, and the tokens of each.
 BlockIndex = tuple[NDArray[np.int64], NDArray[np.uint32]]
 
 
 class Footer(TypedDict, total=False):
-    """The fields of a shard's footer (see `pipeline.shards.format`); empty for a tar that has none."""
+    """The fields of a shard's footer (see `pipeline.shards.format`); empty if the tar has no footer."""
 
     format: str
     version: int
@@ -50,11 +50,11 @@ class Footer(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """Where the documents of a shard lie.
+    """The offsets and lengths of the documents of a shard.
 
     ``starts``: int64 byte offset of each document's first token; ``lengths``: int64 tokens of each; ``dtype``: of the
-    stored tokens; ``footer``: the footer's fields, empty for a tar that has none; ``contents``: a hash that tells the
-    contents of the shard from those of others.
+    stored tokens; ``footer``: the footer's fields, empty if the tar has none; ``contents``: a hash that differs for shards of
+    different contents.
     """
 
     starts: NDArray[np.int64]
@@ -68,15 +68,15 @@ class ShardIndex:
         return len(self.lengths)
 
 
-Read = Callable[[int, int], bytes]  # returns so many bytes of a shard from a byte on
+Read = Callable[[int, int], bytes]  # takes an offset and a size, and returns these bytes of a shard
 
 
 def footer_of(tail: bytes, size: int, name: str, expected: ShardInfo | None = None) -> Footer | None:
     """Return the footer of a shard of ``size`` bytes, which errors call ``name``; None for a tar of another tool.
 
-    ``tail`` is the last ``TAIL`` bytes, or all of a shorter file.
-    ``expected`` is the shard's entry in the manifest. A shard that disagrees with it raises ``ManifestError``, one that was
-    cut ``TruncatedShardError``, one whose footer is damaged or lacks ``CorruptShardError``.
+    ``tail`` is the last ``TAIL`` bytes, or all of a shorter file. ``expected`` is the shard's entry in the manifest.
+    Raises ``ManifestError`` if the shard disagrees with its entry, ``TruncatedShardError`` if the shard is cut, and
+    ``CorruptShardError`` if the footer is missing or damaged.
     """
     if expected is not None and size != expected.bytes:
         kind = TruncatedShardError if size < expected.bytes else ManifestError
@@ -92,12 +92,12 @@ def footer_of(tail: bytes, size: int, name: str, expected: ShardInfo | None = No
 
 
 def index_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> ShardIndex | None:
-    """Return the index of a shard, by two reads; None for a tar of another tool. Raises as `footer_of` does."""
+    """Return the index of a shard from two reads; None for a tar of another tool. Raises the errors of `footer_of`."""
     tail = read(max(0, size - TAIL), min(size, TAIL))
     footer = footer_of(tail, size, name, expected)
     if footer is None:
         return None
-    contents = hashlib.blake2b(tail, digest_size=16).hexdigest()  # the footer has the checksums of all else
+    contents = hashlib.blake2b(tail, digest_size=16).hexdigest()  # the footer has checksums of everything else
     return replace(parse_index(footer, name, read), contents=contents)
 
 
@@ -111,9 +111,9 @@ def _parse_footer(block: bytes, name: str, size: int) -> Footer | None:
         numbers += [footer["index_crc32"], footer["table_crc32"], *(number for span in spans for number in span)]
         known = footer["format"] == FORMAT_NAME and footer["dtype"] in TOKEN_DTYPES
         if not known or not {*map(type, numbers)} <= {int} or min(numbers) < 0:
-            raise ValueError("fields of other kinds than this format has")
+            raise ValueError("fields of wrong types or values for this format")
         if any(len(span) != 2 or span[0] + span[1] > size - TAIL for span in spans):
-            raise ValueError("an index that lies outside the file")
+            raise ValueError("the index is outside the file")
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptShardError(
             f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; {REPAIR}"
@@ -124,7 +124,7 @@ def _parse_footer(block: bytes, name: str, size: int) -> Footer | None:
 
 
 def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
-    """Return the index that a footer points to, by one read; ``CorruptShardError`` where they disagree."""
+    """Return the index that a footer points to, from one read; raises ``CorruptShardError`` if they disagree."""
     count = footer["documents"]
     starts_at, starts_size = footer["starts"]
     lengths_at, lengths_size = footer["lengths"]
@@ -137,7 +137,7 @@ def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
         raise CorruptShardError(
             f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; {REPAIR}"
         )
-    starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # one beyond int64 is below 0
+    starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # a value beyond int64 appears below 0
     lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
     tokens = int(lengths.sum())
     if tokens != footer["tokens"]:
@@ -151,7 +151,7 @@ def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
 
 
 def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
-    """Return the columns of provenance from the bytes of a shard's table, which lies at byte ``offset``."""
+    """Return the columns of provenance from the bytes of a shard's table; it starts at byte ``offset``."""
     try:
         columns: dict[str, list[Any]] = _parse_json(raw)
         if not isinstance(columns, dict):
@@ -165,11 +165,11 @@ def _parse_json(raw: bytes) -> Any:
     try:
         return orjson.loads(raw)  # three times as fast
     except ValueError:
-        return json.loads(raw)  # which knows NaN
+        return json.loads(raw)  # json reads NaN
 
 
 def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:
-    """Raise ``ManifestError`` where a shard's footer is not the one that its entry in the manifest describes."""
+    """Raise ``ManifestError`` if a shard's footer disagrees with the shard's entry in the manifest."""
     fields = (
         ("documents", footer["documents"], expected.documents),
         ("tokens", footer["tokens"], expected.tokens),
@@ -179,13 +179,13 @@ def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:
     for field, actual, wanted in fields:
         if actual != wanted:
             raise ManifestError(
-                f"{name}: its footer says {field} {actual}, the manifest {wanted}: another shard lies under this name; "
+                f"{name}: its footer says {field} {actual}, the manifest {wanted}: another shard has this name; "
                 "copy the right one or rebuild"
             )
 
 
 def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> BlockIndex:
-    """Return an index of its bytes, as shards hold them.
+    """Return an index from its bytes in a shard.
 
     >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))
     (array([512]), array([7], dtype=uint32))

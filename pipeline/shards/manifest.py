@@ -1,4 +1,4 @@
-"""``manifest.json``, which lists what a dataset directory holds. It is written last: a directory that has it is complete."""
+"""``manifest.json``, which lists the contents of a dataset directory. It is written last: a directory with it is complete."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from .format import FORMAT_NAME, TOKEN_DTYPES
 
 MANIFEST_NAME = "manifest.json"
 EXTENTS_NAME = "extents.npz"  # the table of extents of all shards
-MAX_MANIFEST = 1 << 30  # bytes of a remote one
+MAX_MANIFEST = 1 << 30  # bytes of a remote manifest
 MANIFEST_VERSION = 3
-WORK_NAME = ".build"  # where a build that has not finished keeps its results,
-PLAN_NAME = "plan.json"  # and in it what it is going to do
-LOCK_NAME = "lock"  # there: held by the process that builds
+WORK_NAME = ".build"  # the folder with the results of an unfinished build,
+PLAN_NAME = "plan.json"  # and in it the plan of the build,
+LOCK_NAME = "lock"  # and the lock of the process that builds
 OWNER_NAME = ".build-owner.json"  # in a bucket: which build writes there
-TEXTS_NAME = "texts"  # the folder of the documents' texts, where they are kept
-SIGNATURES_NAME = "signatures"  # the folder of what later builds compare their documents with
+TEXTS_NAME = "texts"  # the folder of the documents' texts, if they are kept
+SIGNATURES_NAME = "signatures"  # the folder of signatures, with which later builds compare their documents
 TOKENIZER_NAME = "tokenizer.json"
 REPORT_NAME, REJECTED_NAME = "report.html", "rejected.jsonl"  # for people: nothing reads them
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
-_SAFE_PATH = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z")  # a folder at most
+_SAFE_PATH = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z")  # with one folder at most
 
 
 class ShardInfo(NamedTuple):
-    """One shard as its manifest names it: sizes, the hash of the file, the checksums of its index.
+    """A shard's entry in the manifest: sizes, the hash of the file, the checksums of its index.
 
-    ``index_crc32`` covers where documents lie, ``table_crc32`` their keys and the checksums of their tokens. The footer of
-    the shard states both, so a shard of another build is refused when it is opened. ``source`` is the name of the input that
-    all its documents come from, '' where inputs had no names.
+    ``index_crc32`` covers the starts and lengths of documents, ``table_crc32`` their keys and the checksums of their tokens.
+    The footer of the shard states both, so a shard of another build is refused when it is opened. ``source`` is the name of
+    the input that all its documents come from, '' if the inputs had no names.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ShardInfo(NamedTuple):
 
 
 class FileInfo(NamedTuple):
-    """A file beside the manifest that the manifest names: its size in bytes and hash."""
+    """The manifest's entry for a file beside it: name, size in bytes, and hash."""
 
     name: str
     bytes: int
@@ -71,7 +71,7 @@ class FileInfo(NamedTuple):
 
     @classmethod
     def of(cls, path: str | Path, name: str) -> FileInfo:
-        """Describe the file at ``path``, which the manifest calls ``name``."""
+        """Return the entry of the file at ``path``, which the manifest calls ``name``."""
         with open(path, "rb") as file:
             return cls(name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
@@ -98,7 +98,7 @@ class Manifest:
     ``dtype`` is ``"<u2"`` or ``"<u4"``. ``tokenizer`` holds ``name``, ``sha256``, ``vocab_size``, ``eos_id``,
     ``bos_id`` and ``special_ids``. ``splits`` maps names to a ``Split``: its ``shards``, and the sums ``documents`` and
     ``tokens``. ``extents`` is the file of the table of extents (`pipeline.shards.extents.table_file`). ``recipe``, ``inputs`` and
-    ``counts`` are plain JSON from the build. ``files`` are the other files that a build leaves beside the shards: the
+    ``counts`` are plain JSON from the build. ``files`` are the other files that a build writes beside the shards: the
     tokenizer, signatures, the report.
 
     >>> extents = FileInfo("extents.npz", 0, "")
@@ -118,7 +118,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """A sha256 of what is streamed: dtype, tokenizer and the shards of every split."""
+        """The sha256 of all that a stream reads: dtype, tokenizer and the shards of every split."""
         return _digest([self.dtype, self.tokenizer.get("sha256"), self._splits_json()])
 
     @property
@@ -127,7 +127,7 @@ class Manifest:
         return [info for _, split in sorted(self.splits.items()) for info in split.shards]
 
     def split(self, name: str) -> Split:
-        """Return a split by name; an unknown one raises ``ManifestError`` naming those there are."""
+        """Return a split by name; raises ``ManifestError`` with the known names if there is none."""
         if name not in self.splits:
             near = did_you_mean(name, self.splits, else_known=False)
             if re.search(r"[\[+]", name):  # as in "train[:25%]" of Hugging Face's datasets
@@ -174,9 +174,9 @@ class Manifest:
     def read(cls, directory: str | PathLike[str], requests: RequestOptions | None = None) -> Manifest:
         """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``requests`` is for urls.
 
-        Raises ``ManifestError`` where it is missing, unreadable, of another format version, contradicts its own
-        sums or fingerprint, or names a file outside its directory; for a url, ``MissingObjectError`` where there is no
-        such object and ``StorageError`` where it cannot be fetched.
+        Raises ``ManifestError`` if it is missing, unreadable, of another format version, contradicts its own sums or
+        fingerprint, or names a file outside its directory. For a url, raises ``MissingObjectError`` if it is missing, and
+        ``StorageError`` if it cannot be fetched.
         """
         spec = os.fspath(directory)
         if is_remote(spec):
@@ -189,14 +189,14 @@ class Manifest:
         path = Path(local_name(spec))
         path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
         if kind := special_kind(path):
-            raise ManifestError(f"{path}: {kind}, where a manifest is a file; copy the dataset again")
+            raise ManifestError(f"{path} is {kind}, but a manifest is a file; copy the dataset again")
         try:
             text = path.read_bytes()
         except FileNotFoundError:
             if path.is_symlink():
                 raise ManifestError(
-                    f"{path}: a link to {os.readlink(path)}, which is not there; fetch what it leads to, or copy the dataset "
-                    "with its files in place of links"
+                    f"{path}: a link to {os.readlink(path)}, which is not there; fetch that file, or copy the dataset with its "
+                    "files in place of links"
                 ) from None
             raise ManifestError(
                 f"{path}: not there, so no complete dataset is in this directory. Give the --output of a build that "
@@ -208,7 +208,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str | bytes, name: str = MANIFEST_NAME) -> Manifest:
-        """Build a manifest from its JSON; ``name`` is what errors call it."""
+        """Return the manifest that is in a JSON text; errors call it ``name``."""
         try:
             value = orjson.loads(text)
         except ValueError as error:
@@ -247,14 +247,14 @@ class Manifest:
             counted = (manifest.splits[split].documents, manifest.splits[split].tokens)
             if sums != counted:
                 raise ManifestError(f"{name}: split {split!r} states {sums} documents and tokens, its shards {counted}")
-        # What `fingerprint` would give, without making the entries again.
+        # Equal to `fingerprint`, but from the entries as read.
         fingerprint = _digest([manifest.dtype, manifest.tokenizer.get("sha256"), value["splits"]])
         if value.get("fingerprint") != fingerprint:
             raise ManifestError(
                 f"{name}: its fingerprint {value.get('fingerprint')!r} does not cover its contents "
                 f"({fingerprint}): it was edited or damaged after the build"
             )
-        # Of all else, such as recipe and counts; manifests of earlier builds have none.
+        # The checksum also covers recipe and counts. Manifests of earlier releases have none.
         stated_checksum = value.pop("checksum", None)
         if stated_checksum is not None and stated_checksum != (checksum := _digest(value)):
             raise ManifestError(
@@ -265,9 +265,9 @@ class Manifest:
 
 
 def _wrong_tokenizer(manifest: Manifest) -> str | None:
-    """Say which id of the tokenizer's entry cannot be one, or return None."""
+    """Return what is wrong with the ids in the tokenizer's entry, or None."""
     if not isinstance(manifest.tokenizer, dict):
-        return f"no fields by name, but {manifest.tokenizer!r}"
+        return f"{manifest.tokenizer!r} is not an object with fields"
     size, most = manifest.tokenizer.get("vocab_size"), int(np.iinfo(manifest.dtype).max)
     if size is not None and (type(size) is not int or not 0 < size <= most + 1):
         return f"vocab_size {size!r} is no number from 1 to {most + 1}, as many ids as {manifest.token_dtype} can hold"
@@ -281,12 +281,12 @@ def _read_file(entry: dict[str, Any], name: str, key: str) -> FileInfo:
     info = FileInfo(*(entry[field] for field in FileInfo._fields))
     plain = isinstance(info.name, str) and (_SAFE_NAME if key == "extents" else _SAFE_PATH).match(info.name)
     if not plain or type(info.bytes) is not int or info.bytes < 0 or not isinstance(info.sha256, str):
-        raise ManifestError(f"{name}: {key} names no plain file with its size and hash: {tuple(info)}")
+        raise ManifestError(f"{name}: {key} must name plain files with size and hash, got {tuple(info)}")
     return info
 
 
 def is_dataset(directory: str | Path) -> bool:
-    """Whether a directory holds a dataset, or the work of a build that will make it one."""
+    """Whether a directory holds a dataset, or an unfinished build of one."""
     path = Path(directory, MANIFEST_NAME)
     if not path.is_file():
         return Path(directory, WORK_NAME, PLAN_NAME).is_file()
@@ -303,14 +303,14 @@ def _read_shard(entry: dict[str, Any], name: str) -> ShardInfo:
         raise ManifestError(f"{name}: shard name {info.name!r} is not a plain file name")
     numbers = info.documents, info.tokens, info.bytes, info.index_crc32, info.table_crc32
     if not {*map(type, numbers)} <= {int} or min(numbers) < 0:
-        raise ManifestError(f"{name}: shard {info.name!r} has a count that is no whole number: {numbers}")
+        raise ManifestError(f"{name}: shard {info.name!r}: counts must be whole numbers of at least 0, got {numbers}")
     if not isinstance(info.source, str):
-        raise ManifestError(f"{name}: shard {info.name!r} has a source that is no text: {info.source!r}")
+        raise ManifestError(f"{name}: shard {info.name!r}: source must be text, got {info.source!r}")
     return info
 
 
 def _digest(value: object) -> str:
     raw = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    if not raw.isascii() or b"\x7f" in raw:  # fingerprints are of JSON that escapes these
+    if not raw.isascii() or b"\x7f" in raw:  # fingerprints are hashes of JSON that escapes these
         raw = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(raw).hexdigest()

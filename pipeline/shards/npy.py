@@ -1,4 +1,4 @@
-"""A strict parser of npy headers: dtype and length of a member's tokens, without numpy's loader or pickle."""
+"""A strict parser of npy headers: it reads dtype and length of a member's tokens without numpy's loader or pickle."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MAGIC = b"\x93NUMPY"
-MAX_HEADER = 4096  # a 1-D array's header needs under 100 bytes; a claim of more is damage, not data
+MAX_HEADER = 4096  # a 1-D array's header needs under 100 bytes; a longer one is damaged
 
-# Other widths and byte orders are refused: a memory map hands tokens out as they are stored.
+# Other widths and byte orders are refused: a memory map returns tokens as they are stored.
 _DTYPES = {"|u1": "|u1", "<u1": "|u1", "<u2": "<u2", "<i4": "<i4", "<u4": "<u4", "<i8": "<i8"}
-# The form numpy itself writes; the general parser takes twenty times as long.
+# The form that numpy writes; the general parser takes twenty times as long.
 _USUAL = re.compile(
     rb"\{'descr': '([<|>=\w]{2,8})', 'fortran_order': (?:False|True), 'shape': \((\d{1,15}),\), \} *\n?\Z"
 )
 
 
 class NpyError(ValueError):
-    """A payload that is no 1-D npy array of token ids; the message is the reason alone."""
+    """A payload is no 1-D npy array of token ids; the message is the reason alone."""
 
 
 class NpyHeader(NamedTuple):
-    """``dtype`` of the items, how many ``items``, and ``size``: bytes of the header before the first item."""
+    """``dtype``: of the items; ``items``: how many; ``size``: the bytes of the header, before the first item."""
 
     dtype: np.dtype[Any]
     items: int
@@ -32,10 +32,10 @@ class NpyHeader(NamedTuple):
 
 
 def parse_npy(head: bytes, payload_size: int) -> NpyHeader:
-    """Return what the npy header in ``head``, the first bytes of a payload of ``payload_size``, declares.
+    """Return the npy header in ``head``, the first bytes of a payload of ``payload_size`` bytes.
 
-    Versions 1, 2 and 3; a 1-D little-endian array of uint8, uint16, int32, uint32 or int64 whose items fill the payload
-    exactly. ``head`` should hold ``MAX_HEADER + 12`` bytes or the whole payload. Raises ``NpyError`` with the reason.
+    It may have version 1, 2 or 3. The array must be 1-D, of little-endian uint8, uint16, int32, uint32 or int64, and fill the
+    payload exactly. ``head`` should hold ``MAX_HEADER + 12`` bytes or the whole payload. Raises ``NpyError`` with the reason.
 
     >>> from pipeline.shards.format import npy_header
     >>> parse_npy(npy_header("<u2", 1000), 128 + 2000)

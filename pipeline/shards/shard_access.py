@@ -1,4 +1,4 @@
-"""Shards by path or url, whichever it is: files, whole ones in a cache, and their indexes and tables by small reads."""
+"""Shards by path or url: local files, remote shards whole in a cache, and indexes and tables by small reads."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .tar_members import opened
 
 
 class ShardAccess:
-    """Shards by url or path. It can be pickled: workers of any kind share its cache.
+    """Reads shards by path or url. Workers of any kind may share its cache: it can be pickled.
 
     ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
-    of blocks and shards (default: all but a tenth of the disk). ``keeps=False`` writes nothing: ``cache`` is None, and whole
-    remote shards are refused.
+    of blocks and shards (default: all but a tenth of the disk). With ``use_cache=False`` nothing is written: ``cache`` is
+    None, and whole remote shards are refused.
 
     >>> import fsspec, tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -54,32 +54,32 @@ class ShardAccess:
         cache_limit: int | None = None,
         requests: RequestOptions | None = None,
         *,
-        keeps: bool = True,
+        use_cache: bool = True,
     ) -> None:
         self.requests = requests or RequestOptions()
-        self._cache_dir, self._cache_limit, self._keeps = cache_dir, cache_limit, keeps
-        # The version of objects that have none: what replaces one cannot be told from it, so it is of use to this run alone.
+        self._cache_dir, self._cache_limit, self._use_cache = cache_dir, cache_limit, use_cache
+        # The version of objects without one: nothing shows whether they were replaced, so only this run uses their copies.
         self.run = f"none, run {secrets.token_hex(8)}"
 
     @cached_property
     def directory(self) -> Path | None:
-        """Where blocks, whole shards and indexes of tars are kept; None where nothing is."""
-        if not self._keeps:
+        """The folder of blocks, whole shards and indexes of tars; None without a cache."""
+        if not self._use_cache:
             return None
         return default_directory() if self._cache_dir is None else Path(self._cache_dir)
 
     @cached_property
     def cache(self) -> Cache | None:
-        """What is kept of remote shards."""
+        """The cache of remote shards and their blocks."""
         return None if self.directory is None else Cache(self.directory, self._cache_limit)
 
     @contextmanager
     def opened(self, url: str, expected: ShardInfo | None = None) -> Iterator[tuple[int, int]]:
-        """Open a shard, downloaded where it is remote and not in the cache; give its descriptor and size.
+        """Open a shard and yield its descriptor and size. A remote shard is downloaded if it is not in the cache.
 
-        With ``expected`` its size and sha256 are checked, and a cached shard is used without asking the server; else the
-        server is asked whether it changed. Raises ``StorageError`` when the server does not give the object,
-        ``CorruptShardError`` when it gives another one.
+        With ``expected``, size and sha256 are checked, and a cached shard is used without asking the server. Otherwise the
+        server is asked whether the shard changed. Raises ``StorageError`` if the server does not send the object, and
+        ``CorruptShardError`` if it sends a different one.
         """
         if not is_remote(url):
             with opened(local_name(url)) as file:
@@ -88,7 +88,7 @@ class ShardAccess:
         if self.cache is None:
             raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
         info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.requests)
-        # By its contents where they are known: a signed url is another one each time.
+        # The contents identify a shard if they are known: its signed url differs each time.
         id = object_id("" if expected is not None else identity(url), info.size, info.version or self.run)
         with self.cache.open(
             id, _file_name(url), info.size, lambda path: self._download(url, path, info, expected)
@@ -96,10 +96,10 @@ class ShardAccess:
             yield file.fileno(), info.size
 
     def index(self, url: str, expected: ShardInfo | None = None) -> ShardIndex:
-        """Return a shard's index, held to ``expected``, its entry in the manifest; of a remote shard by two small reads.
+        """Return a shard's index, compared with ``expected``, its entry in the manifest; two small reads suffice.
 
-        That of a tar of another tool comes of a scan of its headers, for which a remote one is downloaded. Raises as
-        `pipeline.shards.index.footer_of` and `pipeline.shards.foreign.foreign_index` do.
+        A tar of another tool is scanned; if it is remote, it is downloaded first. Raises the errors of
+        `pipeline.shards.index.footer_of` and `pipeline.shards.foreign.foreign_index`.
         """
         if not is_remote(url):
             path = local_name(url)
@@ -114,7 +114,7 @@ class ShardAccess:
             return scan_index(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), shown(url))
 
     def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
-        """Return the columns of provenance of a shard of ours."""
+        """Return the columns of provenance of a shard that this project wrote."""
         offset, size = self.index(url, expected).footer["table"]
         return parse_table(self._read(url, offset, size), shown(url), offset)
 
@@ -143,6 +143,6 @@ class ShardAccess:
 
 def _file_name(url: str) -> str:
     name = urllib.parse.unquote(urllib.parse.urlsplit(url).path).rsplit("/", 1)[-1]
-    # Whatever the url says, the name stays a plain one inside the cache.
+    # Whatever the url holds, the name is a plain file name, so that the file is inside the cache.
     name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name).lstrip(".")[-200:]
     return f"{name or 'object'}.tar" if "." not in name else name

@@ -1,4 +1,4 @@
-"""Turns what a user names into the shards of a split, with their entries in the manifests that cover them."""
+"""Find the shards of a split by what a user names, with their entries in the manifests beside them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ManifestOf = Callable[[str], Manifest | None]
 
 
 class ShardList(NamedTuple):
-    """Shards in order: their ``urls`` (or paths), and, where a manifest covers them, it and their entries in it.
+    """Shards in order: their ``urls`` (or paths). If a manifest covers them, also the manifest and their entries in it.
 
-    ``directory`` is where that manifest lies.
+    ``directory`` is the directory of the manifest.
     """
 
     urls: list[str]
@@ -38,24 +38,23 @@ class ShardList(NamedTuple):
 
 
 def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardList]:
-    """Return the shards of a split that ``source`` means: those of each directory with a manifest, in the order given.
+    """Return the shards of a split that ``source`` names: one item for each directory with a manifest, in the order given.
 
-    However shards are named, the manifest beside them says which split they belong to. A directory, or a pattern with
-    wildcards, gives its shards of ``split`` in the order of the manifest; None gives all splits, in the order of their names.
-    Tars without a manifest have no splits; they are one item, in natural order.
+    However shards are named, the manifest beside them says to which split they belong. A directory or a pattern with
+    wildcards names its shards of ``split``, in the order of the manifest. If ``split`` is None, it names all splits in the
+    order of their names. Tars without a manifest have no splits: they are one item, in natural order.
 
-    Raises ``ManifestError`` for a directory without manifest and shards, an unfinished build, an unknown split, and shards
-    that the manifest beside them does not name. Raises ``ConfigError`` for a listed shard of another split, a source without
-    a shard of the split, a split of tars without a manifest, and directories that differ in dtype, tokenizer or end-of-text
-    id; else as `expand` does.
+    Raises ``ManifestError`` if a directory has neither manifest nor shards, a build is unfinished, a split is unknown, or the
+    manifest does not name a shard beside it; ``ConfigError`` if a listed shard is of another split, a source has no shard of
+    the split, tars without a manifest are to have one, or directories differ in dtype, tokenizer or end-of-text id.
     """
     manifest_of = cache(lambda folder: _manifest_of(folder, access.requests))
     items = expand_in_order(source, access.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
     named: dict[str, list[ShardPattern]] = {}  # by their folders
     real_path = cache(os.path.realpath)
     for item in items:
-        folder, followed = _followed(item, manifest_of, real_path)
-        named.setdefault(folder, []).append(followed)
+        folder, shard = _follow(item, manifest_of, real_path)
+        named.setdefault(folder, []).append(shard)
     remote = [folder for folder in named if folder and is_remote(folder)]
     manifests = {folder: None if folder in remote else manifest_of(folder) for folder in named}
     if remote:
@@ -73,7 +72,7 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
         )
     if bare and split not in (None, "train"):
         raise ConfigError(
-            f"{shown(bare[0])}: no {MANIFEST_NAME} lies beside it, so it belongs to no split {split!r}; leave split out, or "
+            f"{shown(bare[0])}: no {MANIFEST_NAME} is beside it, so it belongs to no split {split!r}; leave split out, or "
             "name a dataset's directory"
         )
     for one, other in pairwise(parts):
@@ -82,10 +81,10 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
     return parts or [ShardList(sorted(bare, key=natural_key))]
 
 
-def _followed(item: ShardPattern, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, ShardPattern]:
-    """Return the folder of a shard, and the shard; of a link to one that a manifest covers, those of its target."""
+def _follow(item: ShardPattern, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, ShardPattern]:
+    """Return the folder of a shard, and the shard. A link is followed if a manifest covers its target."""
     path = item.path
-    if is_remote(path):  # of a url with a query (a signature), the folder is not known
+    if is_remote(path):  # the folder is not known for a url with a query (a signature)
         return path.rstrip("/") if item.whole else "" if "?" in path else path.rpartition("/")[0], item
     folder = real_path(path if item.whole else os.path.dirname(path))
     if not item.whole and manifest_of(folder) is None and os.path.islink(path):
@@ -96,7 +95,7 @@ def _followed(item: ShardPattern, manifest_of: ManifestOf, real_path: Callable[[
 
 
 def _of_manifest(manifest: Manifest, named: Sequence[ShardPattern], split: str | None) -> ShardList:
-    """Return the shards of a split among those named in one directory, in the order of its manifest."""
+    """Return the named shards of one directory that belong to a split, in the order of its manifest."""
     first = named[0].path
     directory = first if named[0].whole else first.rpartition("/")[0] if is_remote(first) else os.path.dirname(first)
     try:
@@ -115,14 +114,15 @@ def _of_manifest(manifest: Manifest, named: Sequence[ShardPattern], split: str |
             chosen += [info.name for info in wanted]
         elif name not in split_of:
             raise ManifestError(
-                f"{shown(item.path)}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
+                f"{shown(item.path)}: the {MANIFEST_NAME} beside it does not name it; list only shards that it names"
             )
         elif split is None or split_of[name] == split:
             chosen.append(name)
             useful.add(item.pattern)
         else:
             others.append(item)
-    if wrong := [item for item in others if item.pattern not in useful]:  # a shard's own name, or a pattern of none
+    # These were named one by one, or by a pattern that matches no shard of the split.
+    if wrong := [item for item in others if item.pattern not in useful]:
         other = split_of[wrong[0].path.rpartition("/")[2]]
         raise ConfigError(
             f"{shown(wrong[0].path)}: a shard of split {other!r}, but split {split!r} was asked for; write split={other!r} "
@@ -136,7 +136,7 @@ def _of_manifest(manifest: Manifest, named: Sequence[ShardPattern], split: str |
 
 
 def _refuse_unlike(one: ShardList, other: ShardList) -> None:
-    """Raise ``ConfigError`` unless the tokens of two directories mean the same texts."""
+    """Raise ``ConfigError`` unless equal tokens of two directories mean equal texts."""
     assert one.manifest is not None
     assert other.manifest is not None
     first, second = one.manifest.tokenizer, other.manifest.tokenizer
@@ -153,7 +153,7 @@ def _refuse_unlike(one: ShardList, other: ShardList) -> None:
 
 
 def _is_dataset(directory: str, manifest_of: ManifestOf) -> bool:
-    """Whether a manifest lies in a directory; raises ``ManifestError`` where neither it nor a shard can be."""
+    """Whether a directory has a manifest; raises ``ManifestError`` if it can have neither a manifest nor a shard."""
     if is_remote(directory):
         if manifest_of(directory.rstrip("/")) is not None:
             return True
@@ -166,15 +166,15 @@ def _is_dataset(directory: str, manifest_of: ManifestOf) -> bool:
     if manifest_of(os.path.realpath(directory)) is not None:
         return True
     if not any(name.endswith(ENDING) and not is_hidden(name) for name in os.listdir(directory)):
-        Manifest.read(directory)  # raises, saying what a complete dataset needs
+        Manifest.read(directory)  # raises; its message says what a complete dataset needs
     return False
 
 
 def _manifest_of(folder: str, requests: RequestOptions) -> Manifest | None:
-    """Read the manifest of a folder; None where there is none, and nothing shows that one belongs there.
+    """Return the manifest of a folder; None if it has none and needs none.
 
-    A dangling link, a table of extents without a manifest, and the plan of an unfinished build raise ``ManifestError``: as
-    tars without a manifest, train and val would be streamed as one.
+    Raises ``ManifestError`` if the folder has a dangling link, a table of extents without a manifest, or the plan of an
+    unfinished build: as tars without a manifest, train and val would be streamed as one.
     """
     if not folder:
         return None
@@ -185,20 +185,20 @@ def _manifest_of(folder: str, requests: RequestOptions) -> Manifest | None:
         return Manifest.read(folder, requests)
     except MissingObjectError as error:
         if size_of(join(folder, OWNER_NAME), requests) is not None:
-            raise ManifestError(f"{error}; a build writes there that has not finished; run its command again") from None
+            raise ManifestError(f"{error}; an unfinished build writes there; run its command again") from None
         if size_of(join(folder, EXTENTS_NAME), requests) is None:
             return None
         raise ManifestError(
-            f"{error}: {EXTENTS_NAME} lies there, so these shards belong to a dataset; upload its {MANIFEST_NAME}, too"
+            f"{error}: {EXTENTS_NAME} is there, so these shards belong to a dataset; upload its {MANIFEST_NAME}, too"
         ) from None
 
 
 def _refuse_several_splits(shards: Sequence[ShardPattern], split: str | None) -> None:
-    """Raise ``ManifestError`` for tars without a manifest whose names show several splits, unless all are asked for."""
+    """Raise ``ManifestError`` if the names of tars without a manifest show several splits, unless all are asked for."""
     found = {match[1].lower(): item.path for item in shards if (match := _SPLIT.match(item.path.rpartition("/")[2]))}
     if split is not None and len(found) > 1:
         raise ManifestError(
-            f"{', '.join(shown(path) for path in found.values())}: shards of several splits by their names, and no "
+            f"{', '.join(shown(path) for path in found.values())}: the names of these shards show several splits, and no "
             f"{MANIFEST_NAME} beside them says which belong to {split!r}; copy it there, name the shards of one split "
             "(train-*.tar), or write split=None to read all on purpose"
         )

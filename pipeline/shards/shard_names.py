@@ -1,12 +1,12 @@
 """Turns what a user writes into paths and urls of shards, in a fixed order.
 
 a list                     each of its items, in turn
-name-{000..127}.tar        each name, of which local files must be there
-a directory                the dataset whose manifest lies in it, else its files that end in .tar
-a url that ends in /, or   the same; of http, which lists nothing, only with a manifest
+name-{000..127}.tar        each name; local files must exist
+a directory                the dataset whose manifest is in it, else its files that end in .tar
+a url that ends in /, or   the same; over http, which lists nothing, only a dataset with a manifest
 has no ending
 a*.tar, a?.tar, a[0-9]     the files or objects that match: those that end in .tar if there are any, else all
-any other name             one shard; a local file must be there, and may have braces or brackets of its own
+any other name             one shard; a local file must exist, and its name may contain braces or brackets
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ENDING = ".tar"
 
 _PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
-_TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # compressed, or a part of one
+_TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # compressed, or a part of a tar
 
 
 class ShardPattern(NamedTuple):
-    """A shard that ``pattern`` names: its own name, or a directory or pattern with wildcards that gives it.
+    """The path of a shard, and the ``pattern`` that names it: the path itself, a directory, or a pattern with wildcards.
 
-    Or a dataset's directory, which is ``whole``.
+    With ``whole``, the path is a dataset's directory.
     """
 
     path: str
@@ -51,11 +51,11 @@ def expand(spec: Spec, requests: RequestOptions | None = None) -> list[str]:
 
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
     or a list of these. The order depends on the names alone, not on the list or the file system, so that all ranks agree
-    on it. Local files must exist; of a url without wildcards that is known when it is opened. A directory or wildcard leaves
-    out hidden files, and links to files that it gives already; a warning counts these, and others that look like tars.
+    on it. Local files must exist; a url without wildcards is looked up when it is opened. A directory or wildcard skips
+    hidden files, and links to files that it already names. A warning counts these, and others that look like tars.
 
-    Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, a range has more than
-    a million names, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
+    Raises ``ConfigError`` if nothing matches, a file of a range is missing, a file is named twice, a range has more than
+    a million names, or the scheme of a url is unknown (as ``pipe:``: no command is ever run).
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -75,9 +75,9 @@ def expand_in_order(
     *,
     is_dataset: Callable[[str], bool] = lambda directory: False,
 ) -> list[ShardPattern]:
-    """Return what `expand` does in the order given, and say how each is named; two may be one file.
+    """Return the shards that `expand` returns, with their patterns, in the order given; a file may appear twice.
 
-    A directory that ``is_dataset`` is taken whole.
+    A directory for which ``is_dataset`` is true becomes one item, which is ``whole``.
     """
     specs = [spec] if isinstance(spec, str | PathLike) else list(spec)
     if not specs:
@@ -99,52 +99,52 @@ def expand_in_order(
 
 
 def refuse_twice(paths: Sequence[str]) -> None:
-    """Raise ``ConfigError`` where two paths or urls are one shard."""
+    """Raise ``ConfigError`` if two paths or urls name one shard."""
     remote = [is_remote(path) for path in paths]
-    local = iter(real_paths(path for path, afar in zip(paths, remote, strict=True) if not afar))
-    identities = [path if afar else next(local) for path, afar in zip(paths, remote, strict=True)]
+    local = iter(real_paths(path for path, is_url in zip(paths, remote, strict=True) if not is_url))
+    identities = [path if is_url else next(local) for path, is_url in zip(paths, remote, strict=True)]
     if (message := named_twice(paths, identities)) is not None:
         raise ConfigError(message)
 
 
 def may_be_directory(spec: str) -> bool:
-    """Whether a spec names a directory: a local one that is there, or a url that is neither pattern nor shard."""
+    """Whether a spec may name a directory: an existing local one, or a url that is neither pattern nor shard."""
     if not is_remote(spec):
         return os.path.isdir(local_name(spec))
-    path = spec.partition("://")[2].partition("/")[2]  # hosts have brackets where they are addresses
+    path = spec.partition("://")[2].partition("/")[2]  # without the host: an IPv6 address has brackets
     return not any(sign in path for sign in "*?[{") and not spec.endswith(ENDING)
 
 
 def join(directory: str, name: str) -> str:
-    """Return the path or url of ``name`` in ``directory``; a name that would lead out of it raises ``ConfigError``.
+    """Return the path or url of ``name`` in ``directory``; raises ``ConfigError`` if the name leads out of it.
 
     >>> join("s3://bucket/data/", "train-000000.tar")
     's3://bucket/data/train-000000.tar'
     >>> join("data", "../secret.tar")
     Traceback (most recent call last):
         ...
-    pipeline.errors.ConfigError: '../secret.tar' is not a plain file name; a shard must lie in its dataset's directory
+    pipeline.errors.ConfigError: '../secret.tar' is not a plain file name; a shard must be in its dataset's directory
     """
     return join_all(directory, [name])[0]
 
 
 def join_all(directory: str, names: Sequence[str]) -> list[str]:
-    """Return what `join` does for each of ``names``."""
+    """Return the paths or urls of several names, as `join` does."""
     for name in names:
         if name in (".", "..") or not _PLAIN.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a plain file name; a shard must lie in its dataset's directory")
+            raise ConfigError(f"{name!r} is not a plain file name; a shard must be in its dataset's directory")
     prefix = f"{directory.rstrip('/')}/" if is_remote(directory) else os.path.join(directory, "")
     return [prefix + name for name in names]
 
 
 def _names(spec: str) -> list[str]:
-    """Return the names that braces in a spec stand for; local ones without wildcards must be there."""
+    """Return the names that the braces of a spec stand for; local names without wildcards must exist."""
     if not spec:
         raise ConfigError("an empty path among the shards; give a path, pattern or url")
     if is_remote(spec):
         return expand_braces(spec)
     spec = local_name(spec)
-    if os.path.isfile(spec):  # a name with braces or brackets of its own
+    if os.path.isfile(spec):  # its name may contain braces or brackets
         return [spec]
     names = expand_braces(spec)
     missing = [name for name in names if not _GLOB.search(name) and not os.path.exists(name)]
@@ -157,7 +157,7 @@ def _names(spec: str) -> list[str]:
 
 def _expand_remote(url: str, requests: RequestOptions | None) -> list[ShardPattern]:
     path = url.split("://", 1)[1]
-    web = url.lower().startswith("http")  # where ? begins a query, and nothing can be listed
+    web = url.lower().startswith("http")  # there, ? begins a query, and nothing can be listed
     if "*" in path or (_GLOB.search(path) and not web):
         root = _root(url)
         names = _chosen(url, root, list_objects(url, requests), hidden=is_hidden(url[len(root) :]))
@@ -174,7 +174,7 @@ def _expand_remote(url: str, requests: RequestOptions | None) -> list[ShardPatte
 
 
 def _matches(pattern: str) -> list[str]:
-    """Return the files that a local pattern matches; wildcards match no hidden ones."""
+    """Return the files that match a local pattern; wildcards match no hidden files."""
     files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
     if not files:
         raise ConfigError(f"no file matches {pattern!r}{_nearby(pattern)}")
@@ -182,7 +182,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _tars(directory: str) -> list[str]:
-    """Return the tars of a local directory, none of those below it."""
+    """Return the tars in a local directory, without those in its folders."""
     files = sorted(entry.path for entry in _entries(directory) if entry.is_file())
     below = glob.glob(f"{glob.escape(directory)}/*/*{ENDING}")  # none in hidden folders
     names = _chosen(directory, directory, files, below, folder=True)
@@ -194,7 +194,7 @@ def _tars(directory: str) -> list[str]:
 
 
 def _entries(directory: str | Path) -> list[os.DirEntry[str]]:
-    """Return what a directory holds; ``ConfigError`` where this user may not list it."""
+    """Return the entries of a directory; raises ``ConfigError`` if this user may not list it."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)
@@ -207,10 +207,10 @@ def _entries(directory: str | Path) -> list[os.DirEntry[str]]:
 def _chosen(
     spec: str, root: str, paths: list[str], below: Sequence[str] = (), *, hidden: bool = False, folder: bool = False
 ) -> list[str]:
-    """Return the shards among the paths or urls that a folder or pattern gives; warn of others that look like tars.
+    """Return the shards among the paths or urls below ``root`` that a folder or pattern names; warn of others like tars.
 
-    They lie below ``root``; ``hidden`` ones are chosen where the pattern names them. A pattern that matches no file that ends
-    in ``.tar`` gives all that it matches.
+    ``hidden``: the pattern names hidden files, which are then chosen. If a pattern matches no file that ends in ``.tar``, all
+    files that it matches are chosen.
     """
     depth = len(_parts(root))
     seen = paths if hidden else [path for path in paths if not is_hidden("/".join(_parts(path)[depth:]))]
@@ -231,18 +231,18 @@ def _chosen(
 
 
 def _root(pattern: str) -> str:
-    """Return the part of a pattern with wildcards that is a folder's name."""
+    """Return the folder in a pattern with wildcards: the part before the first wildcard, up to its last slash."""
     match = _GLOB.search(pattern)
     return pattern[: pattern.rfind("/", 0, match.start() if match else len(pattern)) + 1]
 
 
 def _parts(path: str) -> list[str]:
-    # Stores may write a url in another way than it was given: s3a:// as s3://, memory://a as memory:///a.
+    # Stores may spell a url differently: s3a:// as s3://, memory://a as memory:///a.
     return [part for part in path.rpartition("://")[2].split("/") if part]
 
 
 def _nearby(path: str) -> str:
-    """Say what is there instead: the nearest names in the deepest directory that exists."""
+    """Return a hint: the names in the deepest directory that exists, and the one nearest to the missing name."""
     parent = Path(path).parent
     while not parent.is_dir() and parent != parent.parent:
         parent = parent.parent

@@ -1,4 +1,4 @@
-"""Which documents of a new dataset are in which split, and which shards of a split hold them."""
+"""The plan of a new dataset's shards: the split of each document, and the documents of each shard."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..draws import drawn
 TRAIN, VAL = 0, 1
 SPLITS = ("train", "val")
 TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
-SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
-DOCUMENTS_PER_SHARD = 1_000
+SHARDS_WANTED = 16  # a smaller dataset is also cut into this many, so that it shuffles well,
+DOCUMENTS_PER_SHARD = 1_000  # if each holds this many documents
 
 
 def in_validation(hashes: NDArray[np.uint8], seed: int, val_fraction: float) -> NDArray[np.bool_]:
     """Return which documents belong to validation, by the hashes of their contents (uint8 ``[n, 16]``).
 
-    This depends neither on the order of the documents, nor on what else there is, nor on how they are cut into shards.
+    The answer depends neither on the order of the documents, nor on other documents, nor on the cut into shards.
     """
     return drawn(hashes, seed, "val", val_fraction)
 
@@ -46,9 +46,9 @@ def lay_out(
 ) -> list[ShardPlan]:
     """Cut the documents of a split into shards of balanced token counts, so that none is much smaller than the others.
 
-    ``lengths`` are the tokens of the documents in order. ``runs`` are their sources in order and how many documents follow
-    each other: a shard holds documents of one source alone, so that a stream can mix the sources with other weights, and
-    the shards of each are balanced.
+    ``lengths`` are the tokens of the documents in order. ``runs`` are their sources in order, each with its number of
+    consecutive documents. A shard holds documents of one source alone, so that a stream can mix the sources with other
+    weights. The shards of each source are balanced.
 
     >>> [(s.first, s.last) for s in lay_out(np.full(10, 100), "train", 300)]
     [(0, 3), (3, 6), (6, 10)]
@@ -68,6 +68,6 @@ def lay_out(
         shards = max(1, round((end - begin) * wanted / max(1, tokens)))
         targets += [begin + (end - begin) * k // shards for k in range(1, shards)]
     cuts = np.searchsorted(ends, targets, side="right")
-    bounds = sorted({*starts.tolist(), *cuts.tolist()})  # documents longer than a shard leave none between two cuts
+    bounds = sorted({*starts.tolist(), *cuts.tolist()})  # a document longer than a shard makes equal cuts
     source = [runs[int(np.searchsorted(starts, first, side="right")) - 1][0] for first in bounds[:-1]]
     return [ShardPlan(split, k, a, b, source[k]) for k, (a, b) in enumerate(itertools.pairwise(bounds))]

@@ -1,7 +1,6 @@
-"""A strict walk over the headers of any plain tar: damage raises an error, where other readers stop without one.
+"""A strict walk over the headers of any plain tar: it raises an error at damage at which other readers just stop.
 
-Understood: ustar, old (v7) tars, GNU long names, PAX paths and sizes, base-256 sizes. Refused: compressed
-and sparse tars.
+It reads ustar, old (v7) tars, GNU long names, PAX paths and sizes, and base-256 sizes. It refuses compressed and sparse tars.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from ..paths import special_kind
 from .format import BLOCK
 
 REPAIR = "copy it again or rebuild it"
-MAX_META = 1 << 20  # a longer name or PAX record is damage: paths end at 4 KiB
+MAX_META = 1 << 20  # a longer name or PAX record is damaged: paths have 4 KiB at most
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZERO = bytes(BLOCK)
 _CHUNK = 1 << 20
 _REGULAR = (b"0", b"\0", b"7")
-_EMPTY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, pipes: a size there counts no payload
+_EMPTY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, pipes: never a payload
 
 
 class Sliceable(Protocol):
-    """The bytes of a file: a map, bytes, or what reads slices of one."""
+    """The bytes of a file: a map, bytes, or an object that reads slices of the file."""
 
     def __len__(self) -> int: ...
 
@@ -38,7 +37,7 @@ class Sliceable(Protocol):
 
 
 class Member(NamedTuple):
-    """One member: ``offset`` of its first header, ``data`` and ``size`` of its payload in bytes, ``kind``: its type."""
+    """A member of a tar: the ``offset`` of its first header, the offset (``data``) and ``size`` of its payload, its type."""
 
     name: str
     offset: int
@@ -52,7 +51,7 @@ class Member(NamedTuple):
 
 
 class TarDamage(Exception):
-    """What ended a walk: at byte ``offset``, in or after ``member``, why, and whether the file is cut short."""
+    """Damage that ended a walk: at byte ``offset``, in or after ``member``; ``cut``: the file ends too early."""
 
     def __init__(self, member: str, offset: int, reason: str, *, cut: bool = False) -> None:
         super().__init__(reason)
@@ -63,8 +62,8 @@ class TarDamage(Exception):
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, int]]:
-    """Open a file for reading; give its descriptor and size. ``ShardError`` where it cannot be opened, or is empty."""
-    # A third of the time that a buffered file takes; streams open thousands. A FIFO opens at once without a writer.
+    """Open a file and yield its descriptor and size; raises ``ShardError`` if it cannot be opened, or is empty."""
+    # Streams open thousands of files: this takes a third of a buffered file's time. O_NONBLOCK: a FIFO does not wait.
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -77,7 +76,7 @@ def opened(path: str | Path) -> Iterator[tuple[int, int]]:
         status = os.fstat(handle)
         size = status.st_size
         if not stat.S_ISREG(status.st_mode):
-            raise CorruptShardError(f"{path}: {special_kind(path) or 'no file'}, which no shard is; write it to a file")
+            raise CorruptShardError(f"{path} is {special_kind(path) or 'no file'}; write the shard to a file")
         if size == 0:
             raise TruncatedShardError(f"{path}: byte 0: the file is empty; {REPAIR}")
         yield handle, size
@@ -86,17 +85,16 @@ def opened(path: str | Path) -> Iterator[tuple[int, int]]:
 
 
 def map_file(path: str | Path) -> mmap.mmap:
-    """Map a file read-only; an empty one raises ``TruncatedShardError``."""
+    """Return a read-only map of a file; raises ``TruncatedShardError`` if it is empty."""
     with opened(path) as (handle, _):
         return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
 
 
 def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
-    """Yield the members of a plain tar that is mapped, or otherwise read by slices, in file order.
+    """Yield the members of a plain tar, which is a map or is read by slices, in file order.
 
-    Raises ``TruncatedShardError`` for a tar that is cut (between members, in a header, in a payload, before its two
-    end blocks), ``CorruptShardError`` for a header whose checksum is wrong, a zeroed block and bytes after the end;
-    both name file, member and byte offset.
+    Raises ``TruncatedShardError`` if the tar is cut (between members, in a header, in a payload, before its two end blocks),
+    ``CorruptShardError`` if a header's checksum is wrong, a block is zeroed, or bytes follow the end. Both name the byte.
 
     >>> import tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -115,9 +113,9 @@ def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
 
 
 def walk(data: Sliceable) -> Iterator[Member]:
-    """Yield the members of a tar; raise `TarDamage` unless its archive ends soundly."""
+    """Yield the members of a tar; raises `TarDamage` at the first damage."""
     size, position, last = len(data), 0, ""
-    fixed: dict[str, str] = {}  # PAX records for all members that follow
+    fixed: dict[str, str] = {}  # PAX records that hold for all later members
     while True:
         position, member = _next_member(data, position, size, last, fixed)
         if member is None:
@@ -129,7 +127,7 @@ def walk(data: Sliceable) -> Iterator[Member]:
 def _next_member(
     data: Sliceable, position: int, size: int, last: str, fixed: dict[str, str]
 ) -> tuple[int, Member | None]:
-    """Read one member with the long-name and PAX blocks before it; return the offset after it."""
+    """Return the offset after one member, and the member (None at the end), with the long-name and PAX blocks before it."""
     offset = position
     long_name: str | None = None
     records: dict[str, str] = {}
@@ -149,7 +147,7 @@ def _next_member(
         payload = _meta(data, position + BLOCK, length, size, name)
         if kind == b"L":
             long_name = _text(payload.split(b"\0", 1)[0])
-        elif kind != b"K":  # K is a long link target: nothing of a payload
+        elif kind != b"K":  # K is the long target of a link, which has no payload
             (fixed if kind == b"g" else records).update(_pax_records(payload, position, name))
         position += BLOCK + length + -length % BLOCK
     records = {**fixed, **records}
@@ -170,7 +168,7 @@ def _next_member(
 
 
 def _parse_header(block: bytes, position: int, last: str) -> tarfile.TarInfo:
-    """Return what one header block states, whose checksum holds and whose numbers are numbers."""
+    """Return the fields of a header block; raises `TarDamage` if its checksum or a number is wrong."""
     for magic, kind in _COMPRESSED.items():
         if position == 0 and block.startswith(magic):
             raise TarDamage("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
@@ -219,7 +217,7 @@ def _cut(position: int, size: int, last: str, in_meta: bool) -> TarDamage:
 
 
 def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
-    """Raise unless two zero blocks or more, and nothing else, lie between ``position`` and the end."""
+    """Raise `TarDamage` unless two or more zero blocks, and nothing else, are between ``position`` and the end."""
     for start in range(position, size, _CHUNK):
         chunk = data[start : start + _CHUNK]
         rest = chunk.lstrip(b"\0")
@@ -228,7 +226,7 @@ def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
             reason = (
                 f"a zeroed block where the next header belongs: {size - at} bytes, other than zeros, follow from byte {at}"
                 if at - position < 2 * BLOCK
-                else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members behind it"
+                else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members after it"
             )
             raise TarDamage(last, position if at - position < 2 * BLOCK else at, reason)
     if size - position < 2 * BLOCK:

@@ -1,6 +1,6 @@
-"""Files that are one array of token ids: ``.npy``, and ``.bin`` without a header, as nanoGPT's, or with that of llm.c.
+"""Files that are one array of token ids: ``.npy``, and ``.bin`` without a header (nanoGPT) or with the header of llm.c.
 
-The header of llm.c is 256 little-endian int32: a magic number, a version and how many ids follow, the others 0
+The header of llm.c is 256 little-endian int32: a magic number, a version, the number of ids, then zeros
 (https://github.com/karpathy/llm.c, dev/data/data_common.py).
 """
 
@@ -21,14 +21,13 @@ _LLMC: dict[int, tuple[int, np.dtype[Any]]] = {
     20240801: (7, np.dtype("<u4")),
 }  # by the magic number: version and dtype
 _LLMC_EVALUATION = 20240522
-_SAMPLE = 1 << 16  # ids by which the dtype is doubted
+_SAMPLE = 1 << 16  # ids that are looked at to check the dtype
 
 
 def map_tokens(path: Path, dtype: str | np.dtype[Any] | None = None) -> NDArray[Any]:
-    """Return the ids of a file, mapped; ``dtype`` is that of a ``.bin`` whose header does not say it.
+    """Return the ids of a file, mapped. ``dtype`` is needed for a ``.bin`` without a header.
 
-    Raises ``DamagedInputError`` if the file is not what its name and ``dtype`` say, ``ConfigError`` if ``dtype`` is missing or
-    cannot be.
+    Raises ``DamagedInputError`` if the file contradicts its name or ``dtype``, ``ConfigError`` if ``dtype`` is missing or wrong.
     """
     with open(path, "rb") as file:
         head = file.read(_LLMC_BYTES)
@@ -37,7 +36,7 @@ def map_tokens(path: Path, dtype: str | np.dtype[Any] | None = None) -> NDArray[
     if is_llmc(path):
         return _of_llmc(path, head)
     if dtype is None:
-        raise ConfigError(f"{path}: nothing says which integers it holds; give their dtype, such as uint16")
+        raise ConfigError(f"{path}: the type of its integers is not known; give their dtype, such as uint16")
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
@@ -62,15 +61,15 @@ def is_llmc(path: Path) -> bool:
 def _of_npy(path: Path, head: bytes) -> NDArray[Any]:
     if head and not head.startswith(_NPY):
         raise DamagedInputError(
-            f"{path}: no header of NumPy, which begins with {_NPY!r} (found {head[:6]!r}); if it holds ids alone, name it "
-            ".bin and say their --dtype (dtype=)"
+            f"{path}: no header of NumPy, which begins with {_NPY!r} (found {head[:6]!r}); if the file holds ids alone, name "
+            "it .bin and give their --dtype (dtype=)"
         )
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DamagedInputError(f"{path}: not a whole npy file ({error}); copy it again") from None
     if array.ndim != 1 or array.dtype.kind not in "ui":
-        raise DamagedInputError(f"{path}: {array.dtype} of shape {array.shape}, where a 1-D array of ids is read")
+        raise DamagedInputError(f"{path}: {array.dtype} of shape {array.shape}; ids must be a 1-D array of integers")
     return array
 
 
@@ -78,12 +77,12 @@ def _of_llmc(path: Path, head: bytes) -> NDArray[Any]:
     magic, version, count = np.frombuffer(head.ljust(12, b"\0")[:12], "<i4").tolist()
     if magic == _LLMC_EVALUATION:
         raise DamagedInputError(
-            f"{path}: the questions of an evaluation of llm.c, which are no documents; leave it out"
+            f"{path} holds the questions of an evaluation of llm.c, which are no documents; leave it out"
         )
     wanted, dtype = _LLMC[magic]
     if version != wanted:
         raise DamagedInputError(
-            f"{path}: a header of llm.c of version {version}, where {wanted} is read; write it again"
+            f"{path}: its llm.c header has version {version}, but version {wanted} is read; write the file again"
         )
     size, expected = path.stat().st_size, _LLMC_BYTES + count * dtype.itemsize
     if size != expected:
@@ -94,9 +93,9 @@ def _of_llmc(path: Path, head: bytes) -> NDArray[Any]:
 
 
 def _check_width(path: Path, tokens: NDArray[Any]) -> None:
-    """Raise ``DamagedInputError`` if ids of 32 bits are read as ids of 16: then every second one is almost 0."""
+    """Raise ``DamagedInputError`` if ids of 32 bits are read as ids of 16 bits: every second id is then almost 0."""
     low, high = tokens[0:_SAMPLE:2], tokens[1:_SAMPLE:2]
     if tokens.dtype.itemsize == 2 and len(high) >= 32 and int(high.max()) < 16 < int(low.max()):
         raise DamagedInputError(
-            f"{path}: every second uint16 is less than 16, as of ids of 32 bits; name --dtype uint32 (dtype=)"
+            f"{path}: every second uint16 is less than 16, as in ids of 32 bits; name --dtype uint32 (dtype=)"
         )

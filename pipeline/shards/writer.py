@@ -37,11 +37,11 @@ from .format import (
 from .manifest import ShardInfo
 from .tar_members import map_file
 
-_WRITE_BYTES = 1 << 20  # members are joined to writes of about this size
+_WRITE_BYTES = 1 << 20  # members are joined into writes of about this size
 
 
 class _TarStream:
-    """Appends members to a file, counting and hashing what went in."""
+    """Appends members to a file; counts and hashes the bytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.size = 0
@@ -75,9 +75,9 @@ class _TarStream:
 
 
 class TokenBlocks:
-    """Token ids that come block by block, so that a shard can be written without holding all of them.
+    """Token ids in blocks, so that a shard can be written without all of its ids in memory.
 
-    ``dtype`` is that of every block, uint16 or uint32; blocks may end anywhere.
+    Every block has ``dtype``, uint16 or uint32. Blocks may end anywhere.
     """
 
     def __init__(self, dtype: DTypeLike, blocks: Iterable[NDArray[np.unsignedinteger[Any]]]) -> None:
@@ -86,7 +86,7 @@ class TokenBlocks:
         self._rest = memoryview(b"")
 
     def take(self, tokens: int) -> bytes:
-        """Return the bytes of the next tokens, fewer only where there are no more."""
+        """Return the bytes of the next tokens; fewer only at the end."""
         wanted = tokens * self.dtype.itemsize
         parts = []
         while wanted:
@@ -114,14 +114,14 @@ def write_shard(
 ) -> tuple[ShardInfo, ExtentTable]:
     """Write documents as one shard, whole or not at all; return its entry for the manifest, and its extents.
 
-    ``tokens`` is the 1-D array, uint16 or uint32, of all documents joined, or its blocks; ``lengths`` says how many
-    belong to each, ``keys`` names each, and ``table`` holds columns of provenance with one JSON value per
-    document (to which columns ``key`` and ``crc32``, of each document's token bytes, are added, so that damage can be
-    pinned to a document). With ``tokens_per_sample`` above 0, neighbours are grouped into one member, named by the first,
-    until it holds that many tokens. Equal arguments give equal bytes.
+    ``tokens``: the ids of all documents, joined: a 1-D array of uint16 or uint32, or its blocks. ``lengths``: the tokens of
+    each document. ``keys``: the key of each. ``table``: columns of provenance with one JSON value per document; ``key`` and
+    ``crc32`` (of the document's token bytes) are added, so that damage can be traced to a document. With
+    ``tokens_per_sample`` above 0, neighbours share one member, named by the first, until it holds that many tokens. Equal
+    arguments give equal bytes.
 
-    Raises ``ConfigError`` for columns of unequal length, keys that are empty, too long, dotted, or not ascending,
-    tokens of another dtype, and more or fewer of them than the lengths sum to.
+    Raises ``ConfigError`` if columns differ in length, a key is empty, too long, dotted, or does not ascend, tokens have
+    another dtype, or there are more or fewer tokens than the lengths sum to.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
@@ -134,7 +134,7 @@ def write_shard(
     """
     path = Path(path)
     sizes = np.asarray(lengths, dtype=np.int64)
-    # First, so that it can be read without the rest.
+    # The key comes first, so that it can be read without the rest.
     columns: dict[str, list[Any]] = {KEY_COLUMN: []}
     columns |= {name: list(column) for name, column in (table or {}).items()}
     columns[KEY_COLUMN] = list(keys)
@@ -155,12 +155,12 @@ def write_shard(
         ]
         spans = [[tar.member(name, data), len(data)] for name, data in index]
         counts: dict[str, Any] = {"documents": len(sizes), "tokens": int(sizes.sum()), "bytes": tar.size + TAIL}
-        places = dict(zip(("starts", "lengths", "table"), spans, strict=True))
+        locations = dict(zip(("starts", "lengths", "table"), spans, strict=True))
         checksums: dict[str, Any] = {
             "index_crc32": zlib.crc32(index[1][1], zlib.crc32(index[0][1])),
             "table_crc32": zlib.crc32(index[2][1]),
         }
-        tar.member(FOOTER_NAME, footer_payload({"dtype": dtype.str, **counts, **places, **checksums}))
+        tar.member(FOOTER_NAME, footer_payload({"dtype": dtype.str, **counts, **locations, **checksums}))
         tar.put(END)
         tar.flush()
         file.flush()
@@ -172,12 +172,12 @@ def write_shard(
 def _lay_out(
     sizes: NDArray[np.int64], groups: Sequence[tuple[int, int]], itemsize: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the offset of each document's first token, and where the last member ends."""
+    """Return the offset of each document's first token, and the end of the last member."""
     ends = np.concatenate([[0], np.cumsum(sizes)]) * itemsize
     bounds = np.array([0, *(last for _, last in groups)], np.int64)
     payloads = NPY_HEADER + np.diff(ends[bounds])
     members = np.concatenate([[0], np.cumsum(BLOCK + payloads + -payloads % BLOCK)])
-    shifts = members[:-1] + HEADERS - ends[bounds[:-1]]  # from places among the tokens to places in the file
+    shifts = members[:-1] + HEADERS - ends[bounds[:-1]]  # from offsets among the tokens to offsets in the file
     return ends[:-1] + np.repeat(shifts, np.diff(bounds)), int(members[-1])
 
 
@@ -188,7 +188,7 @@ def _put_samples(
     keys: Sequence[str],
     groups: Sequence[tuple[int, int]],
 ) -> list[int]:
-    """Append the members of tokens; return the checksum of each document."""
+    """Append the members with tokens; return the checksum of each document."""
     ends = np.concatenate([[0], np.cumsum(sizes)]) * blocks.dtype.itemsize
     checksums: list[int] = []
     for first, last in groups:
@@ -206,7 +206,7 @@ def _put_samples(
 
 
 def _groups(sizes: NDArray[np.int64], tokens_per_sample: int) -> list[tuple[int, int]]:
-    """Cut documents into runs ``[first, last)`` that each become one member."""
+    """Return runs ``[first, last)`` of documents, each of which becomes one member."""
     groups, first, tokens = [], 0, 0
     for j, size in enumerate(sizes.tolist()):
         tokens += size

@@ -66,7 +66,7 @@ def flat_tokens(path: Path) -> NDArray[np.uint16]:
         with file.open("wb") as out:
             for info in Manifest.read(path).split("train").shards:
                 index, raw = (
-                    ShardAccess(keeps=False).index(str(path / info.name)),
+                    ShardAccess(use_cache=False).index(str(path / info.name)),
                     np.fromfile(path / info.name, np.uint8),
                 )
                 for start, length in zip(index.starts, index.lengths * index.dtype.itemsize, strict=True):

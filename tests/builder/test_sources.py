@@ -107,5 +107,5 @@ def test_inputs_without_names_have_no_sources_to_mix_and_epochs_belong_to_no_sou
 def test_a_source_that_is_no_text_is_refused(dataset: Path, tmp_path: Path) -> None:
     value = json.loads((dataset / MANIFEST_NAME).read_text())
     value["splits"]["train"]["shards"][0]["source"] = 7
-    with pytest.raises(ManifestError, match="has a source that is no text: 7"):
+    with pytest.raises(ManifestError, match="source must be text, got 7"):
         Manifest.parse(json.dumps(value))

@@ -221,7 +221,7 @@ def test_a_header_of_llmc_that_does_not_fit_is_named(tmp_path: Path) -> None:
     whole = write_llmc(tmp_path / "x.bin", [5, EOS])
     cases = {
         "1026 bytes, but 1028 for the 2 ids": whole.read_bytes()[:-2],
-        "of version 7, where 1 is read": write_llmc(tmp_path / "v.bin", [5, EOS], version=7).read_bytes(),
+        "version 7, but version 1 is read": write_llmc(tmp_path / "v.bin", [5, EOS], version=7).read_bytes(),
         "questions of an evaluation": write_llmc(tmp_path / "q.bin", [5, EOS], magic=20240522).read_bytes(),
     }
     for said, data in cases.items():
@@ -232,13 +232,13 @@ def test_a_header_of_llmc_that_does_not_fit_is_named(tmp_path: Path) -> None:
 
 def test_an_array_under_a_wrong_name_or_dtype_is_refused_with_the_cure(tmp_path: Path) -> None:
     raw = write_bin(tmp_path).rename(tmp_path / "raw.npy")
-    with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy.*name it \.bin and say their --dtype"):
+    with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy.*name it \.bin and give their --dtype"):
         read(raw, tmp_path / "out")
     with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy"):
         pipeline.open_dataset(raw)
     np.array(FLAT * 20, "<u4").tofile(tmp_path / "wide.bin")
     np.array([300, EOS] * 40, "<u2").tofile(tmp_path / "short.bin")
-    with pytest.raises(DamagedInputError, match=r"as of ids of 32 bits; name --dtype uint32"):
+    with pytest.raises(DamagedInputError, match=r"as in ids of 32 bits; name --dtype uint32"):
         read(tmp_path / "wide.bin", tmp_path / "out")
     np.save(tmp_path / "flat.npy", np.array(FLAT))
     read((tmp_path / "flat.npy").rename(tmp_path / "flat.bin"), tmp_path / "out")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import CorruptShardError
-from pipeline.shards.blocks.remote_blocks import REQUEST_BYTES, Span, neighbours
+from pipeline.shards.blocks.remote_blocks import REQUEST_BYTES, ByteRange, neighbours
 from pipeline.stream.stream import Stream
 from tests.faulty_server import running_server
 from tests.shard_samples import index_extents, make_documents, write_dataset
@@ -112,7 +112,7 @@ def test_neighbours_cover_each_span_once_in_runs_that_one_request_may_read(
     for shard, size, skipped in sorted(drawn, key=lambda each: each[0]):
         begin = end[shard] + skipped
         end[shard] = begin + size
-        spans.append(Span(shard, begin, end[shard]))
+        spans.append(ByteRange(shard, begin, end[shard]))
     runs = [spans[part] for part in neighbours(spans, gap)]
     assert [span for run in runs for span in run] == spans
     for run in runs:

@@ -126,7 +126,7 @@ def test_a_shard_of_another_build_with_documents_of_the_same_lengths_is_never_st
     write_dataset(tmp_path / "b", [documents, [document[::-1].copy() for document in documents]])
     assert (tmp_path / "a" / name).stat().st_size == (tmp_path / "b" / name).stat().st_size
     shutil.copy(tmp_path / "b" / name, tmp_path / "a" / name)
-    with pytest.raises(ManifestError, match=rf"{name}.*table_crc32.*another shard lies under this name"):
+    with pytest.raises(ManifestError, match=rf"{name}.*table_crc32.*another shard has this name"):
         list(pipeline.ShardDataset(tmp_path / "a", epochs=1).pack(8))
     with pytest.raises(ManifestError, match=rf"{name}.*table_crc32"):
         list(pipeline.ShardDataset([tmp_path / "a" / name], epochs=1).documents())

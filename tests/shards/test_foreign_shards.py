@@ -80,7 +80,7 @@ class CountingStore(ShardAccess):
 @pytest.mark.parametrize(("index_bytes", "scans"), [(3 * 16 * 2, 3), (3 * 16 * 2 - 1, 6), (0, 6)])
 def test_indexes_in_memory_keep_to_their_limit(tmp_path: Path, index_bytes: int, scans: int) -> None:
     paths = [tar_of(tmp_path / f"{n}.tar", *((f"{j}.npy", npy(DOCUMENTS[j])) for j in (0, 2))) for n in range(3)]
-    urls, store = [str(path) for path in paths], CountingStore(keeps=False)
+    urls, store = [str(path) for path in paths], CountingStore(use_cache=False)
     store.asked = []
     table, _ = load_tars(urls, store)
     blocks = LocalBlocks(table, urls, [None] * 3, store, index_bytes=index_bytes)

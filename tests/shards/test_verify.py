@@ -319,5 +319,5 @@ def test_manifest_numbers_that_cannot_be_or_do_not_add_up_are_named(dataset: Pat
     tokenizer["eos_id"] += 1
     write_manifest(dataset, {"train": train.shards, "val": train.shards[:1]}, tokenizer=tokenizer)
     found = " ".join(messages(dataset, quick=True))
-    assert f"eos_id {tokenizer['eos_id']} lies outside its vocabulary of {tokenizer['eos_id']}" in found
+    assert f"eos_id {tokenizer['eos_id']} is outside its vocabulary of {tokenizer['eos_id']}" in found
     assert "train-000000.tar is in split 'val' and in 'train'" in found

@@ -1,4 +1,4 @@
-"""What windows are read from: the indexes and the bytes of extents, by calls that block."""
+"""The interface by which windows are read: the indexes and the bytes of extents, by calls that block."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Protocol
 
 from ..index import BlockIndex
 
-Runs = Sequence[tuple[int, int]]  # extents of one shard each: rows of a table, the first and the one behind the last
+Runs = Sequence[tuple[int, int]]  # extents of one shard each: rows of a table, the first and the one after the last
 
 
 class BlockReader(Protocol):
-    """Documents by runs of extents, in the order of the table.
+    """Reads documents by runs of extents, in the order of the table.
 
-    Threads share a source. ``threads`` is how many calls are worth making side by side. Errors name the shard and the byte.
+    Threads share a reader. ``threads``: how many calls to make at once. Errors name the shard and the byte.
     """
 
     threads: int
 
     def name(self, shard: int) -> str:
-        """Return what errors call a shard."""
+        """Return the name by which errors call a shard."""
 
     def index(self, runs: Runs) -> list[BlockIndex]:
         """Return the index of the documents of each run, compared with its checksums."""
 
     def read(self, runs: Runs, out: memoryview) -> None:
-        """Fill ``out`` with the bytes of runs, one behind the other."""
+        """Fill ``out`` with the bytes of runs, one after the other."""

@@ -1,4 +1,4 @@
-"""Shards on disk, or downloaded whole, read by extents: slices of their indexes, and their bytes."""
+"""Shards on disk, or downloaded whole, read by extents: slices of their indexes and their bytes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _INDEX_BYTES = 64 << 20
 
 
 class Stamp(NamedTuple):
-    """What changes when a file is written: its size in bytes, and the time of the change in ns."""
+    """Marks of a file that change when it is written: its size in bytes, and the time of the change in ns."""
 
     size: int
     time: int
 
 
 def file_stamp(path: str | int) -> Stamp | None:
-    """Return the stamp of a file, by its path or descriptor; None where there is none."""
+    """Return the stamp of a file by its path or descriptor; None if it is missing."""
     try:
         status = os.stat(path)
     except OSError:
@@ -40,12 +40,11 @@ def file_stamp(path: str | int) -> Stamp | None:
 
 
 class LocalBlocks:
-    """Shards as files that ``access`` gives by their ``urls``: local ones, and remote ones that it downloads.
+    """Reads shards as files, which ``access`` opens by their ``urls``; it downloads remote ones.
 
-    ``infos`` are what a manifest says of them. A file is open while a range of it is read, and no longer. ``verify`` compares
-    bytes with their checksums each time they are read. ``stamps`` are those that the files of tars without a manifest had
-    when the stream was made (None: of no local file): one that changed since is refused. ``index_bytes`` limits the indexes
-    of tars of other tools that stay in memory.
+    ``infos``: the manifest's entries. ``verify``: bytes are compared with their checksums at each read. ``stamps``: the stamps
+    of local tars without a manifest when the stream was made; a tar that changed since is refused. ``index_bytes``: the limit
+    of the indexes in memory, for tars of other tools. A file is open only while a range of it is read.
     """
 
     threads = 4
@@ -112,7 +111,7 @@ class LocalBlocks:
 
     @contextmanager
     def _opened(self, shard: int) -> Iterator[int]:
-        """Give the descriptor of a shard whose size and footer agree with what is known of it."""
+        """Yield the descriptor of a shard, after its size, footer and stamp are compared with the expected ones."""
         stamp = None if self._stamps is None else self._stamps[shard]
         if stamp is not None and file_stamp(self.name(shard)) is None:
             raise self._changed(shard, stamp, None)
@@ -130,7 +129,7 @@ class LocalBlocks:
     def _changed(self, shard: int, then: Stamp, now: Stamp | None) -> ShardError:
         sizes = f"{then.size} bytes then, {'gone' if now is None else now.size} now"
         return ShardError(
-            f"{self.name(shard)} was written since the stream was made ({sizes}), so its documents may be others; "
+            f"{self.name(shard)} was written since the stream was made ({sizes}), so its documents may have changed; "
             "do not write to shards that are read, and make the stream again"
         )
 
@@ -144,7 +143,7 @@ class LocalBlocks:
         known = int(np.diff(self.table.document_sums[self.table.shard_bounds[shard : shard + 2]])[0])
         if len(index.lengths) != known:
             raise CorruptShardError(
-                f"{self.name(shard)}: {len(index.lengths)} documents, but it had {known} when they were counted; it was "
+                f"{self.name(shard)}: {len(index.lengths)} documents, but it had {known} when they were counted; the shard was "
                 "replaced meanwhile: make the stream again"
             )
         with self._lock:
@@ -157,12 +156,12 @@ class LocalBlocks:
 
 
 def read_into(handle: int, target: memoryview, offset: int) -> int:
-    """Read from byte ``offset`` of an open file as much as there is, at most all of ``target``; return how many bytes."""
+    """Fill ``target`` from byte ``offset`` of an open file, as far as the file reaches; return the number of bytes."""
     return os.preadv(handle, [target], offset)
 
 
 def read_and_copy(handle: int, target: memoryview, offset: int) -> int:
-    """Do what `read_into` does, by one copy more: for systems that lack ``preadv``, as macOS before 11."""
+    """Do what `read_into` does, with one more copy, on systems without ``preadv``, such as macOS before 11."""
     read = os.pread(handle, len(target), offset)
     target[: len(read)] = read
     return len(read)
@@ -172,13 +171,13 @@ _READ = read_into if hasattr(os, "preadv") else read_and_copy
 
 
 def _fill(handle: int, offset: int, target: memoryview, name: str) -> None:
-    """Fill ``target`` from byte ``offset`` of an open file on; ``TruncatedShardError`` where it ends before."""
+    """Fill ``target`` from byte ``offset`` of an open file on; raises ``TruncatedShardError`` if the file is too short."""
     done = 0
     while done < len(target):
         count = _READ(handle, target[done:], offset + done)
         if count == 0:
             raise TruncatedShardError(
-                f"{name}: the file ends at byte {offset + done}, {len(target) - done} bytes before what its index says; it "
-                "was changed or cut while it was read; copy it again or rebuild it"
+                f"{name}: the file ends at byte {offset + done}, {len(target) - done} bytes before the end that its index "
+                "states; it was changed or cut while it was read; copy it again or rebuild it"
             )
         done += count

@@ -13,7 +13,7 @@ from .block_reader import Runs
 
 
 class MemoryBlocks:
-    """Documents of an array, one behind the other."""
+    """Reads the documents of an array, which are one after the other."""
 
     threads = 2
 
@@ -33,6 +33,6 @@ class MemoryBlocks:
     def read(self, runs: Runs, out: memoryview) -> None:
         at = 0
         for first, last in runs:
-            begin, end = self._table.size_sums[[first, last]].tolist()  # of one shard
+            begin, end = self._table.size_sums[[first, last]].tolist()  # a run is in one shard
             out[at : at + end - begin] = self._bytes[begin:end]
             at += end - begin

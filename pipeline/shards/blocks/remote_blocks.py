@@ -1,4 +1,4 @@
-"""Remote shards read by extents: by ranged requests that wait for their answers, through memory or a cache on disk."""
+"""Remote shards read by extents: by requests for ranges, whose answers go to memory or to a cache on disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..manifest import ShardInfo
 from ..shard_access import ShardAccess
 from .block_reader import Runs
 
-REQUEST_BYTES = 4 << 20  # of neighbours that are asked for at once
-_INDEX_GAP = 64 << 10  # between the lengths of two blocks: to read over them takes less time than a request
+REQUEST_BYTES = 4 << 20  # of neighbours that one request reads
+_INDEX_GAP = 64 << 10  # bytes between the lengths of two blocks: reading them takes less time than another request
 
 
-class Span(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes of a shard."""
 
     shard: int
@@ -35,12 +35,11 @@ class Span(NamedTuple):
 
 
 class RemoteBlocks:
-    """Remote shards that have indexes, on servers that know ranges.
+    """Reads remote shards that have indexes, from servers that support ranges.
 
-    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in the cache of ``access`` if it has one
-    and the servers tell versions apart. A
-    shard of another size than the manifest says raises ``ManifestError``, and one that changes while it is read, where the
-    table has no checksums of its bytes, ``CorruptShardError``.
+    ``infos``: the manifest's entries for ``urls``. Blocks and their indexes are kept in the cache of ``access``, if it has one
+    and the servers tell versions apart. Raises ``ManifestError`` if a shard's size is not the manifest's. Raises
+    ``CorruptShardError`` if a shard changes while it is read, and the table has no checksums of its bytes.
     """
 
     threads = CONNECTIONS
@@ -67,13 +66,14 @@ class RemoteBlocks:
     def index(self, runs: Runs) -> list[BlockIndex]:
         locations = [self.table.index_of(*run) for run in runs]
         spans = [
-            Span(location.shard, location.lengths, location.lengths + 4 * location.documents) for location in locations
+            ByteRange(location.shard, location.lengths, location.lengths + 4 * location.documents)
+            for location in locations
         ]
         parts = [(runs[part], locations[part]) for part in neighbours(spans, _INDEX_GAP)]
         return list(chain.from_iterable(in_threads(partial(self._indexes, *part) for part in parts)))
 
     def _indexes(self, runs: Runs, locations: Sequence[IndexLocation]) -> list[BlockIndex]:
-        """Return the indexes of neighbours in one shard, by one request for their lengths."""
+        """Return the indexes of neighbours in one shard, from one request for their lengths."""
         shard = locations[0].shard
 
         def index_of(raw: Any, number: int) -> BlockIndex:
@@ -93,7 +93,7 @@ class RemoteBlocks:
             problem = None
             for _ in range(2):  # wrong bytes that come twice are wrong at the source
                 lengths = dict(zip(numbers, read(numbers, "lengths", 4), strict=True))
-                # Mostly right, which saves a request.
+                # A guess that is mostly right, and saves a request.
                 raws = {n: _starts_of_members(self.table, runs[n][0], lengths[n]) + lengths[n] for n in numbers}
                 if others := [number for number in numbers if wrong(number, raws[number]) is not None]:
                     starts = read(others, "starts", 8)
@@ -113,7 +113,8 @@ class RemoteBlocks:
         first, last = np.array(runs, np.int64).reshape(-1, 2).T
         sizes = self.table.size_sums[last] - self.table.size_sums[first]
         begins = self.table.offset_of(first)
-        spans = [Span(*span) for span in np.stack([self.table.shard_of(first), begins, begins + sizes], 1).tolist()]
+        numbers = np.stack([self.table.shard_of(first), begins, begins + sizes], 1)
+        spans = [ByteRange(*span) for span in numbers.tolist()]
         ends = np.cumsum(sizes)
         memory = [slice(*pair) for pair in np.stack([ends - sizes, ends], 1).tolist()]
         in_threads(
@@ -121,8 +122,8 @@ class RemoteBlocks:
             for part in neighbours(spans)
         )
 
-    def _read(self, runs: Runs, spans: Sequence[Span], out: memoryview) -> None:
-        """Fill ``out`` with neighbours in one shard, by one request for what no cache has of them."""
+    def _read(self, runs: Runs, spans: Sequence[ByteRange], out: memoryview) -> None:
+        """Fill ``out`` with neighbours in one shard, by one request for those that are not in the cache."""
         shard, offset = spans[0].shard, spans[0].begin
         blocks = [out[span.begin - offset : span.end - offset] for span in spans]
 
@@ -149,7 +150,7 @@ class RemoteBlocks:
         return RemoteObject(self._urls[shard], self._requests, lambda size, version: self._other(shard, size, version))
 
     def _other(self, shard: int, size: int, version: str) -> ShardwrightError | None:
-        """Return the error for a shard that is not the expected one: by its size, and its version unless bytes have checksums."""
+        """Return the error for a shard of unexpected size, or of unexpected version if its bytes have no checksums."""
         info, name = self._infos[shard], self.name(shard)
         if info is not None and size != info.bytes:
             return ManifestError(
@@ -170,13 +171,13 @@ class RemoteBlocks:
         fetch: Callable[[list[int]], Sequence[bytes | memoryview]],
         is_sound: Callable[[int, bytes], bool],
     ) -> Sequence[bytes | memoryview]:
-        """Return bytes from the cache, which is filled by ``fetch``; what is damaged there is fetched again."""
+        """Return bytes from the cache, which ``fetch`` fills; damaged files in it are fetched again."""
         if self._cache is None:
             return fetch(list(range(len(names))))
         return self._cache.read_all(self._id(shard), names, fetch, is_sound)
 
     def _id(self, shard: int) -> str:
-        """Return the folder of a shard in the cache: by its contents, or by its url, size and version."""
+        """Return a shard's folder in the cache, named by its contents, or by its url, size and version."""
         if shard not in self._ids:
             info = self._infos[shard]
             if info is not None:
@@ -195,17 +196,17 @@ class RemoteBlocks:
 
 
 def _starts_of_members(table: ExtentTable, first: int, lengths: bytes) -> bytes:
-    """Return where documents of so many tokens start, from extent ``first`` on, if each is a member of its own."""
+    """Return the starts of documents of these ``lengths``, from extent ``first`` on, if each is a member of its own."""
     sizes = np.frombuffer(lengths, "<u4").astype(np.int64) * table.itemsize
     steps = sizes + -(NPY_HEADER + sizes) % BLOCK + HEADERS
     starts = (int(table.offset_of(first)) or HEADERS) + np.cumsum(steps) - steps
     return bytes(starts.astype("<i8"))
 
 
-def neighbours(spans: Sequence[Span], gap: int = 0) -> Iterator[slice]:
-    """Yield which spans, ascending, one request reads: those of a shard, ``gap`` bytes apart at most, ``REQUEST_BYTES`` in all.
+def neighbours(spans: Sequence[ByteRange], gap: int = 0) -> Iterator[slice]:
+    """Yield slices of ascending ranges, each for one request: one shard, gaps up to ``gap``, ``REQUEST_BYTES`` at most.
 
-    >>> list(neighbours([Span(0, 0, 9), Span(0, 9, 12), Span(0, 15, 20), Span(1, 20, 30)], gap=2))
+    >>> list(neighbours([ByteRange(0, 0, 9), ByteRange(0, 9, 12), ByteRange(0, 15, 20), ByteRange(1, 20, 30)], gap=2))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
     """
     begin = 0

@@ -3,21 +3,21 @@
 An **extent** is a run of consecutive documents of one shard, about 192 KiB on disk. The documents of a shard are cut by
 bytes. Let ``S`` be the bytes of the shard before its index (in a tar without an index: the end of the last document,
 rounded up to 512; in memory: the bytes of all tokens) and ``t`` = 196,608. A document starts at the byte of its first token
-(one without tokens: where that would be) and ends behind its last token.
+(without tokens: the byte where that token would be) and ends after its last token.
 
     n = max(1, (2 S + t) // (2 t))
     extent b of 0 .. n-2 ends with the first document whose end is at or beyond (b + 1) S / n, exactly
     extent n-1, and any for which there is no such document, ends with the last document
     extents without documents are dropped
-    an extent of no bytes is joined to the extent behind it; one that starts at byte S to the extent before it
+    an extent of no bytes is joined to the extent after it; one that starts at byte S to the extent before it
 
-A document longer than an extent therefore ends the extent that it is in, and makes it longer. The same rule holds where
+A document longer than an extent therefore ends the extent that it is in, and makes it longer. The same rule holds if
 several documents share one tar member.
 
 The bytes of extents tile ``[0, S)``: an extent begins at the start of its first document (the first extent of a shard: at
-byte 0) and ends where the next one begins (the last: at ``S``). The tar header in front of a member, and the padding behind
-the member before, are thus the last bytes of the extent before. Only documents of no tokens make an extent of no bytes:
-where they share a member, or at the end. The last rule leaves none, except the only extent of a shard of ``S = 0``.
+byte 0) and ends where the next one begins (the last: at ``S``). The tar header of a member, and the padding of the member
+before it, are thus the last bytes of the previous extent. Only documents of no tokens can make an extent of no bytes: if
+they share a member, or are the last. The last rule removes such extents, except the only extent of a shard of ``S = 0``.
 
 `pipeline.shards.extents.table_file` describes the file that holds the extents of a dataset.
 """
@@ -48,7 +48,7 @@ SomeRows = NDArray[np.int64] | int
 
 
 def index_crc32(starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> int:
-    """Return the CRC-32 of where documents start (8 bytes each), then of their lengths (4 bytes each)."""
+    """Return the CRC-32 of the starts of documents (8 bytes each), then of their lengths (4 bytes each)."""
     return zlib.crc32(lengths.data, zlib.crc32(starts.data))
 
 
@@ -59,11 +59,10 @@ def cut_extents(
     payload_bytes: int,
     extent_bytes: int = EXTENT_BYTES,
 ) -> NDArray[np.int64]:
-    """Return the number of the first document of each extent of a shard, ascending from 0; none for no documents.
+    """Return the number of the first document of each extent of a shard, ascending from 0; an empty array if it has none.
 
-    ``starts`` (bytes) and ``lengths`` (tokens of ``itemsize`` bytes) say where documents lie in the first
-    ``payload_bytes`` bytes; ``extent_bytes`` is ``t``. Raises ``ValueError`` for documents that overlap, descend, or lie
-    outside the payload.
+    ``starts`` (bytes) and ``lengths`` (tokens of ``itemsize`` bytes) locate the documents in the first ``payload_bytes``
+    bytes; ``extent_bytes`` is ``t``. Raises ``ValueError`` if documents overlap, descend, or are outside the payload.
 
     >>> megabyte = 1 << 20
     >>> cut_extents(np.arange(8) * megabyte // 8, np.full(8, megabyte // 16), 2, megabyte).tolist()
@@ -80,7 +79,7 @@ def cut_extents(
     wanted = max(1, (2 * payload_bytes + extent_bytes) // (2 * extent_bytes))
     whole, rest = divmod(payload_bytes, wanted)
     cut = np.arange(1, wanted, dtype=np.int64)
-    least_ends = cut * whole - (-cut * rest) // wanted  # ceil(cut * payload_bytes / wanted) without its large product
+    least_ends = cut * whole - (-cut * rest) // wanted  # ceil(cut * payload_bytes / wanted), without overflow
     firsts = np.unique(np.searchsorted(ends, least_ends) + 1)
     firsts = firsts[firsts < count]
     offsets = np.concatenate([np.zeros(1, np.int64), begins[firsts]])
@@ -89,7 +88,7 @@ def cut_extents(
 
 
 class IndexLocation(NamedTuple):
-    """Where the index of some documents of a shard lies: the first of them, how many, the bytes of their starts and lengths."""
+    """The index of a run of documents of a shard: the first, how many, and the offsets of their starts and lengths."""
 
     shard: int
     first: int
@@ -102,10 +101,10 @@ class IndexLocation(NamedTuple):
 class ExtentTable:
     """The extents of some shards, in the order of the shards.
 
-    ``dtype`` is that of the tokens. Per shard: ``extents``, int64, how many it has; ``indexed``, bool, whether its file holds
-    its index. Per extent, uint32 (uint64 where a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32:
-    ``index_crc32``, the CRC-32 of its documents' starts (bytes, as <u8), then of their lengths (as <u4); and
-    ``crc32`` of its bytes, None where that is not known.
+    ``dtype``: of the tokens. Per shard: ``extents``, int64, how many it has; ``indexed``, bool, whether its file holds its
+    index. Per extent, uint32 (uint64 if a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32:
+    ``index_crc32``, the CRC-32 of its documents' starts (bytes, as <u8), then of their lengths (as <u4); and ``crc32``,
+    that of its bytes, None if not known.
 
     >>> table = ExtentTable.of_documents(np.array([3, 0, 4]), "<u2")
     >>> table.tokens.tolist(), table.documents.tolist(), table.sizes.tolist(), table.offsets.tolist()
@@ -142,7 +141,7 @@ class ExtentTable:
 
     @cached_property
     def size_sums(self) -> NDArray[np.int64]:
-        """int64 [extents + 1]: the bytes of all extents before each, those of other shards included; the last: of all."""
+        """int64 [extents + 1]: the bytes of all extents before each, including other shards; the last: of all."""
         return running_sums(self.sizes)
 
     @cached_property
@@ -161,19 +160,19 @@ class ExtentTable:
         return self.offset_of(np.arange(len(self)))
 
     def shard_of(self, rows: SomeRows) -> NDArray[np.int64]:
-        """Return the shard of each of some extents, int64."""
+        """Return the shard of each given extent, int64."""
         return np.searchsorted(self.shard_bounds, rows, side="right") - 1
 
     def offset_of(self, rows: SomeRows) -> NDArray[np.int64]:
-        """Return the offset, in the file of its shard, of the first byte of each of some extents."""
+        """Return the offset, in the file of its shard, of the first byte of each given extent."""
         return self.size_sums[rows] - self.size_sums[self.shard_bounds[self.shard_of(rows)]]
 
     def first_document_of(self, rows: SomeRows) -> NDArray[np.int64]:
-        """Return the number, in its shard, of the first document of each of some extents."""
+        """Return the number, in its shard, of the first document of each given extent."""
         return self.document_sums[rows] - self.document_sums[self.shard_bounds[self.shard_of(rows)]]
 
     def index_of(self, first: int, last: int) -> IndexLocation:
-        """Return where in its shard the index of a run of extents of one shard lies: offsets 0 where the file has none."""
+        """Return the location of the index of a run of extents of one shard; its offsets are 0 if the file has no index."""
         shard, document = int(self.shard_of(first)), int(self.first_document_of(first))
         count = int(self.document_sums[last] - self.document_sums[first])
         if not self.indexed[shard]:
@@ -185,7 +184,7 @@ class ExtentTable:
         return IndexLocation(shard, document, count, starts + 8 * document, lengths + 4 * document)
 
     def wrong_index(self, first: int, last: int, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> str | None:
-        """Compare the index of a run of extents of one shard with their checksums; say what is wrong, or return None."""
+        """Compare the index of a run of extents of one shard with their checksums; return what is wrong, or None."""
         location = self.index_of(first, last)
         if not len(starts) == len(lengths) == location.documents:
             return (
@@ -206,9 +205,9 @@ class ExtentTable:
         return None
 
     def wrong_bytes(self, first: int, last: int, data: memoryview) -> str | None:
-        """Compare the bytes of a run of extents of one shard with their checksums; say what is wrong, or return None.
+        """Compare the bytes of a run of extents of one shard with their checksums; return what is wrong, or None.
 
-        A table without ``crc32`` finds nothing wrong.
+        Returns None if the table has no ``crc32``.
         """
         if self.crc32 is None:
             return None
@@ -228,11 +227,11 @@ class ExtentTable:
         return replace(self, crc32=np.array([zlib.crc32(data[begin:end]) for begin, end in bounds], "<u4"))
 
     def per_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what each shard has of ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""
+        """Return the total of each shard from ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""
         return np.diff(sums[self.shard_bounds])
 
     def select(self, shards: Sequence[int] | NDArray[np.integer[Any]]) -> ExtentTable:
-        """Return the table of these shards alone, in this order; of all in their order, this table itself."""
+        """Return the table of these shards alone, in this order; this table itself if they are all shards in order."""
         chosen = np.asarray(shards, np.int64).reshape(-1)
         if np.array_equal(chosen, np.arange(self.shards)):
             return self
@@ -247,9 +246,9 @@ class ExtentTable:
 
     @classmethod
     def join(cls, tables: Sequence[ExtentTable], dtype: DTypeLike) -> ExtentTable:
-        """Return one table of the shards of several, in order, with ``crc32`` where all have it.
+        """Return one table of the shards of several tables, in order, with ``crc32`` if all have it.
 
-        Raises ``ValueError`` where the tokens of one are not of ``dtype``.
+        Raises ``ValueError`` if the tokens of one table are not of ``dtype``.
         """
         dtypes = {np.dtype(dtype), *(table.dtype for table in tables)}
         if len(dtypes) != 1:
@@ -275,9 +274,9 @@ class ExtentTable:
     ) -> ExtentTable:
         """Return the table of one shard from its index: ``starts`` in bytes, ``lengths`` in tokens of each document.
 
-        ``payload_bytes`` is ``S``; ``indexed`` says whether the file holds the two arrays, behind these bytes; ``extent_bytes``
-        is ``t``. Raises ``CorruptShardError`` that calls the shard ``name`` where its documents do not follow each other
-        inside these bytes.
+        ``payload_bytes``: ``S``. ``indexed``: whether the file holds the two arrays, after these bytes. ``extent_bytes``: ``t``.
+        Raises ``CorruptShardError``, which calls the shard ``name``, if its documents do not follow each other inside these
+        bytes.
         """
         dtype = np.dtype(dtype)
         try:
@@ -304,7 +303,7 @@ class ExtentTable:
 
     @classmethod
     def of_documents(cls, lengths: NDArray[np.integer[Any]], dtype: DTypeLike) -> ExtentTable:
-        """Return the table of documents that lie in memory one behind the other, as of one shard without an index."""
+        """Return the table of documents that follow each other in memory, as one shard without an index."""
         dtype, lengths = np.dtype(dtype), np.asarray(lengths, np.int64)
         ends = np.cumsum(lengths) * dtype.itemsize
         starts = ends - lengths * dtype.itemsize
@@ -312,7 +311,7 @@ class ExtentTable:
 
 
 def running_sums(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return int64 of one item more than ``counts``: the sum before each, and of all."""
+    """Return the sum before each count, and last the sum of all: int64 of one item more than ``counts``."""
     sums = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(np.asarray(counts, np.int64), out=sums[1:])  # to convert first takes half the time
+    np.cumsum(np.asarray(counts, np.int64), out=sums[1:])  # converting first takes half the time
     return sums

@@ -1,4 +1,4 @@
-"""Tables of extents: the file that holds one, and the table of the shards that a stream reads.
+"""Tables of extents: the file of a table, and the table of the shards that a stream reads.
 
 The file is ``extents.npz`` beside ``manifest.json``, which names it with its size and SHA-256.
 
@@ -7,14 +7,14 @@ manifest. `pipeline.shards.extents.extent_table` defines what an extent is. It i
 
     dtype         of the tokens, as text: <u2 or <u4
     extents       <i8, per shard: how many it has
-    sizes         <u4 (<u8 where a value needs it), per extent: bytes, at least 1
+    sizes         <u4 (<u8 if a value needs it), per extent: bytes, at least 1
     tokens        the same, per extent
     documents     the same, per extent: at least 1
     index_crc32   <u4, per extent: CRC-32 (zlib's) of its items of `__index__/starts` as <u8, then of `__index__/lengths` as <u4
-    crc32         <u4, per extent: CRC-32 of its bytes; left out where it is not known
+    crc32         <u4, per extent: CRC-32 of its bytes; left out if not known
 
-Everything else is a sum: the offset of an extent in its shard is the sizes of the shard's extents before it, its first
-document the documents of these. Equal tables give equal bytes.
+Everything else is a sum. The offset of an extent in its shard is the sum of the sizes of the shard's extents before it; the
+number of its first document is the sum of their documents. Equal tables give equal bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ..shard_access import ShardAccess
 from ..shard_list import ShardList
 from .extent_table import CHECKSUMS, COUNTS, ExtentTable
 
-REMOTE_THREADS = 16  # reading an index over the network is waiting
+REMOTE_THREADS = 16  # they mostly wait for the network
 LOCAL_THREADS = 2
 REPORT_SECONDS = 5.0
 
@@ -51,7 +51,7 @@ log = logging.getLogger("pipeline")
 
 
 def encode_table(table: ExtentTable) -> bytes:
-    """Return a table as its file holds it; shards without an index in the file keep none.
+    """Return the bytes of a table's file. They do not state ``indexed``, which the reader must know.
 
     >>> table = ExtentTable.of_documents(np.array([3, 4]), "<u2")
     >>> decode_table(encode_table(table), indexed=False).tokens.tolist()
@@ -66,9 +66,9 @@ def encode_table(table: ExtentTable) -> bytes:
 
 
 def decode_table(raw: bytes, name: str = EXTENTS_NAME, *, indexed: bool = True) -> ExtentTable:
-    """Return the table that a file holds; ``indexed`` says whether its shards hold their index, as those of datasets do.
+    """Return the table in the bytes of a file. ``indexed``: whether its shards hold their index, as those of datasets do.
 
-    Raises ``ManifestError``, which calls the file ``name``, for a file that is no table.
+    Raises ``ManifestError``, which calls the file ``name``, if the file is no table.
     """
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as file:
@@ -85,7 +85,7 @@ def decode_table(raw: bytes, name: str = EXTENTS_NAME, *, indexed: bool = True) 
 
 
 def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str) -> FileInfo:
-    """Write the tables of shards, in the order of `Manifest.shards`, as one file; return what a manifest says of it."""
+    """Write the tables of shards, in the order of `Manifest.shards`, as one file; return its entry for the manifest."""
     raw = encode_table(ExtentTable.join(list(tables), dtype))
     with atomic_file(folder / EXTENTS_NAME) as file:
         file.write(raw)
@@ -93,13 +93,13 @@ def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str) -> File
 
 
 def load_extent_table(parts: Sequence[ShardList], access: ShardAccess) -> ExtentTable:
-    """Return the table of the shards that `resolve` found, in their order: those of each directory have one.
+    """Return the table of the shards that `resolve` found, in their order.
 
-    A manifest names the file that holds it: one read, and no shard is opened. That of tars without a manifest is made of
-    their indexes, without ``crc32``.
+    If a directory has a manifest, the manifest names the file of its table: one read, and no shard is opened. The table of
+    tars without a manifest is made from their indexes, without ``crc32``.
 
-    Raises ``ManifestError`` for a table that is missing, damaged, or disagrees with the manifest, ``ConfigError`` for shards
-    of more than one dtype, and what `ShardAccess.index` raises for a shard whose index is damaged.
+    Raises ``ManifestError`` if a table is missing, damaged, or disagrees with the manifest, ``ConfigError`` if shards have
+    more than one dtype, and the errors of `ShardAccess.index` if the index of a shard is damaged.
     """
     tables = [_load_part(part, access) for part in parts]
     return tables[0] if len(tables) == 1 else ExtentTable.join(tables, tables[0].dtype)
@@ -115,7 +115,7 @@ def _load_part(shards: ShardList, access: ShardAccess) -> ExtentTable:
 
 
 def read_table(folder: DatasetFolder, manifest: Manifest) -> ExtentTable:
-    """Return the table of all shards of a manifest in a folder; raises ``ManifestError`` as `load_extent_table` does."""
+    """Return the table of all shards of a folder's manifest; raises ``ManifestError`` as `load_extent_table` does."""
     name, infos = shown(folder.path(manifest.extents.name)), manifest.shards
     table = decode_table(folder.read_named(manifest.extents), name)
     if (table.dtype, table.shards) != (manifest.token_dtype, len(infos)):
@@ -134,7 +134,7 @@ def read_table(folder: DatasetFolder, manifest: Manifest) -> ExtentTable:
 
 
 def table_of_index(index: ShardIndex, name: str) -> ExtentTable:
-    """Return the table of one shard from its index, without ``crc32``; ``name`` is what errors call the shard."""
+    """Return the table of one shard from its index, without ``crc32``; errors call the shard ``name``."""
     payload = payload_bytes(index)
     return ExtentTable.of_shard(
         index.starts, index.lengths, index.dtype, payload, indexed=bool(index.footer), name=name
@@ -142,7 +142,7 @@ def table_of_index(index: ShardIndex, name: str) -> ExtentTable:
 
 
 def payload_bytes(index: ShardIndex) -> int:
-    """Return the bytes of a shard before its index; without one, up to the end of the last document, rounded up."""
+    """Return the bytes of a shard before its index; without an index, to the end of the last document, rounded up."""
     if index.footer:
         return index.footer["starts"][0] - BLOCK
     end = int(index.starts[-1] + index.lengths[-1] * index.dtype.itemsize) if len(index.starts) else 0
@@ -150,9 +150,9 @@ def payload_bytes(index: ShardIndex) -> int:
 
 
 def load_tars(urls: list[str], access: ShardAccess) -> tuple[ExtentTable, list[str]]:
-    """Return the table of tars that no manifest describes, and what tells the contents of each from those of others.
+    """Return the table of tars without a manifest, and for each tar a hash that identifies its contents.
 
-    Some indexes are read at once; every few seconds a message says how many are done.
+    Several threads read indexes; every few seconds a message says how many are done.
     """
 
     def load(url: str) -> tuple[ExtentTable, str]:

@@ -1,4 +1,4 @@
-"""The balance of documents in the counts of a build: those read or added are dropped, duplicates or kept."""
+"""The balance of documents in the counts of a build: each document read or added is dropped, a duplicate or kept."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _NEEDED = {"read", "dropped", "duplicates", "kept"}
 
 
 def imbalances(counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for every sum that does not add up: of all documents, of each source, of each language.
+    """Yield a sentence for every wrong sum: over all documents, over each source, over each language.
 
-    A group that lacks one of ``read``, ``dropped``, ``duplicates`` and ``kept`` is not checked.
+    Nothing is checked if ``read``, ``dropped``, ``duplicates`` or ``kept`` is missing.
 
     >>> counts = {"read": 2, "added": {"halves": 1}, "dropped": {"words": 1}, "duplicates": {}, "kept": 2}
     >>> list(imbalances(counts)), *imbalances({**counts, "added": {}})
@@ -34,5 +34,5 @@ def imbalances(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _total(count: int | Mapping[str, int]) -> int:
-    """Return a number, or the sum of numbers by name."""
+    """Return the number, or the sum of the numbers by name."""
     return count if isinstance(count, int) else sum(count.values())

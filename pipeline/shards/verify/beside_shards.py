@@ -1,4 +1,4 @@
-"""What lies beside shards: the manifest, its counts, the files that it names, and what builds left."""
+"""Checks of the files beside shards: the manifest, its counts, the files that it names, and leftovers of builds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..manifest import (
 from .balance import imbalances
 from .findings import Problem
 
-FOR_PEOPLE = (REJECTED_NAME, REPORT_NAME)  # they may be removed
+FOR_PEOPLE = (REJECTED_NAME, REPORT_NAME)  # users may remove these
 
 
 def leftovers(folder: Path) -> Iterator[Problem]:
@@ -29,14 +29,14 @@ def leftovers(folder: Path) -> Iterator[Problem]:
         yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
     complete = (folder / MANIFEST_NAME).exists()
     work = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name != LOCK_NAME]
-    # A lock alone is of a build command that runs now or was killed before it did anything.
+    # A lock alone belongs to a build that runs now, or that was killed before it did anything.
     if work if complete else (folder / WORK_NAME).exists():
         state = "remove it" if complete else "the same build command again completes it"
         yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
 
 
 def check_manifest(folder: DatasetFolder, manifest: Manifest) -> Iterator[Problem]:
-    """What `Manifest.read`, which holds sums and fingerprint to the contents, does not look at."""
+    """Yield the problems that `Manifest.read`, which checks sums and fingerprint, does not look for."""
     name = folder.path(MANIFEST_NAME)
     seen: dict[str, str] = {}
     for split, entry in manifest.splits.items():
@@ -49,11 +49,11 @@ def check_manifest(folder: DatasetFolder, manifest: Manifest) -> Iterator[Proble
     for role in ("eos_id", "bos_id"):
         value = manifest.tokenizer.get(role)
         if value is not None and vocab_size is not None and not 0 <= value < vocab_size:
-            yield Problem(name, None, None, f"tokenizer {role} {value} lies outside its vocabulary of {vocab_size}")
+            yield Problem(name, None, None, f"tokenizer {role} {value} is outside its vocabulary of {vocab_size}")
 
 
 def check_files(folder: DatasetFolder, manifest: Manifest, quick: bool) -> Iterator[Problem]:
-    """Compare the files beside the shards with the manifest, ``quick`` their sizes alone."""
+    """Compare the files beside the shards with the manifest; with ``quick``, only their sizes."""
     known = {info.name for info in manifest.files}
     wanted = manifest.tokenizer.get("sha256")
     tokenizer = folder.read(TOKENIZER_NAME) if wanted and TOKENIZER_NAME not in known else None
@@ -84,7 +84,7 @@ def check_files(folder: DatasetFolder, manifest: Manifest, quick: bool) -> Itera
 
 
 def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
-    """Hold the counts of the build's stages, where the manifest has them, to each other and to the splits."""
+    """Compare the counts of the build's stages, if the manifest has them, with each other and with the splits."""
     counts = manifest.counts
     sums = {
         "kept": sum(split.documents for split in manifest.splits.values()),

@@ -21,7 +21,7 @@ from .task import ShardTask
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
-PROCESS_BYTES = 64 << 20  # of shards: read in the time that a process takes to start
+PROCESS_BYTES = 64 << 20  # of shards; they are read in the time that a process takes to start
 
 
 def verify_shard(
@@ -32,13 +32,13 @@ def verify_shard(
     quick: bool = False,
     requests: RequestOptions | None = None,
 ) -> list[Problem]:
-    """Return what is wrong with one shard, by shard, member and byte offset; an empty list means sound.
+    """Return the problems of one shard, with shard, member and byte offset; an empty list means that it is sound.
 
-    Every tar and npy header, the padding, keys and their order, token ids, index, footer, end blocks and
-    checksums are recomputed from the bytes; ``expected``, its entry in the manifest, adds size, counts and sha256, and
-    ``contents`` what must hold for all tokens. A tar of another tool, without ``expected``, must keep the rules of
-    `scan_index`. ``quick`` looks at headers, index and footer alone. ``path`` may be a url: the shard is read through
-    a temporary file then, and ``quick`` fetches its footer and index alone.
+    Every tar and npy header, the padding, keys and their order, token ids, index, footer, end blocks and checksums are
+    recomputed from the bytes. ``expected``, the shard's entry in the manifest, adds size, counts and sha256. ``contents``
+    adds rules for all tokens. A tar of another tool, without ``expected``, must keep the rules of `scan_index`. ``quick``
+    checks headers, index and footer alone. ``path`` may be a url: then a temporary copy is checked, and ``quick`` fetches
+    footer and index alone.
 
     >>> import tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -65,13 +65,13 @@ def verify_dataset(
     requests: RequestOptions | None = None,
     process_bytes: int = PROCESS_BYTES,
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a dataset directory or url: the manifest, each shard, and how they fit together.
+    """Yield the problems of a dataset directory or url: of the manifest, of each shard, and between them.
 
-    Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, a table of extents
-    that is missing, damaged, or wrong about the manifest or a shard, shards that are missing, extra or swapped, keys that
-    two shards share, files beside the shards (tokenizer, signatures, report) that are not the manifest's, and what an
-    interrupted build left behind. Up to ``workers`` processes share the shards, one for each ``process_bytes`` of them;
-    ``progress`` shows how far it is; by default nothing does.
+    Besides the problems of `verify_shard`, it finds: a manifest that is missing, damaged or contradicts itself; a table of
+    extents that is missing, damaged, or disagrees with the manifest or a shard; shards that are missing, extra or swapped;
+    keys that two shards share; files beside the shards (tokenizer, signatures, report) that differ from the manifest;
+    leftovers of an interrupted build. Up to ``workers`` processes share the shards, one for each ``process_bytes``.
+    ``progress`` shows how far it is (default: no output).
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
@@ -98,7 +98,7 @@ def verify_dataset(
     tasks = []
     for number, info in enumerate(infos):
         path = folder.path(info.name)
-        if folder.remote or os.path.isfile(path):  # of a remote one that is known when it is read
+        if folder.remote or os.path.isfile(path):  # whether a remote shard exists is known when it is read
             extents = table.select([number]) if table is not None else None
             tasks.append(ShardTask(path, info, contents, quick, requests, extents))
         else:
@@ -117,7 +117,7 @@ def verify_dataset(
 
 
 def _shared_keys(checks: Sequence[ShardCheck], tasks: Mapping[str, ShardTask]) -> Iterator[Problem]:
-    """Find keys that two shards hold; only shards whose ranges of keys overlap are read again and compared."""
+    """Yield keys that two shards share. Only shards whose ranges of keys overlap are read again and compared."""
     ranges = sorted((check.first_key, check.last_key, check.name) for check in checks if check.last_key)
     suspects: set[str] = set()
     reach, holder = "", ""

@@ -15,7 +15,7 @@ from .findings import Problem, ShardCheck
 
 
 def check_table(folder: DatasetFolder, manifest: Manifest) -> tuple[ExtentTable | None, list[Problem]]:
-    """Return the table of a dataset and what is wrong with its file; no table where none can be used."""
+    """Return the table of a dataset, and the problems of its file; None if the table cannot be used."""
     try:
         return read_table(folder, manifest), []
     except ShardwrightError as error:
@@ -24,7 +24,7 @@ def check_table(folder: DatasetFolder, manifest: Manifest) -> tuple[ExtentTable 
 
 
 def check_extents(check: ShardCheck, stated: ExtentTable, index: ShardIndex, data: memoryview | None) -> None:
-    """Compare what the table says of a sound shard with its index, and with its bytes where they are given."""
+    """Compare the table's part for a sound shard with the shard's index, and with its bytes if they are given."""
     try:
         actual = table_of_index(index, check.name)
     except ShardError as error:

@@ -1,16 +1,16 @@
-"""What is found wrong with a shard, and where."""
+"""Problems of shards, and the findings on one shard."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
-MAX_PROBLEMS = 50  # of one shard; a shard that is wrong throughout says so in few lines
+MAX_PROBLEMS = 50  # listed for one shard
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and where: ``member`` and ``offset`` (bytes from the start of the file) are None where unknown."""
+    """A problem and its place: ``member`` and ``offset`` (bytes from the start of the file) are None if unknown."""
 
     shard: str
     member: str | None
@@ -25,7 +25,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTokens:
-    """What the manifest says of every document: dtype of the tokens, vocabulary size, end-of-text id."""
+    """The manifest's values for all documents: dtype of the tokens, vocabulary size, end-of-text id."""
 
     dtype: str | None = None
     vocab_size: int | None = None
@@ -34,7 +34,7 @@ class ExpectedTokens:
 
 @dataclass(slots=True)
 class ShardCheck:
-    """The findings on one shard: its problems, its hash, and the first and the last of its keys."""
+    """The findings on one shard: its problems, its hash, its first and last key."""
 
     name: str
     problems: list[Problem] = field(default_factory=list)
@@ -46,11 +46,11 @@ class ShardCheck:
         self.problems.append(Problem(self.name, member, offset, message))
 
     def add_error(self, error: Exception, member: str | None = None) -> None:
-        """Add what an error says, without the name of the shard in front."""
+        """Add the message of an error, without the shard's name in front."""
         self.add(member, None, str(error).removeprefix(f"{self.name}: "))
 
     def shorten(self) -> None:
-        """Order the problems by their bytes; keep ``MAX_PROBLEMS`` of them, and say how many more there are."""
+        """Sort the problems by offset, keep ``MAX_PROBLEMS`` of them, and add how many more there are."""
         self.problems.sort(key=lambda problem: (problem.offset is None, problem.offset or 0))
         more = len(self.problems) - MAX_PROBLEMS
         if more > 0:

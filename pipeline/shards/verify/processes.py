@@ -1,4 +1,4 @@
-"""Checks of many shards, in processes where that helps."""
+"""Checks of many shards, in processes if that helps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .task import ShardTask
 def run_checks(
     tasks: Sequence[ShardTask], workers: int, progress: Progress, process_bytes: int
 ) -> Iterator[ShardCheck]:
-    """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
+    """Yield the findings on shards in the order of ``tasks``. Processes check them if there are enough bytes."""
     sizes = [task.size() for task in tasks]
     total = sum(sizes)
     workers = min(workers, len(tasks), 1 + total // process_bytes)
@@ -26,8 +26,8 @@ def run_checks(
         pool = None
     else:
         pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-        # The mask alone is not enough: the kernel may give a signal to another thread, and Python then to the main thread.
-        with deferred_signals(), _without_interrupts():
+        # The mask alone is not enough: the kernel may deliver a signal to another thread, and Python then handles it here.
+        with deferred_signals(), _interrupts_blocked():
             results = pool.map(_check_in_worker, tasks)
     try:
         with progress.bar("verify", total, "bytes") as advance:
@@ -40,8 +40,8 @@ def run_checks(
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread: its children inherit that."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread; child processes inherit the block."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -50,9 +50,9 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _check_in_worker(task: ShardTask) -> ShardCheck:
-    """Check a shard in a worker process, where Ctrl-C may end the check, and nothing else.
+    """Check a shard in a worker process. Ctrl-C can interrupt the check only.
 
-    Ctrl-C reaches every process of the terminal; a worker that starts or waits would print a traceback.
+    Ctrl-C reaches every process of the terminal: outside a check, a worker would print a traceback.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:

@@ -1,7 +1,7 @@
-"""One shard of this format: every byte that is no token is compared with the one form it can have, every token with checksums.
+"""Checks of one shard of this format: tokens are compared with checksums, every other byte with the only form it can have.
 
-The index says where each member lies; what lies there is recomputed. A shard without a sound index is walked header by
-header, to the first damage.
+The index locates each member, and the bytes of the member are recomputed. If the index is damaged, headers are walked one by
+one to the first damage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class _Member(NamedTuple):
-    """Where a member begins, the bytes of its payload, and ``array``: the npy header of one of tokens."""
+    """A member's name, its offset, the bytes of its payload, and ``array``: its npy header if it holds tokens."""
 
     name: str
     offset: int
@@ -53,9 +53,9 @@ class _Member(NamedTuple):
 def check_shard(
     data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None, contents: ExpectedTokens, *, quick: bool
 ) -> ShardIndex | None:
-    """Recompute everything that a shard states, add what is wrong to ``check``, and return its index if it is sound.
+    """Recompute everything that a shard states, add the problems to ``check``, and return its index if it is sound.
 
-    ``quick`` reads headers, index and footer alone: no hash, no token is looked at.
+    ``quick`` reads headers, index and footer alone, no hash and no token.
     """
 
     def read(start: int, count: int) -> bytes:
@@ -78,7 +78,7 @@ def check_shard(
 
 
 def check_walk(data: mmap.mmap, check: ShardCheck) -> None:
-    """Add the first damage of a tar's headers, if there is any."""
+    """Add the first damage of a tar's headers to ``check``."""
     try:
         for _ in walk(data):
             pass
@@ -87,7 +87,7 @@ def check_walk(data: mmap.mmap, check: ShardCheck) -> None:
 
 
 def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str, list[Any]]:
-    """Return the columns of the table of documents that hold a value for each; note what is wrong with the others."""
+    """Return the sound columns of the table of documents; add the problems of the others to ``check``."""
     at, size = footer["table"]
     raw = data[at : at + size]
     if (crc32 := zlib.crc32(raw)) != footer["table_crc32"]:
@@ -102,7 +102,7 @@ def _read_table(data: mmap.mmap, check: ShardCheck, footer: Footer) -> dict[str,
             check.add(TABLE_NAME, at, f"column {name!r} does not hold {footer['documents']} values; {REPAIR}")
     for name in (KEY_COLUMN, "crc32"):
         if name not in table:
-            check.add(TABLE_NAME, at, f"the table has no column {name} of the documents")
+            check.add(TABLE_NAME, at, f"the table of documents has no column {name}; {REPAIR}")
     if (wrong := wrong_key(columns.get(KEY_COLUMN, []))) is not None:
         check.add(TABLE_NAME, at, wrong)
         del columns[KEY_COLUMN]
@@ -117,7 +117,7 @@ def _check_documents(
     contents: ExpectedTokens,
     quick: bool,
 ) -> None:
-    """Hold members, and the tokens of documents, to what the index and the table say of them."""
+    """Compare members and the tokens of documents with the index and the table."""
     if contents.dtype is not None and index.dtype != np.dtype(contents.dtype):
         check.add(None, None, f"dtype {index.dtype.str}, but the manifest says {contents.dtype}")
     if footer_payload({**index.footer}) != data[-TAIL:][BLOCK : 2 * BLOCK]:
@@ -126,7 +126,7 @@ def _check_documents(
     if keys:
         check.first_key, check.last_key = keys[0], keys[-1]
     ends = index.starts + index.lengths * index.dtype.itemsize
-    is_first = np.ones(len(ends), bool)  # of its member: others begin where the document before ends
+    is_first = np.ones(len(ends), bool)  # of its member: any other document begins at the end of the one before
     is_first[1:] = index.starts[1:] != ends[:-1]
     of_tokens = _members_of_tokens(data, index, ends, is_first, keys)
     names = _check_members(data, check, itertools.chain(of_tokens, _members_of_index(index.footer, len(data))))
@@ -138,7 +138,7 @@ def _check_documents(
 def _members_of_tokens(
     data: mmap.mmap, index: ShardIndex, ends: NDArray[np.int64], is_first: NDArray[np.bool_], keys: list[str] | None
 ) -> Iterator[_Member]:
-    """Yield the members that documents share; their names are those of the table, without it those that they have."""
+    """Yield the members that documents share, named by the table; without a table, by their own headers."""
     firsts = np.flatnonzero(is_first)
     lasts = np.append(firsts[1:], len(ends))[: len(firsts)] - 1
     spans = zip(firsts.tolist(), index.starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
@@ -160,7 +160,7 @@ def _members_of_index(footer: Footer, size: int) -> Iterator[_Member]:
 
 
 def _check_members(data: mmap.mmap, check: ShardCheck, members: Iterable[_Member]) -> list[str] | None:
-    """Compare headers and padding with those of the format; return the names, None where a member is not behind the last."""
+    """Compare headers and padding with the format; return the names, None if a member does not follow the one before."""
     names = []
     position = 0
     for name, offset, size, array in members:
@@ -178,12 +178,12 @@ def _check_members(data: mmap.mmap, check: ShardCheck, members: Iterable[_Member
         position = end + padding(size)
         if (zeros := data[end:position]).strip(b"\0"):
             at = end + len(zeros) - len(zeros.lstrip(b"\0"))
-            check.add(name, at, f"padding behind the payload that is not zero; {REPAIR}")
+            check.add(name, at, f"padding after the payload is not zero; {REPAIR}")
     return names
 
 
 def _header(name: str, size: int) -> bytes:
-    """Return the header of a member; nothing where there is none, as for a name that is damaged."""
+    """Return the header of a member; b"" if it can have none, as with a damaged name."""
     try:
         return member_header(name, size)
     except ValueError:
@@ -203,28 +203,28 @@ def _check_tokens(
     table: dict[str, list[Any]],
     contents: ExpectedTokens,
 ) -> None:
-    """Hold the tokens of every document to their checksum, the vocabulary and the end-of-text id; ``names``: its member."""
+    """Compare the tokens of every document with checksum, vocabulary and end-of-text id; ``names``: their members."""
     width = index.dtype.itemsize
     ends = index.starts + index.lengths * width
     view = memoryview(data)
     spans = zip(index.starts.tolist(), ends.tolist(), table.get("crc32", []), strict=False)
     for number, (start, end, wanted) in enumerate(spans):
         if zlib.crc32(view[start:end]) != wanted:
-            reason = f"(bytes {start} to {end}) do not have the checksum {wanted} of the table; {REPAIR}"
+            reason = f"(bytes {start} to {end}) do not have the checksum {wanted} that the table states; {REPAIR}"
             check.add(names[number], start, f"the tokens of document {number} {reason}")
 
     def report(numbers: NDArray[np.int64], reason: str) -> None:
-        """Add one problem for all documents that share a fault, placed at the first."""
+        """Add one problem for all documents that share a fault, at the first of them."""
         if len(numbers):
             number, more = int(numbers[0]), len(numbers) - 1
-            others = f", as have {more} more documents" if more else ""
+            others = f"; so have {more} more documents" if more else ""
             check.add(names[number], int(index.starts[number]), f"document {number} has {reason}{others}")
 
     tokens = np.frombuffer(view[: len(data) - len(data) % width], index.dtype)
     filled = np.flatnonzero(index.lengths)
     first, stop = index.starts[filled] // width, ends[filled] // width
     if contents.vocab_size is not None and len(filled):
-        # Maxima of [first, stop) at even places; the odd ones are of what lies between documents.
+        # Even items are maxima of [first, stop); odd ones are those of the bytes between documents.
         most = np.maximum.reduceat(tokens, np.stack([first, stop], axis=1).ravel())[::2]
         report(filled[most >= contents.vocab_size], f"an id >= {contents.vocab_size}, the vocabulary")
     if contents.eos_id is not None:
@@ -238,14 +238,14 @@ def _check_hash(data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None) 
         digest.update(view[start : start + _HASHED])
     check.sha256 = digest.hexdigest()
     if expected is not None and len(data) == expected.bytes and check.sha256 != expected.sha256:
-        # Every other byte was compared with a checksum or with the one form it can have.
-        whole = "" if check.problems else "all else being sound, the manifest is of another build; "
+        # Every other byte was compared with a checksum or with the only form it can have.
+        whole = "" if check.problems else "all else is sound, so the manifest is of another build; "
         reason = f"sha256 {check.sha256}, but the manifest says {expected.sha256}; {whole}{REPAIR}"
         check.add(None, None, reason)
 
 
 def _parsed(check: ShardCheck, parse: Callable[[], T], member: str | None = FOOTER_NAME) -> T | None:
-    """Return what is parsed; an error is a problem of ``member``."""
+    """Return what ``parse`` returns; None after an error, which is added as a problem of ``member``."""
     try:
         return parse()
     except ShardwrightError as error:

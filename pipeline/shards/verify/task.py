@@ -1,4 +1,4 @@
-"""The check of one shard, wherever it lies: a file, a url of which a copy is read, a tar of another tool."""
+"""The check of one shard: of a file, of a copy of a remote shard, of a tar of another tool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .shard import check_shard, check_walk
 
 
 class ShardTask(NamedTuple):
-    """A shard to be checked, by path or url, with what must hold for it: its entry in the manifest, contents, extents."""
+    """A shard to check, by path or url, and what it is compared with: its entry in the manifest, contents, extents."""
 
     path: str
     expected: ShardInfo | None
@@ -33,13 +33,13 @@ class ShardTask(NamedTuple):
     extents: ExtentTable | None = None
 
     def size(self) -> int:
-        """Return the bytes of the shard."""
+        """Return the size of the shard in bytes."""
         if is_remote(self.path) and self.expected is not None:
             return self.expected.bytes
         return size_of(self.path, self.requests) or 0
 
     def check(self) -> ShardCheck:
-        """Check the shard, quickly if asked; of a remote one a copy, which is gone afterwards, or what two small reads tell."""
+        """Return the findings on the shard. A remote shard is copied to a temporary file; with ``quick``, read in two parts."""
         check = ShardCheck(shown(self.path))
         try:
             if not is_remote(self.path):
@@ -59,7 +59,7 @@ class ShardTask(NamedTuple):
 
     def keys(self) -> list[str]:
         """Return the keys of the documents."""
-        return ShardAccess(requests=self.requests, keeps=False).table(self.path)[KEY_COLUMN]
+        return ShardAccess(requests=self.requests, use_cache=False).table(self.path)[KEY_COLUMN]
 
     def _check_file(self, path: Path, check: ShardCheck) -> None:
         try:
@@ -78,7 +78,7 @@ class ShardTask(NamedTuple):
             check_extents(check, self.extents, index, None if self.quick else memoryview(data))
 
     def _has_index(self, check: ShardCheck) -> bool:
-        """Check size, footer and index of a remote shard alone; return whether it has an index."""
+        """Check only size, footer and index of a remote shard; return whether it has an index."""
         size = describe(self.path, self.requests).size
         index = index_of(
             lambda start, count: read_range(self.path, start, count, self.requests), size, check.name, self.expected

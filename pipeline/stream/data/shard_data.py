@@ -101,7 +101,7 @@ class ShardFiles(CountedData):
             check_path("cache_dir", cache_dir)
             directory = str(Path(cache_dir).absolute())
         self.split = "all splits" if split is None else split
-        self._access = ShardAccess(directory, cache_limit, requests, keeps=cache_dir is not None)
+        self._access = ShardAccess(directory, cache_limit, requests, use_cache=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._access)]
