@@ -7,28 +7,28 @@ The rooms, and what each may import:
 
     errors.py         every error that is raised on purpose, in one tree
     version.py        the version of this package
-    atomic.py         files that appear under their name only when whole
-    atomic_directory.py  the same of directories, and the message for a full disk
+    atomic.py         files that appear under their final name only when whole
+    atomic_directory.py  such directories, and the message for a full disk
     user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
     progress.py       progress of long work on the terminal
     notices.py        warnings that name the user's line, and such that are said once
-    compiling.py      compiled loops, kept in a cache where one is writable
-    daemon_threads.py  threads for jobs that block, for which no process waits when it ends
+    compiling.py      compiled loops, kept in a cache if it can be written
+    daemon_threads.py  threads for jobs that block; a process ends without waiting for them
     signals.py        signals while libraries are imported and called
     integer_hash.py   hashes of integers, for NumPy and compiled loops
-    draws.py          what is drawn by the hash of a text: documents for validation, quotas and samples
+    draws.py          random draws by the hash of a text: validation, quotas and samples
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive
-    objects/          what urls name: http, object stores, a cache. No other room
+    objects/          remote objects: http, object stores, a cache. No other room
     shards/           the format: writer, reader, manifest. NumPy, the standard library and objects/
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/
-    exchange/         ids of others -> shards, shards -> formats of others. Never torch, never stream/
+    exchange/         ids of other tools -> shards, shards -> formats of other tools. Never torch, never stream/
     stream/           shards -> batches. Never builder/
     cli/              the commands of `shardwright`. Never torch, never stream/
 
-Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is a
-name of the package, as ``pipeline.ConfigError``.
+Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is also
+a name of the package: ``pipeline.ConfigError``.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a hidden name beside ``path`` under which it may be written; each call returns another.
+    """Return a new hidden name beside ``path`` under which the file may be written.
 
-    Process numbers would not do: machines that share the directory have the same ones.
+    Process numbers would not be unique: machines that share the directory have equal ones.
     """
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
@@ -38,9 +38,9 @@ def is_temporary(path: Path) -> bool:
 
 
 def sync(handle: int, full: int | None = getattr(fcntl, "F_FULLFSYNC", None)) -> None:
-    """Return when what was written to an open file is on disk.
+    """Wait until everything written to an open file is on disk.
 
-    On macOS, fsync leaves it in the memory of the drive; ``full`` is the request that does not, where a file system knows it.
+    On macOS, fsync leaves data in the memory of the drive. ``full`` is the request that does not, if the file system knows it.
     """
     if full is not None:
         with suppress(OSError):
@@ -60,14 +60,14 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a binary file that replaces ``path`` when the block ends, and vanishes if it raises.
+    """Yield a binary file that replaces ``path`` when the block ends; if the block raises, the file is removed.
 
-    The bytes are on disk (`sync`) before the rename, the rename before the block returns. A link stays: the file that it
-    leads to is replaced. Raises ``ConfigError`` where that is a directory, a device or a pipe. An ``OSError`` names ``path``.
+    The bytes are on disk (`sync`) before the rename, and the rename before the block returns. If ``path`` is a link, its target
+    is replaced. Raises ``ConfigError`` if that is a directory, a device or a pipe. An ``OSError`` names ``path``.
     """
     name, path = path, Path(os.path.realpath(path))
     if kind := "a directory" if path.is_dir() else special_kind(path):
-        raise ConfigError(f"{name}: {kind}, where a file is to be written; choose another name")
+        raise ConfigError(f"{name} is {kind}, but a file is to be written there; choose another name")
     temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as file:
@@ -76,7 +76,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             sync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
-        with suppress(OSError):  # of a file system that cannot be written
+        with suppress(OSError):  # the file system may not be writable
             temporary.unlink(missing_ok=True)
         name_final(error, temporary, name)
         raise
@@ -84,7 +84,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def name_final(error: BaseException, temporary: Path, final: str | Path) -> None:
-    """Let an ``OSError`` name a path by its final name in place of a temporary one, or of none when a file cannot grow."""
+    """Make an ``OSError`` name the final path, if it names the temporary one, or none because a file cannot grow."""
     if isinstance(error, OSError):
         named = f"{temporary}" if error.filename is None and error.errno in _CANNOT_GROW else str(error.filename)
         if named.startswith(f"{temporary}"):
@@ -92,14 +92,14 @@ def name_final(error: BaseException, temporary: Path, final: str | Path) -> None
 
 
 def read_json(path: Path) -> Any:
-    """Return what a file of JSON holds."""
+    """Return the value in a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_json(path: str | Path, value: object) -> None:
     """Write ``value`` as JSON atomically: sorted keys, two spaces, a final newline, no NaN.
 
-    Equal values give equal bytes, whatever the order in which their keys were made.
+    Equal values give equal bytes, whatever the order of their keys.
     """
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     with atomic_file(path) as file:

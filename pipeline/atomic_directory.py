@@ -17,16 +17,16 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def explain_disk_full_errors(path: Path, then: str = "run the same command again") -> Iterator[None]:
-    """Raise ``BuildError`` with the cure if the block, which writes ``path``, runs out of disk.
+    """Raise ``BuildError`` with the cure if the block, which writes ``path``, fills the disk.
 
-    numpy and pyarrow each say so in their way. ``then`` says what to do when there is room.
+    It also knows the errors of numpy and pyarrow. ``then`` tells the user what to do when there is room.
     """
     try:
         yield
     except OSError as error:
-        words = str(error)
-        numpy_says = error.errno is None and " requested and " in words and words.endswith(" written")
-        if error.errno not in _FULL and os.strerror(errno.ENOSPC) not in words and not numpy_says:
+        text = str(error)
+        from_numpy = error.errno is None and " requested and " in text and text.endswith(" written")
+        if error.errno not in _FULL and os.strerror(errno.ENOSPC) not in text and not from_numpy:
             raise
         free = shutil.disk_usage(path if path.is_dir() else path.parent).free
         raise BuildError(
@@ -36,16 +36,16 @@ def explain_disk_full_errors(path: Path, then: str = "run the same command again
 
 @contextmanager
 def result_directory(path: Path) -> Iterator[Path]:
-    """Yield a directory to fill; it gets its name ``path`` when the block ends, and is removed if the block raises.
+    """Yield a directory to fill. It is renamed to ``path`` when the block ends; if the block raises, it is removed.
 
-    Files are on disk before the rename. If ``path`` exists already, the new result, which is equal, is removed.
+    Files are on disk before the rename. If ``path`` already exists, the new directory, which is equal, is removed.
     """
     temporary = temporary_path(path)
     try:
         temporary.mkdir(parents=True)
         yield temporary
         for file in temporary.iterdir():
-            sync_directory(file)  # of a file it is the same call
+            sync_directory(file)  # the call is the same for files
         with suppress(FileExistsError):
             _rename(temporary, path)
     except OSError as error:
@@ -66,16 +66,17 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what killed processes left half-written below ``directory``.
+    """Remove half-written files and directories that killed processes left below ``directory``.
 
-    One may still run, on another machine. So each is renamed first: what is half removed would get its final name.
+    A process may still run on another machine. So each path is renamed first: else a half-removed one could get its final
+    name.
     """
     for left in filter(is_temporary, sorted(directory.rglob(".*.tmp"))):
         discard_whole(left)
 
 
 def discard_whole(path: Path) -> None:
-    """Remove a file or a directory under its name at once: a kill leaves no part of it that looks complete."""
+    """Remove a file or a directory from its name at once: after a kill, no part of it looks complete."""
     temporary = temporary_path(path)
     with suppress(FileNotFoundError):
         os.rename(path, temporary)
@@ -83,7 +84,7 @@ def discard_whole(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file or a directory with all in it, if it is there."""
+    """Remove a file or a directory with its contents, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,7 +1,7 @@
-"""Compiled functions that are loaded from numba's cache, and work where none can be kept.
+"""Compiled functions, loaded from numba's cache; they also work if no cache can be written.
 
-Compile at module level only: a function inside another carries its cells into the cache's key, which differ from
-process to process, so that it is compiled again every time and the cache grows.
+Compile at module level only. The cache's key of an inner function holds its cells, which differ in each process: it would be
+compiled again every time, and the cache would grow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime.nrt import rtsys
 
-# Neither the package's folder nor the user's cache folder can be written, or what lies there cannot be loaded.
+# Neither the package's folder nor the user's cache folder can be written, or a file in them cannot be loaded.
 _CACHE_TROUBLE = (RuntimeError, OSError, ImportError, EOFError, pickle.UnpicklingError)
 
 
@@ -27,7 +27,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def compiled(signature: Any) -> Any:
-    """Return a decorator that compiles at import, from the cache if there is one that can be read or written."""
+    """Return a decorator that compiles at import, or loads from the cache if it can be read."""
     signatures = signature if isinstance(signature, list) else [signature]
 
     def decorate(function: Any) -> Any:
@@ -36,28 +36,28 @@ def compiled(signature: Any) -> Any:
         try:
             return _loaded(function, signatures) or _compiled(_with_cache(function), signatures)
         except _CACHE_TROUBLE:
-            _say_compiling()
+            _log_compiling()
             return numba.njit(signatures, **_OPTIONS)(function)
 
     return decorate
 
 
 def _with_cache(function: Any) -> Any:
-    """Return a function of numba, with no version compiled yet, whose cache is valid for what its loop computes.
+    """Return a numba function, not compiled yet, whose cache is valid as long as its loop computes the same.
 
-    By itself, numba compares the size and the time of the function's own file. Both are equal where releases of one size are
-    installed with a fixed time, and of a loop in another file, which is compiled into this one, it notices no change.
+    By itself, numba compares the size and time of the function's file. Both stay equal if two releases have one size and are
+    installed with a fixed time. And numba misses a change of a loop in another file, which is compiled into this one.
     """
     loop = numba.njit(cache=True, **_OPTIONS)(function)
-    with suppress(AttributeError):  # of another release of numba
+    with suppress(AttributeError):  # another release of numba may lack these
         loop._cache._cache_file._source_stamp = hashlib.sha256(repr(_contents(function)).encode()).hexdigest()
     return loop
 
 
 def _contents(function: Any) -> object:
-    """Return all that the machine code of a function follows from: its code, and the loops and values that it reads.
+    """Return everything that decides the machine code of a function: its code, and the loops and values that it reads.
 
-    Equal contents have an equal ``repr`` in every process. Raises ``TypeError`` for a value that has none.
+    Equal contents have an equal ``repr`` in every process. Raises ``TypeError`` if a value has no such ``repr``.
     """
     code, known = function.__code__, function.__globals__
     read = {name: _value(name, known[name]) for name in sorted(code.co_names) if name in known}
@@ -77,18 +77,18 @@ def _value(name: str, value: object) -> object:
     if isinstance(value, int | float | str | np.generic | None):
         return repr(value)
     raise TypeError(
-        f"{name}: a compiled loop reads {value!r}, of which a change cannot be noticed: make it a number or a tuple"
+        f"{name}: a compiled loop reads {value!r}, and a change of it cannot be noticed: make it a number or a tuple"
     )
 
 
 @functools.cache
-def _say_compiling() -> None:
-    """Say once in a process why nothing happens for some seconds."""
+def _log_compiling() -> None:
+    """Log once in a process why nothing happens for some seconds."""
     logging.getLogger("pipeline").warning("compiling loops: some seconds, once after an installation")
 
 
 def _compiled(loop: Any, signatures: list[Any]) -> Any:
-    _say_compiling()
+    _log_compiling()
     for signature in signatures:
         loop.compile(signature)
     loop.disable_compile()
@@ -96,10 +96,10 @@ def _compiled(loop: Any, signatures: list[Any]) -> Any:
 
 
 def _loaded(function: Any, signatures: list[Any]) -> Any:
-    """Return a function from the cache; None where it is not there, or where numba keeps its cache in another way.
+    """Return a function from the cache; None if it is missing, or if this release of numba keeps its cache differently.
 
-    As numba's dispatchers do, but for one thing: they first load all that numba can compile, and every extension that other
-    packages have installed, which takes a second and more. What is compiled already needs only the runtime.
+    numba's own dispatchers first load everything that numba can compile, and every extension that other packages install,
+    which takes a second and more. A function that is compiled already needs only the runtime, which is all that this loads.
     """
     try:
         with global_compiler_lock:
@@ -114,5 +114,5 @@ def _loaded(function: Any, signatures: list[Any]) -> Any:
                 loop.add_overload(compiled)
             loop.disable_compile()
             return loop
-    except (AttributeError, TypeError):  # of another release of numba
+    except (AttributeError, TypeError):  # another release of numba may lack these
         return None

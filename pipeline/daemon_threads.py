@@ -1,4 +1,4 @@
-"""Threads for jobs that block, as requests and readings do; a process that ends does not wait for them."""
+"""Threads for jobs that block, such as requests and reads; a process that ends does not wait for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class DaemonThreads:
-    """Up to ``count`` daemon threads, which start with the first jobs and end once nothing refers to this.
+    """Up to ``count`` daemon threads, which start with the first jobs and end when nothing refers to this object.
 
-    The threads of ``concurrent.futures`` are waited for at exit: Ctrl-C during a stalled request would not end the process.
+    Python waits at exit for the threads of ``concurrent.futures``: Ctrl-C during a stalled request would not end the process.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -27,7 +27,7 @@ class DaemonThreads:
         self.close = finalize(self, _end, self._jobs, count)
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Have a job done, after those before it; its future can be cancelled until it begins."""
+        """Queue a job and return its future, which can be cancelled until the job begins."""
         future: Future[T] = Future()
         if len(self._threads) < self._count:
             self._threads.append(threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True))
@@ -36,21 +36,21 @@ class DaemonThreads:
         return future
 
     def join(self) -> None:
-        """End the threads once the jobs are done, and wait until they have ended: a fork is safe then."""
+        """End the threads after the jobs are done, and wait until they have ended: then a fork is safe."""
         self.close()
         for thread in self._threads:
             thread.join()
 
 
 def _work(jobs: _Jobs) -> None:
-    while (taken := jobs.get()) is not None:
-        future, job = taken
+    while (item := jobs.get()) is not None:
+        future, job = item
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(job())
             except BaseException as error:
                 future.set_exception(error)
-        del taken, future, job  # so that what they hold is freed while this waits
+        del item, future, job  # frees what they refer to while this thread waits
 
 
 def _end(jobs: _Jobs, count: int) -> None:

@@ -1,11 +1,11 @@
-"""Random numbers drawn from the hash of a text: equal for an equal text, seed and purpose, whatever else the input holds.
+"""Random numbers drawn from the hash of a text: they depend on text, seed and purpose alone, not on the rest of the input.
 
     draw(h, seed, purpose)  = mix64(mix64(h0 ^ k0) + (h1 ^ k1)),  h0 and h1 the halves of the text's 128-bit hash
     k0, k1                  = the halves of BLAKE2b(purpose, 0, seed in decimal), little-endian
     mix64                   the finaliser of SplitMix64
 
-Each purpose ("val", "max_tokens", "samples", "tokenizer") has draws of its own: the documents of validation and those
-that a quota keeps are independent.
+Each purpose ("val", "max_tokens", "samples", "tokenizer") has its own draws: the documents for validation and those that a
+quota keeps are independent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .integer_hash import mix64
 
 
 def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint64]:
-    """Return a uniform number for each of some texts' hashes (uint8 ``[n, 16]``), uint64 ``[n]``.
+    """Return a uniform random number, uint64 ``[n]``, for each hash of a text, uint8 ``[n, 16]``.
 
     >>> from pipeline.builder.dedup.minhash import text_hashes
     >>> draws(text_hashes(["a", "b"]), 0, "val").tolist() == draws(text_hashes(["b", "a"]), 0, "val").tolist()[::-1]
@@ -41,5 +41,5 @@ def drawn(hashes: NDArray[np.uint8], seed: int, purpose: str, share: float) -> N
 
 
 def draw_file(name: str, seed: int) -> bytes:
-    """Return what the files of a source are sorted by where a quota bounds how many of them are read."""
+    """Return a key that sorts the files of a source at random, for a quota that reads only the first of them."""
     return hashlib.blake2b(f"files\0{seed}\0{name}".encode("utf-8", "surrogateescape"), digest_size=16).digest()

@@ -3,17 +3,17 @@
     ShardwrightError
     ├── ConfigError            a setting that cannot work (also a ValueError)
     ├── InputError             raw input that cannot be read: file, line or byte, reason
-    │   ├── DamagedInputError      because of what it holds: cut, corrupt, without the wanted column
-    │   └── MissingInputError      because nothing has this name (also a ConfigError)
+    │   ├── DamagedInputError      its contents are at fault: cut, corrupt, without the wanted column
+    │   └── MissingInputError      nothing has this name (also a ConfigError)
     ├── ShardError             a shard that cannot be trusted: file, member, offset
     │   ├── TruncatedShardError    it ends before its index says
     │   ├── CorruptShardError      its bytes contradict its own headers, index or hash
     │   └── ManifestError          it is whole, but not the shard that the manifest names
     ├── StateError             a saved state that belongs to another stream: field, both values
-    ├── BuildError             a build that cannot go on
-    │   └── PlanChangedError       input or recipe differ from the build that was begun here
+    ├── BuildError             a build that cannot continue
+    │   └── PlanChangedError       input or recipe differ from the build that was started here
     └── StorageError           a remote object that could not be fetched
-        └── MissingObjectError     because the server has none under this name
+        └── MissingObjectError     the server has no object of this name
 
 Every message says what was found, what follows from it, and what to do about it.
 """
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 
 class ShardwrightError(Exception):
-    """The root: catch it to catch everything that this package raises on purpose."""
+    """The base class of every error that this package raises on purpose."""
 
 
 class ConfigError(ShardwrightError, ValueError):
@@ -37,11 +37,11 @@ class InputError(ShardwrightError):
 
 
 class DamagedInputError(InputError):
-    """A raw input file that is cut, corrupt or not what it seems: reading it again will not help."""
+    """A raw input file that is cut, corrupt or of another format than its name says: reading it again will not help."""
 
 
 class MissingInputError(InputError, ConfigError):
-    """A raw input file that is not there: the name is wrong."""
+    """A raw input file that does not exist: its name is wrong."""
 
 
 class ShardError(ShardwrightError):
@@ -57,7 +57,7 @@ class CorruptShardError(ShardError):
 
 
 class ManifestError(ShardError):
-    """A manifest that is missing, unreadable, or names other shards than are there."""
+    """A manifest that is missing, unreadable, or does not match the shards in its directory."""
 
 
 class StateError(ShardwrightError):
@@ -65,11 +65,11 @@ class StateError(ShardwrightError):
 
 
 class BuildError(ShardwrightError):
-    """A build that cannot go on."""
+    """A build that cannot continue."""
 
 
 class PlanChangedError(BuildError):
-    """Input or recipe differ from those of the build that was begun in this directory."""
+    """Input or recipe differ from those of the build that was started in this directory."""
 
 
 class StorageError(ShardwrightError):
@@ -77,11 +77,11 @@ class StorageError(ShardwrightError):
 
 
 class MissingObjectError(StorageError):
-    """A remote object that is not there."""
+    """A remote object that does not exist."""
 
 
 def not_installed(what: str, package: str) -> ConfigError:
-    """Return the error of something that needs a package, with the command that installs it.
+    """Return the error for a missing package, with the command that installs it.
 
     >>> not_installed("--engine ray", "ray")
     ConfigError('--engine ray needs ray, which is not installed: pip install ray')
@@ -90,7 +90,7 @@ def not_installed(what: str, package: str) -> ConfigError:
 
 
 def value_said(value: object) -> str:
-    """Return a value as errors show it: what it is made by, cut where it is long, and its type.
+    """Return a value as errors show it: its ``repr``, shortened to 60 characters, and its type.
 
     >>> value_said([1, 2])
     '[1, 2] of type list'
@@ -100,7 +100,7 @@ def value_said(value: object) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True) -> str:
-    """Return `` (did you mean 'x'?)`` for the nearest known name, else the known names (or, without ``else_known``, nothing).
+    """Return `` (did you mean 'x'?)`` if a known name is near; else the known names, or '' without ``else_known``.
 
     >>> did_you_mean("gophr", ["gopher", "c4"])
     " (did you mean 'gopher'?)"

@@ -1,6 +1,6 @@
-"""The integer hashes that NumPy and compiled loops compute by the same lines.
+"""Integer hashes, whose code runs both on NumPy arrays and in compiled loops.
 
-They are part of definitions that never change: the order of a stream, what is drawn of a build, signatures.
+They are part of definitions that never change: the order of a stream, the draws of a build, signatures.
 """
 
 from __future__ import annotations

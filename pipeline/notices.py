@@ -1,4 +1,4 @@
-"""Warnings: those that name the user's line, however deep in this package they are raised, and those that are said once."""
+"""Warnings: some name the user's line, however deep in this package the cause is; others are logged once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWN = tuple(os.path.join(_ROOT, package, "") for package in ("pipeline", "filte
 
 
 def warn(message: str) -> None:
-    """Issue a ``UserWarning`` at the nearest line outside of this package that led to the call."""
+    """Issue a ``UserWarning`` that names the nearest calling line outside this package."""
     level = 1
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):

@@ -1,7 +1,7 @@
 """Paths: how names are sorted, which files a folder or pattern leaves out, and which paths are pipes, sockets or devices.
 
-One rule holds for texts and shards. A folder or pattern skips hidden files and folders, and reads a file once, though a link
-leads to it too; what it leaves out is counted in one warning. A file that is named twice is an error.
+One rule holds for texts and shards. A folder or pattern skips hidden files and folders, and reads a file once even if links
+lead to it; one warning counts the files left out. A file that is named twice is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a de
 
 
 def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
-    """Return a sort key by which part-2 comes before part-10, and a directory's files stand together.
+    """Return a sort key by which part-2 comes before part-10, and the files of a directory are neighbours.
 
     >>> sorted(["a/part-10", "a/part-2", "a-b/1"], key=natural_key)
     ['a/part-2', 'a/part-10', 'a-b/1']
@@ -31,10 +31,10 @@ def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a relative path is, or lies in, what systems hide: a name with a dot before it, or macOS's ``__MACOSX``.
+    """Whether a part of a relative path is hidden: it begins with a dot, or is macOS's ``__MACOSX``.
 
-    Such files lie beside data, as ``.ipynb_checkpoints/`` and ``._a.tar``. Folders and patterns skip them; a file that is
-    named itself is read, and so is what lies in a hidden folder that is named itself.
+    Hidden files such as ``.ipynb_checkpoints/`` and ``._a.tar`` appear beside data. Folders and patterns skip them. A hidden
+    file, or a hidden folder, is read if the user names it.
 
     >>> is_hidden("a/.snapshot/b.jsonl"), is_hidden("._a.tar"), is_hidden("__MACOSX/b.txt"), is_hidden("../a/b.c")
     (True, True, True, False)
@@ -43,7 +43,7 @@ def is_hidden(name: str) -> bool:
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:
-    """Return absolute paths without links: those of two spellings of a file, or of a link and its target, are equal."""
+    """Return absolute paths without links: two spellings of a file, or a link and its target, give equal paths."""
     folders: dict[str, str] = {}
     resolved = []
     for path in paths:
@@ -56,7 +56,7 @@ def real_paths(paths: Iterable[str]) -> list[str]:
 
 
 def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the files of a folder or pattern in those that are read, and links to files that are read already."""
+    """Return the files of a folder or pattern that are read, and the links to files that are read already."""
     real = real_paths(paths)
     if len(set(real)) == len(real):
         return list(paths), []
@@ -68,7 +68,7 @@ def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def named_twice(names: Sequence[str], identities: Sequence[str]) -> str | None:
-    """Say which file two of the names mean, those of equal ``identities``; None where there is no such file.
+    """Return a message about the first file that two names mean (their ``identities`` are equal); None if there is none.
 
     >>> named_twice(["a.tar", "./a.tar"], ["/data/a.tar", "/data/a.tar"])
     'a.tar is named twice (also as ./a.tar); its documents would be read twice; name it once'
@@ -83,7 +83,7 @@ def named_twice(names: Sequence[str], identities: Sequence[str]) -> str | None:
 
 
 def shortened(names: Sequence[str], most: int = 10) -> str:
-    """Return names as a list of at most ``most`` of them, and how many more there are.
+    """Return a text with the first ``most`` names, and how many more there are.
 
     >>> shortened(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -93,7 +93,7 @@ def shortened(names: Sequence[str], most: int = 10) -> str:
 
 
 def special_kind(path: str | os.PathLike[str]) -> str | None:
-    """Return what a path is that is neither file nor directory (``"a FIFO"``); None for these and where nothing is.
+    """Return ``"a FIFO"``, ``"a socket"`` or ``"a device"``; None for a file, a directory or a missing path.
 
     Opening a FIFO would wait for a writer, possibly for ever.
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with rate and time left on a terminal, else a line a minute."""
+"""Progress of long work: on a terminal a bar with rate and time left, otherwise one line a minute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_SHORT_SECONDS = 2.0  # what takes less leaves no line
+_SHORT_SECONDS = 2.0  # shorter work prints no line
 
 
 class Progress:
@@ -18,16 +18,16 @@ class Progress:
     """
 
     line_seconds = 60.0
-    """How often a line is printed where no bar can be drawn."""
+    """Seconds between lines if no bar can be drawn."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self.bytes = 0
-        """How many bytes the bars that count bytes have counted."""
+        """Bytes counted so far by all bars whose unit is bytes."""
 
     @property
     def on_terminal(self) -> bool:
-        """Whether bars are drawn, not lines printed."""
+        """Whether bars are drawn, instead of lines printed."""
         return not self.quiet and sys.stderr.isatty()
 
     def say(self, line: str) -> None:
@@ -36,7 +36,7 @@ class Progress:
 
     @contextmanager
     def bar(self, name: str, total: int, unit: str = "units") -> Iterator[Callable[[int], None]]:
-        """Give a function to call with how many more of ``total`` units are done: of bytes, tokens or others."""
+        """Yield a function to call with the number of further units (bytes, tokens, ...) of ``total`` that are done."""
         show = self._nothing if self.quiet else self._drawn if self.on_terminal else self._lines
         with contextmanager(show)(name, total, unit) as advance:
 
@@ -58,28 +58,28 @@ class Progress:
 
         class Rate(ProgressColumn):
             def render(self, task: Task) -> Text:
-                return Text(rate_said(task.finished_speed or task.speed or 0.0, unit))
+                return Text(rate_text(task.finished_speed or task.speed or 0.0, unit))
 
         columns = [TextColumn(f"{name:<16}"), BarColumn(), Share(), TimeElapsedColumn(), TimeRemainingColumn(), Rate()]
-        # What is printed meanwhile appears above the bar; where stdout is a file, it is left to go there.
+        # Text that is printed meanwhile appears above the bar, unless stdout is a file.
         console = Console(stderr=True)
         with Bars(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as bars:
             task = bars.add_task(name, total=total)
             yield lambda amount: bars.advance(task, amount)
 
     def _lines(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
-        started = said = time.monotonic()
+        started = printed = time.monotonic()
         done = 0
 
         def advance(amount: int) -> None:
-            nonlocal done, said
+            nonlocal done, printed
             done += amount
             now = time.monotonic()
-            if now - said > self.line_seconds:
-                said = now
+            if now - printed > self.line_seconds:
+                printed = now
                 left = (now - started) * (total - done) / max(1, done)
                 self.say(
-                    f"{name}: {done / max(1, total):.0%}, {rate_said(done / (now - started), unit)}, {left:.0f} s left"
+                    f"{name}: {done / max(1, total):.0%}, {rate_text(done / (now - started), unit)}, {left:.0f} s left"
                 )
 
         yield advance
@@ -87,10 +87,10 @@ class Progress:
             self.say(f"{name}: done in {seconds:.1f} s")
 
 
-def rate_said(rate: float, unit: str) -> str:
-    """Return a rate in words.
+def rate_text(rate: float, unit: str) -> str:
+    """Return a rate as text.
 
-    >>> rate_said(2_500_000, "bytes"), rate_said(2_500_000, "tokens"), rate_said(12.3, "units")
+    >>> rate_text(2_500_000, "bytes"), rate_text(2_500_000, "tokens"), rate_text(12.3, "units")
     ('2.5 MB/s', '2.5 M tokens/s', '12 units/s')
     """
     if unit == "bytes":

@@ -1,4 +1,4 @@
-"""Signals in blocks that call libraries, where what a handler raises may be lost or end the process, or handlers are replaced."""
+"""Signals during calls of libraries, which may lose a handler's exception, crash by it, or replace handlers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM when the block ends; a second one ends the process at once.
+    """Handle SIGINT and SIGTERM when the block ends; a second signal ends the process at once.
 
-    For blocks that import compiled modules: where a handler raises inside the start-up of one, it may end the process by
-    SIGSEGV, make an ``ImportError`` of it (NumPy does both), or go on as if nothing was.
+    For blocks that import compiled modules. If a handler raises during a module's start-up, the module may end the process by
+    SIGSEGV, raise ``ImportError`` instead (NumPy does both), or ignore the exception.
     """
     handlers, received = _handlers(), list[int]()
 
@@ -36,11 +36,11 @@ def deferred_signals() -> Iterator[None]:
 
 @contextmanager
 def reraise_swallowed_signals() -> Iterator[None]:
-    """Raise at the end of the block the exception of a signal's handler that a library swallowed or replaced inside it.
+    """Raise a signal handler's exception at the end of the block, if a library in the block swallowed or replaced it.
 
-    For blocks that also compile, which takes seconds that Ctrl-C should not wait for. Compiled modules ignore every exception in
-    parts of their start-up (``numpy.random`` does), and then a build would continue although it was asked to stop. Others
-    make an ``ImportError`` of it (``numpy`` does).
+    For blocks that also compile: that takes seconds, and Ctrl-C should not wait for them. In parts of their start-up, some
+    compiled modules ignore every exception (``numpy.random``): a build that was asked to stop would continue. Others raise
+    ``ImportError`` instead (``numpy``).
     """
     handlers, raised = _handlers(), list[BaseException]()
 
@@ -68,7 +68,7 @@ def reraise_swallowed_signals() -> Iterator[None]:
 
 @contextmanager
 def kept_handlers() -> Iterator[None]:
-    """Give SIGINT and SIGTERM their handlers back at the end of a block in which a library sets its own."""
+    """Restore the handlers of SIGINT and SIGTERM after a block in which a library sets its own."""
     handlers = _handlers()
     try:
         yield
@@ -78,7 +78,7 @@ def kept_handlers() -> Iterator[None]:
 
 
 def _handlers() -> dict[int, Callable[[int, FrameType | None], object]]:
-    """Return the handlers of SIGINT and SIGTERM; none outside the main thread, which alone sets them and is interrupted."""
+    """Return the handlers of SIGINT and SIGTERM; none outside the main thread, which alone can set and run them."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -18,7 +18,7 @@ def default_directory() -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory, and those above it that are missing, which their owner alone can enter."""
+    """Make a directory and its missing parents, which only their owner can enter."""
     missing = []
     while not directory.is_dir():
         missing.append(directory)

@@ -1,7 +1,7 @@
 """Bound methods that do not keep their objects alive.
 
-A bound method refers to its object. Where the object stores the method, itself or through another object, both form a reference
-cycle: the files and the memory of the object are freed only when Python's garbage collector runs.
+A bound method refers to its object. If the object stores the method, itself or through another object, the two form a
+reference cycle: the object's files and memory are freed only when Python's garbage collector runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def weakly(method: Callable[..., R]) -> Callable[..., R]:
-    """Return a function that calls a bound method, and refers to the method's object weakly."""
+    """Return a function that calls a bound method, but refers only weakly to the method's object."""
     weak = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> R:
@@ -27,5 +27,5 @@ def weakly(method: Callable[..., R]) -> Callable[..., R]:
 
 
 def weak_lru_cache(method: Callable[..., Any], most: int | None) -> Any:
-    """Return `functools.lru_cache` of a bound method, which the method's object can store."""
+    """Return a `functools.lru_cache` of a bound method that the method's object can store."""
     return lru_cache(maxsize=most)(weakly(method))
