@@ -5,22 +5,22 @@ A measure is a plain function from a `Page` (a document, with its words, lines a
     def exclamation_ratio(page):
         return page.text.count("!") / max(len(page.text), 1)
 
-Its first parameter is named `page`, all others are keywords, and a rule sets them. The first paragraph of its docstring begins
-with "Return": ``--list-rules`` shows the rest. A build's histogram ends at 1 where the name of the measure holds ``ratio`` or
-``score``, whatever the rule is called, else at twice the largest limit. In `measures/`, every public function that returns
-a number is a measure, and no two have the same name.
+Its first parameter is named `page`. All others are keywords, which a rule sets. The first paragraph of its docstring begins
+with "Return": ``--list-rules`` shows the rest of that paragraph. A build's histogram ends at 1 if the name of the measure
+contains ``ratio`` or ``score``, else at twice the largest limit. In `measures/`, every public function that returns a number is
+a measure, and no two have the same name.
 
-Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
-``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
+Rule files set the limits: a preset such as ``presets/gopher.toml``, or a file of your own with
+``exclamation_ratio = { max = 0.05 }``. ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in your own module.
 
-    text_view.py        a document's words, marks, lines and paragraphs: the definitions
-    spacy_tokens.py     a text as spaCy's English tokenizer splits it, to decide as datatrove does (an extra)
-    unicode_classes.py  which kind of character is which
+    text_view.py        the definitions of words, marks, lines and paragraphs
+    spacy_tokens.py     a text split by spaCy's English tokenizer, to decide as datatrove does (an extra)
+    unicode_classes.py  kinds of characters
     measures/           the measures: length, words, lines, repetition, sentences, code, source files, profanity, urls
-    cleaners/           cut parts of a document before it is measured
-    language/           which language and script a document is in
-    compiled/           some measures for many documents at once, in compiled passes: faster, and never needed
-    rules/              rule files -> limits on measures, and which of them a document violates; modules of the user
+    cleaners/           functions that cut parts of a document before it is measured
+    language/           the language and the script of a document
+    compiled/           some measures of many documents at once, in compiled passes that only save time
+    rules/              rule files -> limits on measures, and the limit that a document violates; modules of the user
     presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, files of code, profanity, HTML remnants, addresses
 
 Nothing here imports the pipeline, except its errors, its compiler and its integer hashes. Compiled code and models are loaded
@@ -56,7 +56,7 @@ Measure = Callable[..., float]
 
 
 def _public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return the functions that a module defines, by name, but for those that begin with an underscore."""
+    """Return the functions that a module defines, by name, except those that begin with an underscore."""
     functions = inspect.getmembers(module, inspect.isfunction)
     return {
         name: function
@@ -66,16 +66,16 @@ def _public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def _takes(function: Callable[..., Any], first: str) -> bool:
-    """Whether the first parameter of a function is `first` and all others are keywords."""
+    """Whether the first parameter of a function is named `first` and all others are keywords."""
     parameters = list(inspect.signature(function).parameters.values())
     alone = all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[1:])
     return alone and bool(parameters) and parameters[0].name == first
 
 
 def find_measures(modules: Iterable[ModuleType]) -> dict[str, Measure]:
-    """Return the measures of modules by name: their public functions that return a number, or do not say what.
+    """Return the measures of modules by name: their public functions that return a number or have no return annotation.
 
-    Raises ``ConfigError`` for one whose parameters are not those of a measure, and for two of one name.
+    Raises ``ConfigError`` if a function does not have the parameters of a measure, or two have one name.
     """
     measures: dict[str, Measure] = {}
     for module in modules:
@@ -118,14 +118,14 @@ def measure_functions() -> dict[str, Measure]:
 
 
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
-    """Return every cleaner by name: functions from a `text` to the text that is left and counts of what was cut."""
+    """Return every cleaner by name: a function from a `text` to the remaining text and the counts of cuts."""
     modules = ("filters.cleaners.cleaners", "filters.cleaners.pii")
     functions = {name: each for module in modules for name, each in _public_functions(import_module(module)).items()}
     return {name: function for name, function in functions.items() if _takes(function, "text")}
 
 
 def summary(function: Callable[..., Any]) -> str:
-    """Return what a measure or cleaner does: the first paragraph of its docstring, without markup.
+    """Return the first paragraph of a measure's or cleaner's docstring, without markup and "Return".
 
     >>> summary(measure_functions()["bullet_line_ratio"])
     'the share of lines that begin with a bullet point or a hyphen'

@@ -1,4 +1,4 @@
-"""A text as spaCy's English tokenizer splits it, by which datatrove counts words; for the extra ``shardwright[datatrove]``."""
+"""Texts split by spaCy's English tokenizer, as datatrove counts words. Needs the extra ``shardwright[datatrove]``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ PUNCTUATION = TERMINALS.union(
     "!/—”:％１〈&(、━\\【#%「」，】；+^]~“《„';’{|∶´[=-`*．（–？！：$～«〉,><》)?）。…@_.\"}►»"
     + "".join(map(chr, [*range(32), *range(127, 160)]))
 )
-"""The characters of which datatrove takes no word to consist, except ends of sentences in other scripts."""
+"""A token of these characters alone is no word for datatrove, whose set may differ in sentence terminals of other scripts."""
 
 _LONG_RUN = re.compile(r"(\S{1000})(?=\S)")
-_MOST_WORDS = 100_000  # with so many different ones a tokenizer takes some 40 MB
+_MOST_WORDS = 100_000  # a tokenizer that has seen so many different words takes some 40 MB
 
 
 class _Tokenizer:
-    """spaCy's tokenizer, replaced where it has kept too many words: it would keep every word that it ever saw.
+    """spaCy's tokenizer. It keeps every word that it sees, so it is replaced when it has too many.
 
-    Its ``memory_zone`` forgets them too, but without them each document takes twice as long.
+    Its ``memory_zone`` would forget words after each document, which then takes twice as long.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ _tokenizer = _Tokenizer()
 def split_tokens(text: str) -> list[str]:
     """Return the tokens of a text, without white space.
 
-    A run of visible characters is cut after each 1,000, because the time of spaCy grows with the square of its length.
+    A run of visible characters is cut every 1,000 characters, because spaCy's time grows with the square of its length.
 
     >>> split_tokens("Don't pay $5... (or 3km)")
     ['Do', "n't", 'pay', '$', '5', '...', '(', 'or', '3', 'km', ')']
@@ -53,14 +53,14 @@ def split_tokens(text: str) -> list[str]:
 
 
 def tokens_version() -> str:
-    """Return the version of spaCy, which decides what the tokens are. Raises ConfigError where it is not installed."""
+    """Return the version of spaCy, on which the tokens depend. Raises ConfigError if it is not installed."""
     if importlib.util.find_spec("spacy") is None:
         raise not_installed('a rule with by = "tokens", and not "spaces" or "pieces", as in gopher_datatrove,', "spacy")
     return importlib.metadata.version("spacy")
 
 
 def is_symbol(token: str) -> bool:
-    """Return whether datatrove takes a token for a symbol and not for a word.
+    """Return whether datatrove counts a token as a symbol and not as a word.
 
     >>> is_symbol("..."), is_symbol("a."), is_symbol("😀")
     (True, False, False)

@@ -1,24 +1,23 @@
 """A document as the measures see it: its words, lines and paragraphs, each split once.
 
-What the parts are, for every measure of this package:
+The definitions of these parts, for every measure of this package:
 
-* A *word* is a run of visible characters between white space, as ``str.split`` gives it, but that the zero-width space
-  (U+200B) and the byte order mark (U+FEFF) are white space, too: ``well-known,`` is one, and so is ``--``. A run with
-  letters of a script that is written without spaces is split into pieces instead: its words are the pieces that are no
-  marks, and its marks count no more than the marks in ``well-known,``.
-* A *piece* is a smaller part, a word or a mark. Its words are runs of letters and digits with their combining marks,
-  in which full stops and underscores (between letters or digits) and commas and colons (between digits) may occur:
-  ``example.org``, ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and
-  an apostrophe inside a word begins the next: ``well - known``, ``it 's``. In scripts written without spaces each Han
-  character or Hiragana is a word, a run of Katakana is one, and in Thai, Lao, Khmer, Burmese and their neighbours each
-  orthographic syllable: a consonant with its vowel signs, tone marks and stacked consonants. Such words are shorter than
-  a dictionary's, so limits on counts are looser there.
+* A *word* is a run of visible characters between white space, as ``str.split`` returns it, except that the zero-width
+  space (U+200B) and the byte order mark (U+FEFF) are white space, too: ``well-known,`` is one word, and so is ``--``. A run
+  with letters of a script that is written without spaces is split into pieces instead: its words are the pieces that are
+  not marks, and its marks do not count, like those in ``well-known,``.
+* A *piece* is a smaller part: a word or a mark. Here words are runs of letters and digits with their combining marks.
+  Full stops and underscores may occur between letters or digits, commas and colons between digits: ``example.org``,
+  ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and an apostrophe inside a
+  word begins the next: ``well - known``, ``it 's``. In scripts written without spaces, each Han character or Hiragana is a
+  word, and so is a run of Katakana. In Thai, Lao, Khmer, Burmese and their neighbours, each orthographic syllable is a word:
+  a consonant with its vowel signs, tone marks and stacked consonants. Such words are shorter than those of a dictionary, so
+  limits on counts are looser there.
 * A *mark* is any other visible character, or a run of the same one: ``,`` or ``...`` or ``-----``.
 * A *line* is the text between line feeds, stripped of surrounding white space; blank lines do not count.
 * A *paragraph* is a run of lines without a blank one between them.
-
-* A *token* is what spaCy's English tokenizer, and so datatrove, counts (`filters.spacy_tokens`). Its words are the tokens
-  that are not of punctuation alone.
+* A *token* is a part that spaCy's English tokenizer, and so datatrove, counts (`filters.spacy_tokens`). Here words are the
+  tokens that are not punctuation alone.
 
 A measure that counts words has a parameter `by`: "spaces" (default), "pieces" or "tokens". The last is not compiled, and
 needs the extra ``shardwright[datatrove]``.
@@ -36,7 +35,7 @@ from filters.spacy_tokens import is_symbol, split_tokens
 from filters.unicode_classes import ALPHABETIC, MARK, NUMBER, SPACES, UNSPACED, kinds
 
 DEFINITION = "shardwright-3"
-"""The name of the definitions above; recipes hold it, and it changes when one of them does."""
+"""The version of the definitions above. Recipes hold it; it changes with each definition."""
 
 _PIECES = re.compile(
     r"""
@@ -65,9 +64,9 @@ Positive = Annotated[int, 1]
 
 
 class Parts(NamedTuple):
-    """The parts of a text, in order: all of them (`pieces`), the words among these, and the words with a letter.
+    """The parts of a text, in order: all of them (`pieces`), the words among them, and the words with a letter.
 
-    By spaces, every part is a word.
+    Counted by spaces, every part is a word.
     """
 
     pieces: list[str]
@@ -76,12 +75,11 @@ class Parts(NamedTuple):
 
 
 class Page:
-    """A text, what is known about it, and its parts, each split at first use.
+    """A text, its context, and its parts, each split at first use.
 
-    `context` is what the caller knows besides the text, for measures to use. A build gives three keys, all from the
-    language identifier: ``language`` (a code such as "en"), ``language_score`` (the model's probability, 0 to 1) and
-    ``language_label`` (the model's label, such as "en" or "eng_Latn"). Where a rule reads fields of the record,
-    ``metadata`` holds them.
+    `context` holds further facts for measures. A build sets three keys, all from the language identifier: ``language`` (a
+    code such as "en"), ``language_score`` (the model's probability, 0 to 1) and ``language_label`` (the model's label, such as
+    "en" or "eng_Latn"). If a rule reads fields of the record, ``metadata`` holds them.
 
     >>> page = Page("To be, or not...\\n\\nto be?", {"language": "en"})
     >>> page.words
@@ -131,7 +129,7 @@ class Page:
 
     @property
     def pieces(self) -> list[str]:
-        """Words and marks, in order, split as finely as by grammar: ``["it", "'s", "."]``."""
+        """Words and marks, in order, split finely: ``["it", "'s", "."]``."""
         return self._by_pieces.pieces
 
     @property
@@ -153,7 +151,7 @@ class Page:
 
 
 def _split_pieces(text: str, letters: str, start: int, end: int) -> Iterator[tuple[str, str, bool]]:
-    """Yield the pieces of a part of a text: each with its kinds, and whether it is a word."""
+    """Yield each piece of a part of a text, its kinds, and whether it is a word."""
     mark = ""
     for match in _PIECES.finditer(letters, start, end):
         piece, is_word = text[match.start() : match.end()], not _WORD_KINDS.isdisjoint(match[0])
@@ -177,7 +175,7 @@ def _add(parts: Parts, piece: str, letters: str, is_word: bool) -> None:
 
 
 def share(part: float, whole: float) -> float:
-    """Return `part / whole`, and 0 of nothing.
+    """Return `part / whole`, or 0 if `whole` is 0.
 
     >>> share(1, 4), share(0, 0)
     (0.25, 0.0)

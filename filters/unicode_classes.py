@@ -1,10 +1,10 @@
-"""Which kind of character is which: the table by which texts are split into words, marks and lines.
+"""Kinds of characters: the table by which texts are split into words, marks and lines.
 
-Every kind has a letter, so that a document's kinds are a string beside its text (`kinds`), and a small number,
-so that compiled code can look them up (`kind_table`). Both come from `kind`, which asks Python's Unicode tables.
+Every kind has a letter, so that `kinds` can return the kinds of a text as a string. It also has a small number, so that
+compiled code can look kinds up (`kind_table`). Both come from `kind`, which asks Python's Unicode tables.
 
-Some scripts are written without spaces between words (the Unicode line-breaking classes ID and SA). Their
-letters have kinds of their own, so that a paragraph of Chinese or Thai is not one word.
+Some scripts are written without spaces between words (the Unicode line-breaking classes ID and SA). Their letters have
+their own kinds, so that a paragraph of Chinese or Thai is not one word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LETTER = "a"
 NUMBER = "0"
 EXTENDER = "~"  # combining marks and invisible joiners: part of the word before them
 POINT = "."  # between two letters or digits it is part of a word: example.org, U.S.
-JOINER = "_"  # the same, but for initials: snake_case, col·lega
+JOINER = "_"  # like a full stop, but not in initials: snake_case, col·lega
 APOSTROPHE = "'"  # between two letters or digits it begins a word: it|'s
 COMMA = ","  # between two digits it is part of a number: 1,000 and 10:30
 IDEOGRAPH = "h"  # Han and Hiragana: each one is a word
@@ -50,7 +50,7 @@ KINDS = (
 )
 
 ALPHABETIC = LETTER + IDEOGRAPH + SYLLABIC + LEADING
-"""Kinds of which one makes a word alphabetic."""
+"""A word is alphabetic if it has a character of these kinds."""
 
 UNSPACED = IDEOGRAPH + SYLLABIC + LEADING
 """Kinds of letters in scripts that are written without spaces."""
@@ -166,11 +166,11 @@ def _kind_numbers(letters: str) -> NDArray[np.uint8]:
 def kind_table() -> NDArray[np.uint8]:
     """Return uint8[0xE1000]: each code point's index in `KINDS`, plus `TERMINAL_BIT` for the terminals.
 
-    Code points beyond the table are private or unassigned: marks.
+    Code points beyond the table are private or unassigned; they are marks.
     """
     import numpy as np
 
-    # The same as calling `kind` for each of 200,000 code points, in a tenth of the time.
+    # Equal to calling `kind` for each of 200,000 code points, in a tenth of the time.
     by_category = {"N": NUMBER, "M": EXTENDER, "L": LETTER}
     table = np.full(_LAST_ASSIGNED + 1, KINDS.index(MARK), np.uint8)
     for block in (range(_LAST_LETTER + 1), range(0xE0000, _LAST_ASSIGNED + 1)):  # none between is assigned

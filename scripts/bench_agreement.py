@@ -92,7 +92,7 @@ def compare(name: str, texts: Sequence[str], interpreter: str) -> Iterator[tuple
     for rules in RULES:
         loaded = load_rules(rules)
         violations = loaded.judge_all(loaded.measure_all(texts))
-        ours = [violation.measure if violation else "kept" for violation in violations]
+        ours = [violation.rule if violation else "kept" for violation in violations]
         pairs = Counter(pair for pair in zip(ours, theirs, strict=True) if (pair[0] == "kept") != (pair[1] == "kept"))
         equal = 1 - pairs.total() / max(1, len(texts))
         most = ", ".join(f"{count:,} {mine}/{reason}" for (mine, reason), count in pairs.most_common(3))

@@ -1,7 +1,7 @@
-"""Cleaners: functions from a text to the text that is left, with counts of what was cut by reason.
+"""Cleaners: functions from a text to the remaining text and the counts of cuts by reason.
 
-A rule file names them under ``[cut]``; they run before anything is measured. One of your own is a function of a
-`text` and keywords that returns the pair, named ``module:function``.
+A rule file names them under ``[cut]``; they run before anything is measured. Your own cleaner is a function of a `text` and
+keywords that returns this pair; name it as ``module:function``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def duplicate_paragraphs(text: str) -> tuple[str, dict[str, int]]:
 
 
 def _first_ones(parts: list[str]) -> tuple[list[str], int]:
-    """Return the parts that no earlier one equals, and how many are cut; blank ones stay."""
+    """Return the parts without repeats of earlier ones, and the number of parts cut; blank parts stay."""
     seen: set[str] = set()
     kept = []
     for part in parts:
@@ -60,14 +60,14 @@ def c4_lines(
 ) -> tuple[str, dict[str, int]]:
     """Cut the lines that C4 cuts: Raffel et al. 2020 (https://arxiv.org/abs/1910.10683), section 2.2.
 
-    The details are those of C4's code, `clean_page` in tensorflow_datasets (text/c4_utils.py). It cuts a line, in this
-    order: with a word of more than `max_word_length` characters; without a final ``. ? ! "`` or with an ellipsis instead
-    (unless `terminal_punctuation` is false, as FineWeb ran it); of fewer than `min_words` words; that mentions
-    JavaScript; that is about cookies or terms of use. Bracketed citations are removed before line ends are looked at and
-    words counted. Words are separated by white space. The lines that are left are stripped, without blank ones.
+    The details are those of C4's code, `clean_page` in tensorflow_datasets (text/c4_utils.py). A line is cut if, in this
+    order, it has a word of more than `max_word_length` characters; does not end in one of ``. ? ! "``, or ends in an ellipsis
+    (unless `terminal_punctuation` is false, as FineWeb ran it); has fewer than `min_words` words; mentions JavaScript; is about
+    cookies or terms of use. Bracketed citations are removed before line ends are looked at and words counted. Words are
+    separated by white space. The remaining lines are stripped, and blank ones removed.
 
-    A line with "lorem ipsum" is not cut for what it mentions, and neither is one with ``{`` for its cookies or terms:
-    C4 drops the whole page for them, and here the rules on `lorem_ipsum` and `curly_brackets` have to find them.
+    A mention of JavaScript, cookies or terms does not cut a line with "lorem ipsum"; cookies or terms do not cut a line with
+    ``{``. C4 drops the whole page for these; here the rules on `lorem_ipsum` and `curly_brackets` must find them.
 
     >>> c4_lines("Home\\nIt was a dark night.[1]\\nPlease enable JavaScript in your browser.")
     ('It was a dark night.', {'no_terminal': 1, 'javascript': 1})
@@ -99,9 +99,9 @@ def c4_lines(
 
 
 def html_remnants(text: str) -> tuple[str, dict[str, int]]:
-    """Replace what is left of HTML: tags, comments and entities such as ``<br />``, ``</b>`` and ``&amp;``.
+    """Replace remnants of HTML: tags, comments and entities such as ``<br />``, ``</b>`` and ``&amp;``.
 
-    A tag that begins or ends a block becomes a line feed, several in a row an empty line; any other tag is removed. Only
+    A tag that begins or ends a block becomes a line feed; several in a row become an empty line. Any other tag is removed. Only
     names of HTML 4's text elements count, so ``<stdio.h>`` and ``a < b`` stay. Entities become the characters that they
     name, once: ``&amp;lt;`` becomes ``&lt;``. It changes programs and pages about HTML, so use it for prose.
 

@@ -8,14 +8,14 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-# Each part is bounded, and none begins inside a run of its own characters, so that no text takes the square of its length.
+# Each part is bounded, and none begins inside a run of its own characters: else the time could grow with the square of the text.
 _MAIL = re.compile(
     r"(?<![\w%+-])\w[\w%+'-]{0,63}(?:\.[\w%+'-]{1,64}){0,8}"
     r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?:xn--[A-Za-z0-9-]{1,59}|[A-Za-z]{2,24})(?![\w-])",
     re.ASCII,
 )
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)", re.ASCII)
-# 2000::/3, of which public addresses are, so that `a::b` of a program is none.
+# Public addresses are in 2000::/3, so `a::b` in a program is no address.
 _IPV6 = re.compile(
     r"(?<![\w:.])[23][0-9a-f]{3}:(?:[0-9a-f:]{1,33}(?:[0-9a-f]|::)|:)(?!\w|:[\w:])", re.ASCII | re.IGNORECASE
 )
@@ -28,10 +28,10 @@ def pii(
     ipv4: Sequence[str] = ("192.0.2.1",),
     ipv6: Sequence[str] = ("2001:db8::1",),
 ) -> tuple[str, dict[str, int]]:
-    """Replace mail addresses, and IP addresses that are public (``ipaddress``: `is_global`), by ones that nobody has.
+    """Replace mail addresses and public IP addresses (``ipaddress``: `is_global`) by addresses that nobody has.
 
-    Of several replacements, a hash of the address draws one, so that an address has the same in every document. Four
-    numbers among more, as in the version 1.2.3.4.5, are no address; neither are ranges that are private or reserved.
+    A hash of the address chooses among several replacements, so an address gets the same one in every document. Four
+    numbers among more, as in the version 1.2.3.4.5, are no address. Private and reserved IP addresses stay.
 
     >>> pii("Ask jo@mail.example.org at 8.8.8.8, not at 192.168.0.1 (version 1.2.3.4.5).")
     ('Ask email@example.com at 192.0.2.1, not at 192.168.0.1 (version 1.2.3.4.5).', {'mail': 1, 'ip': 1})

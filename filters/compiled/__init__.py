@@ -1,8 +1,8 @@
 """Measures of many documents at once, equal to the plain definitions in `filters.measures`.
 
-A measure that is not listed here is measured by its plain definition: the lists only make builds faster.
+The lists here only make builds faster: any other measure is taken by its plain definition.
 
-scan.py                the measures that most builds use, in one compiled pass; all others are measured as defined
+scan.py                the measures that most builds use, in one compiled pass
 scan_kernels.py        its compiled loops over pieces and lines
 repetition_kernels.py  its compiled loops over repeated lines and n-grams
 sentence_kernels.py    its compiled loop over the sentences of a line
@@ -17,7 +17,7 @@ SCANNED = (
     "top_4_gram_ratio", "duplicate_5_gram_ratio", "duplicate_6_gram_ratio", "duplicate_7_gram_ratio",
     "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
 )  # fmt: skip
-"""The measures that `filters.compiled.scan` takes of a document in one compiled pass, in its order."""
+"""The measures that `filters.compiled.scan` takes in one compiled pass, in its order."""
 
 LINE_MEASURES = frozenset(
     name

@@ -1,7 +1,7 @@
 """The compiled loops that find repeated lines and n-grams, by 64-bit hashes of lines and pieces.
 
-The repetition rules cost little because an n-gram can only occur twice if its first n - 1 pieces do: each n looks
-only where the one before it had a repeat.
+They take little time, because an n-gram can occur twice only if its first n - 1 pieces do: the search for each n looks only at
+the repeats of n - 1.
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ def mix(value):  # type: ignore[no-untyped-def]
 @compiled("int64(int64)")
 def table_size(entries):  # type: ignore[no-untyped-def]
     size = 16
-    while size < entries * (
-        4 if entries < _MANY else 2
-    ):  # sparse ones are faster while the processor's cache holds them
+    while size < entries * (4 if entries < _MANY else 2):  # sparse is faster while the table fits the processor's cache
         size *= 2
     return size
 
 
 @compiled("Tuple((int64, int64))(uint64[::1], int64[::1], int64)")
 def count_duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
-    """Return how many of the first `count` parts occur earlier, and their characters."""
+    """Return how many of the first `count` parts repeat an earlier part, and their characters."""
     size = table_size(count)
     table = np.full(size, -1, np.int32)
     duplicates = characters = 0
@@ -54,8 +52,8 @@ def count_duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
 def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyped-def]
     """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
     grams = hashes[:pieces].copy()
-    starts = np.arange(pieces, dtype=np.int32)  # where an n-gram that may have occurred before or may again begins
-    first = np.empty(pieces, np.int32)  # where the same n-gram first occurred
+    starts = np.arange(pieces, dtype=np.int32)  # of n-grams that may occur more than once
+    first = np.empty(pieces, np.int32)  # the start of the first equal n-gram
     counts = np.empty(pieces, np.int32)
     seen = np.empty(pieces, np.bool_)
     live = pieces
@@ -82,7 +80,7 @@ def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[n
                 first[at] = before
                 counts[before] += 1
         kept = 0
-        for index in range(live):  # without a branch, which the processor could not predict
+        for index in range(live):  # no branch: the processor could not predict it
             at = starts[index]
             starts[kept] = at
             seen[at] = False

@@ -1,7 +1,7 @@
-"""The measures that builds take of every document, all of them in one compiled pass over its characters.
+"""The usual measures of builds, all taken in one compiled pass over a document's characters.
 
-`filters.measures` defines what each number means, and tests compare both. Here parts are compared by 64-bit hashes
-instead of by their characters.
+`filters.measures` defines each number, and tests compare both. Here, parts are compared by 64-bit hashes, not by their
+characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from filters.unicode_classes import kind_table
 
 @functools.lru_cache(maxsize=4096)
 def _stop_table(words: tuple[str, ...]) -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
-    """Return an open-addressing table of the spellings' hashes and of the stop words that they spell (-1: none)."""
+    """Return an open-addressing table: hashes of the spellings, and the indexes of their stop words (-1: empty)."""
     spellings = stop_word_spellings(words)
     size = int(table_size(4 * len(spellings)))  # sparse: most words find their slot empty
     hashes, indexes = np.zeros(size, np.uint64), np.full(size, -1, np.int16)
@@ -42,9 +42,9 @@ def scan(
     by: By = "spaces",
     wanted: Collection[str] = SCANNED,
 ) -> NDArray[np.float64]:
-    """Return the measures of `SCANNED` of each text, ``[texts, measures]``; the measure ``stop_words`` counts `stop_words`.
+    """Return the measures of `SCANNED` for each text, ``[texts, measures]``; the measure ``stop_words`` counts `stop_words`.
 
-    `by` says how words are counted. Measures that are not `wanted` may be 0.
+    `by`: how words are counted. Measures that are not `wanted` may be 0.
 
     >>> dict(zip(SCANNED, scan(["To be, or not to be!"])[0].tolist(), strict=True))["words"]
     6.0

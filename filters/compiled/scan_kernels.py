@@ -1,7 +1,7 @@
 """The compiled loops of `filters.compiled.scan`: one pass over the pieces of a text, one over its lines.
 
-Importing this module compiles nothing where numba's cache can be written: the first import ever takes seconds, later
-ones a fraction of one. Import it before forking, or every worker does it again.
+The first import compiles, which takes seconds. Later imports load from numba's cache, if it can be written, in a fraction of
+a second. Import it before forking, or every worker imports it again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DUPLICATE_LINE_CHAR_RATIO = SCANNED.index("duplicate_line_char_ratio")
 _DUPLICATE_PARAGRAPH_RATIO = SCANNED.index("duplicate_paragraph_ratio")
 _DUPLICATE_PARAGRAPH_CHAR_RATIO = SCANNED.index("duplicate_paragraph_char_ratio")
 _TOP_2_GRAM_RATIO = SCANNED.index("top_2_gram_ratio")
-_SPACE, _LETTER, _NUMBER, _EXTENDER, _POINT, _JOINER, _APOSTROPHE, _COMMA = range(8)  # places in KINDS
+_SPACE, _LETTER, _NUMBER, _EXTENDER, _POINT, _JOINER, _APOSTROPHE, _COMMA = range(8)  # indexes in KINDS
 _IDEOGRAPH, _SYLLABIC, _LEADING, _STACKER, _KILLER, _MARK = range(8, len(KINDS))
 # Sets of kinds, as bits.
 _BASES = 1 << _LETTER | 1 << _NUMBER
@@ -62,7 +62,7 @@ def _is(kind, kinds):  # type: ignore[no-untyped-def]
 
 @compiled("int64(uint8[::1], int64)")
 def _word_end(kinds, start):  # type: ignore[no-untyped-def]
-    """Return where the word that begins at `start` ends, `start` itself where none begins: `filters.text_view._PIECES`."""
+    """Return the end of the word that begins at `start`, or `start` if none begins there: `filters.text_view._PIECES`."""
     total = len(kinds)
     kind = kinds[start]
     end = start + 1
@@ -108,7 +108,7 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
 
 @compiled("UniTuple(int64, 2)(uint8[::1], int64)")
 def _run_end(kinds, start):  # type: ignore[no-untyped-def]
-    """Return where the run of visible characters from `start` on ends, and the set of their kinds."""
+    """Return the end of the run of visible characters from `start` on, and the set of their kinds."""
     mask, end = 0, start
     while end < len(kinds) and kinds[end] != _SPACE:
         mask |= 1 << int(kinds[end])
@@ -118,7 +118,7 @@ def _run_end(kinds, start):  # type: ignore[no-untyped-def]
 
 @compiled(_PIECE)
 def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
-    """Return where the piece from `start` on ends, the set of its kinds, and whether it is a word (1) or a mark (0)."""
+    """Return the end of the piece from `start` on, the set of its kinds, and whether it is a word (1) or a mark (0)."""
     end, mask = _word_end(kinds, start), 0
     is_word = end > start
     if not is_word:
@@ -137,9 +137,9 @@ def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
     )
 )  # fmt: skip
 def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_indexes, stops, values):  # type: ignore[no-untyped-def]
-    """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces.
+    """Write the hashes of all pieces, the sums of their characters (`reach`), and the measures of pieces; return their number.
 
-    Unless `by_pieces`, runs of visible characters are the pieces; of those with letters of unspaced scripts, the words.
+    Unless `by_pieces`, a run of visible characters is a piece; a run with letters of unspaced scripts is split into words.
     """
     total = len(codes)
     stop_mask = len(stop_hashes) - 1
@@ -206,7 +206,7 @@ def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_index
 
 @compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.boolean, numba.float64[::1]))
 def _scan_lines(codes, kinds, table, newlines, sentences, values):  # type: ignore[no-untyped-def]
-    """Write what counts lines and paragraphs, and `sentences` if asked to."""
+    """Write the measures of lines and paragraphs, and the number of sentences if `sentences` is set."""
     total = len(codes)
     line_hashes, line_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
     paragraph_hashes, paragraph_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
@@ -267,14 +267,14 @@ def _scan_lines(codes, kinds, table, newlines, sentences, values):  # type: igno
     )
 )  # fmt: skip
 def scan_texts(codes, ends, table, by_pieces, lines, sentences, ngrams, stop_hashes, stop_indexes, stop_words, values):  # type: ignore[no-untyped-def]
-    """Fill `values` (zeros) with the measures of `SCANNED` of each text; texts end at `ends`.
+    """Fill `values` (zeros) with the measures of `SCANNED` for each text; texts end at `ends`.
 
-    The measures of lines, of sentences and of n-grams are left out unless `lines`, `sentences` and `ngrams`.
+    `lines`, `sentences` and `ngrams` say whether these measures are taken.
     """
     longest = begin = 0
     for text in range(len(ends)):
         longest, begin = max(longest, ends[text] - begin), ends[text]
-    # As long as there can be pieces at most: what is not written costs no memory.
+    # Long enough for the most pieces there can be: unwritten parts take no memory.
     kinds, hashes, reach = np.empty(longest, np.uint8), np.empty(longest, np.uint64), np.empty(longest + 1, np.int64)
     stops = np.empty(stop_words, np.bool_)
     begin = 0

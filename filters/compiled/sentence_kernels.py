@@ -1,4 +1,4 @@
-"""The compiled loop that counts the sentences of a line, as the expression of `filters.measures.sentences` does."""
+"""The compiled loop that counts the sentences of a line as the expression in `filters.measures.sentences` does."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _STOP, _UNDERSCORE = ord("."), ord("_")
 
 @compiled(numba.boolean(numba.uint32, numba.uint8))
 def _is_word(code, kind):  # type: ignore[no-untyped-def]
-    """What ``\\w`` matches."""
+    """Return whether ``\\w`` matches the character."""
     return (_WORD_KINDS >> np.int64(kind)) & 1 != 0 or code == _UNDERSCORE or code in _LETTER_EXTENDERS
 
 
 @compiled(numba.boolean(_CODES, numba.uint8[::1], numba.int64, numba.int64))
 def _is_title(codes, kinds, begin, stop):  # type: ignore[no-untyped-def]
-    """Tell whether ``codes[begin:stop]`` ends in an initial or a title: ``J.``, ``Mr.``, ``Mrs.``, ``Prof.``"""
+    """Return whether ``codes[begin:stop]`` ends in an initial or a title: ``J.``, ``Mr.``, ``Mrs.``, ``Prof.``"""
     if codes[stop - 1] != _STOP:
         return False
     first = stop - 1

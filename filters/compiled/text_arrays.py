@@ -11,7 +11,7 @@ from pipeline.integer_hash import FNV_PRIME, FNV_START
 
 
 def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the code points of all texts joined, uint32, and where each text ends, int64.
+    """Return the code points of all texts joined, uint32, and the end of each text, int64.
 
     >>> [array.tolist() for array in code_points(["ab", "", "c"])]
     [[97, 98, 99], [2, 2, 3]]

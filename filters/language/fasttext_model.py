@@ -1,7 +1,7 @@
-"""A fastText model in a file: its labels, and what the library predicts by it.
+"""A fastText model in a file: its labels, and its predictions.
 
-The library's loader crashes on some files that were cut short and misreads others, so the length of a file is
-compared first with what its header and its matrices need. A model is loaded when it first predicts, once in a process.
+The library's loader crashes on some files that were cut short, and misreads others. So the length of a file is first
+compared with the length that its header and matrices need. A model is loaded when it first predicts, once in a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COPY_AGAIN = "copy it again"
 
 
 class FastTextModel:
-    """A fastText model of any kind. Raises ConfigError, with the cure, for a file that is missing, another, or not whole.
+    """A fastText model of any kind. Raises ConfigError with the cure if the file is missing, of another kind, or not whole.
 
     >>> from filters.language.language import bundled_model
     >>> model = FastTextModel(bundled_model())
@@ -50,16 +50,16 @@ class FastTextModel:
             raise ConfigError(f"model {path} is truncated or damaged at {size:,} bytes: {cure}")
 
     def best(self, line: str) -> tuple[str, float] | None:
-        """Return the most probable label of a text and its probability; None where the model has no answer."""
+        """Return the most probable label of a text and its probability; None if the model has no answer."""
         predictions = self._predict(line, 1)
         return (predictions[0][1], min(predictions[0][0], 1.0)) if predictions else None
 
     def probability(self, line: str, label: str) -> float:
-        """Return the probability of one label, 0 where the model gives none."""
+        """Return the probability of one label, 0 if the model states none."""
         return min(1.0, next((score for score, name in self._predict(line, -1) if name == label), 0.0))
 
     def load(self) -> None:
-        """Load the model, before worker processes are forked: its rows are then in memory once."""
+        """Load the model. Call this before worker processes are forked, so that they share its memory."""
         self._predict("", 1)
 
     @functools.cached_property
@@ -68,9 +68,9 @@ class FastTextModel:
         return _load(self.path, status.st_mtime_ns, status.st_size)
 
     def _predict(self, line: str, count: int) -> list[tuple[float, str]]:
-        """Return the library's most probable labels of a text, whose lines it reads as one.
+        """Return the library's most probable labels of a text, whose lines are joined.
 
-        The library reads up to the first line feed, and needs one; it refuses lone surrogates, which count as "?" here.
+        The library reads up to the first line feed, and needs one. It refuses lone surrogates, which are replaced by "?".
         """
         line = line.replace("\n", " ") + "\n"
         try:
@@ -81,7 +81,7 @@ class FastTextModel:
 
 
 def check_label(path: Path, label: str) -> None:
-    """Raise ConfigError for a file that is not a supervised fastText model, and for a label that it lacks."""
+    """Raise ConfigError if a file is not a supervised fastText model, or the model lacks the label."""
     model = FastTextModel(path)
     if not model.is_supervised or not model.labels:
         raise ConfigError(f"model {path} has no labels: it is not a supervised fastText model")
@@ -91,7 +91,7 @@ def check_label(path: Path, label: str) -> None:
 
 @functools.lru_cache(maxsize=4)
 def _load(path: Path, modified: int, size: int) -> Any:
-    """Return the library's ``predict`` of a model, loaded once while its file does not change."""
+    """Return the library's ``predict`` for a model. It is loaded again only if its file changes."""
     import fasttext
 
     try:
@@ -114,7 +114,7 @@ def _read_description(file: BinaryIO) -> tuple[bool, list[str]]:
 
 
 def _read_labels(file: BinaryIO, entries: int) -> list[str]:
-    """Step over `entries` words and labels, each ended by a zero byte, a count of 8 bytes and a type of one."""
+    """Return the labels among `entries` words and labels, each followed by a zero byte, a count (8 bytes) and a type (1)."""
     start, block, at = file.tell(), b"", 0
     labels = []
     for _ in range(entries):
@@ -133,7 +133,7 @@ def _read_labels(file: BinaryIO, entries: int) -> list[str]:
 
 
 def _skip_matrix(file: BinaryIO) -> None:
-    """Step over a matrix: plain, or compressed by codes and centroids, perhaps with norms of its rows."""
+    """Skip a matrix: a plain one, or one compressed to codes and centroids, perhaps with norms of its rows."""
     (compressed,) = _take(file, "?")
     if not compressed:
         rows, columns = _take(file, "qq")

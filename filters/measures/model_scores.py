@@ -1,4 +1,4 @@
-"""What models say of a document: the identifier of languages, and classifiers of the user."""
+"""Scores that models give a document: the identifier of languages, and classifiers of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a document is on a list of words: profanity by default, any list that the user puts in its place."""
+"""The share of words that are on a list: profanity by default, or a list of the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from filters.text_view import Page, share
 
 DEFAULT_LIST = Path(__file__).with_name("profanity.txt")
 
-# What a letter is often disguised as; applied where a word holds such a sign and a letter.
+# Signs that often disguise a letter; applied to words that hold such a sign and a letter.
 _DISGUISES = str.maketrans("013457@$!|€", "oieastasile")
 _WORD = re.compile(r"(?:[^\W_]|[@$!|€*])+")
 _LONGEST_MASKED = 40
@@ -20,10 +20,10 @@ _REPEATED = re.compile(r"([^\W\d_])\1\1+")
 def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
     """Return the share of words that are on a list of profanity.
 
-    Here words are runs of letters, digits and the signs ``@ $ ! | € *``, and whole words are compared, so Scunthorpe
-    and cocktails do not count. Digits and signs stand for the letters they look like (``sh1t``, ``a$$hole``), asterisks
-    for any letter (``f*ck``), and a letter repeated thrice or more for one or two (``fuuuck``). `word_list` is a
-    UTF-8 file: a word or phrase of words a line, ``#`` begins a comment.
+    Here words are runs of letters, digits and the signs ``@ $ ! | € *``. Whole words are compared, so Scunthorpe and
+    cocktails do not count. Digits and signs stand for the letters that they look like (``sh1t``, ``a$$hole``), an asterisk for
+    any letter (``f*ck``), and three or more equal letters for one or two (``fuuuck``). `word_list` is a UTF-8 file with a word
+    or phrase on each line; ``#`` begins a comment.
 
     >>> profanity_ratio(Page("What the FUCK is this sh1t?"))
     0.3333333333333333
@@ -40,8 +40,8 @@ def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
 
 
 def is_disguised(word: str, listed: frozenset[str]) -> bool:
-    """Return whether a word in small letters, not itself on a list, spells one that is."""
-    # Most such words occur often; few long ones do.
+    """Return whether a word in small letters, which is not on the list, is a disguise of a listed word."""
+    # Answers for short words are cached: most of them occur often, but few long ones do.
     return (_remembered if len(word) <= _LONGEST_MASKED else _is_disguised)(word, listed)
 
 
@@ -64,7 +64,7 @@ _remembered = functools.lru_cache(maxsize=1 << 14)(_is_disguised)
 
 @functools.lru_cache(maxsize=64)
 def read_list(path: Path) -> tuple[frozenset[str], tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]]:
-    """Return the single words of a list; and of each phrase its words and a pattern of all."""
+    """Return the single words of a list, and for each phrase its words and a pattern that matches the phrase."""
     entries = [line.partition("#")[0].lower().split() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     phrases = [tuple(entry) for entry in entries if len(entry) > 1]
     patterns = [re.compile(r"\b" + r"\W+".join(map(re.escape, phrase)) + r"\b") for phrase in phrases]

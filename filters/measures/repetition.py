@@ -1,16 +1,16 @@
 """How much of a document repeats itself: the repetition rules of Gopher.
 
-The definitions are Rae et al. 2021 (https://arxiv.org/abs/2112.11446, appendix A.1.1) as datatrove counts them,
-except where that drops good text:
+The definitions are those of Rae et al. 2021 (https://arxiv.org/abs/2112.11446, appendix A.1.1), counted as datatrove does,
+unless that drops good text:
 
-* every ratio of characters is to all characters of the text, white space included;
-* an n-gram is n consecutive words (by pieces: words and marks); two are equal when all their words are;
-* the *top* n-gram counts only when it occurs at least twice (in datatrove a single one counts, so that short texts
-  without any repetition are dropped);
-* *duplicate* n-grams are found from left to right: one that occurs earlier counts with the characters of its words,
+* every ratio of characters is relative to all characters of the text, including white space;
+* an n-gram is n consecutive words (by pieces: words and marks); two n-grams are equal if all their words are;
+* the *top* n-gram counts only if it occurs at least twice (in datatrove it always counts, so that short texts without any
+  repetition are dropped);
+* *duplicate* n-grams are found from left to right: an n-gram that occurs earlier counts with the characters of its words,
   and the search continues after it, so that no character counts twice;
 * blank lines and paragraphs do not count, so they are no duplicates; white space around a line is not compared
-  (with `blank`, as in datatrove, what stands between line feeds is compared as it is).
+  (with `blank`, as in datatrove, the text between line feeds is compared as it is).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def top_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
 
     That is the length of the run with single spaces, times its count.
 
-    Of several equally frequent ones the first in the text counts, and one that occurs only once never does.
+    If several are equally frequent, the first in the text counts. An n-gram that occurs only once never counts.
 
     >>> top_ngram_ratio(Page("a b c a b d"), n=2)
     0.5454545454545454
@@ -102,14 +102,14 @@ def duplicate_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> floa
     return share(repeated, len(page.text))
 
 
-def _of_length(n: int, ratio: Callable[..., float], said: str) -> Callable[..., float]:
-    """Return the measure of n-grams of one length, as rules name it: ``top_2_gram_ratio`` for example."""
+def _of_length(n: int, ratio: Callable[..., float], runs: str) -> Callable[..., float]:
+    """Return the measure of n-grams of one length, by its name in rules, such as ``top_2_gram_ratio``."""
 
     def measure(page: Page, *, by: By = "spaces") -> float:
         return ratio(page, n=n, by=by)
 
     measure.__name__ = measure.__qualname__ = ratio.__name__.replace("_ngram_", f"_{n}_gram_")
-    measure.__doc__ = f"Return the share of characters in {said} of {n} words."
+    measure.__doc__ = f"Return the share of characters in {runs} of {n} words."
     return measure
 
 

@@ -1,4 +1,4 @@
-"""Sentences, and the phrases by which C4 finds pages that are not prose."""
+"""Sentences, and the phrases by which C4 finds pages without prose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLASS = re.escape("".join(sorted(TERMINALS)))
 # Terminals, closing quotation marks and brackets after them, then white space or the end; East Asian full stops need
 # no space. A full stop ends no sentence after an initial or a title, nor before a small letter or a digit.
 _TITLE = r"(?<!\b[A-Z]\.)(?<!\b[DMS][rst]\.)(?<!\bMrs\.)(?<!\bProf\.)"
-# Each run of terminals is tried once, from its beginning: the time would grow with the square of its length.
+# Each run of terminals is tried only from its beginning: else the time would grow with the square of its length.
 _RUN = rf"(?<![{_CLASS}])[{_CLASS}]++"
 _END = re.compile(rf"{_RUN}{_TITLE}[\"'”’»)\]]*(?=\s+[^\sa-z0-9])|{_RUN}[\"'”’»)\]]*\s*\Z|[。！？]")
 
@@ -21,7 +21,7 @@ def sentences(page: Page) -> int:
 
     The end of a line ends a sentence, too.
 
-    datatrove asks spaCy instead; under C4's limit of 3 the two agree on 98 documents in 100.
+    datatrove uses spaCy instead; with C4's limit of 3, the two agree on 98 of 100 documents.
 
     >>> sentences(Page("It rained, e.g. on Mr. J. Smith. Then \\"it\\" stopped!\\nThe end"))
     3

@@ -1,4 +1,4 @@
-"""Whether a file of source code was written by people, line by line: what corpora of code limit."""
+"""Whether people wrote a file of source code: the measures that corpora of code limit."""
 
 from __future__ import annotations
 

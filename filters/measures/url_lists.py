@@ -43,13 +43,13 @@ def url_blocked(page: Page, *, column: str = "url", domains: Path | None = None,
 def _host(url: str) -> str:
     try:
         return urllib.parse.urlsplit(url if "://" in url else f"//{url}").hostname or ""
-    except ValueError:  # as of http://[x
+    except ValueError:  # such as http://[x
         return ""
 
 
 @functools.lru_cache(maxsize=64)
 def read_url_list(path: Path, kind: str) -> frozenset[str]:
-    """Return the entries of a list of ``"domains"`` or ``"words"``. Warns of lines that can match nothing.
+    """Return the entries of a list of ``"domains"`` or ``"words"``; warns if lines can match nothing.
 
     Raises ``ConfigError`` if no line can match, or the file is not UTF-8.
     """
@@ -68,11 +68,11 @@ def read_url_list(path: Path, kind: str) -> frozenset[str]:
             entries.update(found)
     if wrong:
         matches = "lines match" if len(wrong) > 1 else "line matches"
-        place = f"line {wrong[0] + 1}: {lines[wrong[0]]!r}"
-        said = f"{len(wrong):,} {matches} nothing, the first is {place}; {_CURES[kind]}"
+        first = f"line {wrong[0] + 1}: {lines[wrong[0]]!r}"
+        message = f"{path}: {len(wrong):,} {matches} nothing, the first is {first}; {_CURES[kind]}"
         if not entries:
-            raise ConfigError(f"{path}: {said}")
-        warn(f"{path}: {said}")
+            raise ConfigError(message)
+        warn(message)
     return frozenset(entries)
 
 
@@ -83,7 +83,7 @@ def _domains(line: str) -> list[str] | None:
     entry = _COMMENT.sub("", line).strip() if "#" in line else line.strip()
     if (
         not entry or entry.startswith("!") or (entry[0], entry[-1]) == ("[", "]")
-    ):  # comments and the head of Adblock lists
+    ):  # as comments and head of Adblock lists
         return []
     first, *others = entry.split()
     names = others if others and _is_address(first) else [first, *others]  # as in a hosts file

@@ -1,9 +1,8 @@
-"""Whether a document is worded like prose: the quality rules of Gopher that look at words.
+"""Whether the words of a document are those of prose: the quality rules of Gopher that look at words.
 
-Gopher's paper does not say what a word is. By default words are the runs between white space, as in NeMo Curator and
-in DCLM's filters of word length, symbols, letters and stop words. datatrove counts spaCy's tokens, among them most
-punctuation marks: ``by = "tokens"`` does the same.
-``by = "pieces"`` counts words and marks in a compiled pass, which costs as little as the default.
+Gopher's paper does not define a word. By default, words are the runs between white space, as in NeMo Curator and in DCLM's
+filters of word length, symbols, letters and stop words. datatrove counts spaCy's tokens, which include most punctuation
+marks: ``by = "tokens"`` does the same. ``by = "pieces"`` counts words and marks in a compiled pass, as fast as the default.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def stop_words(page: Page, *, words: Sequence[str], by: By = "spaces", any_case:
 
 @functools.lru_cache(maxsize=4096)
 def stop_word_spellings(words: tuple[str, ...]) -> dict[str, int]:
-    """Return every spelling that counts, with the index in `words` of the stop word it spells."""
+    """Return every spelling that counts, with the index in `words` of its stop word."""
     spellings: dict[str, int] = {}
     for index, word in enumerate(words):
         for spelling in (word, word.capitalize(), word.upper()):

@@ -1,10 +1,10 @@
 """Rules: limits on measures, read from rule files.
 
-ruleset.py       which limits documents violate, and how those of one language and script are measured
-rule.py          a rule and a cleaner: a line of a rule file, its limits, and the reason that it gives
+ruleset.py       sets of rules: documents are measured by language and script, and judged
+rule.py          a rule and a cleaner: a line of a rule file, its limits, and the reason for a drop
 rule_files.py    rule files -> rules
-fineweb2.py      FineWeb2's YAML -> entries
-resolve.py       names -> functions, and the parameters that they take
+fineweb2.py      FineWeb2's YAML -> entries of a rule file
+resolve.py       names -> functions, and the parameters of these
 user_modules.py  modules of the user, kept as source text and loaded by hash
 named_files.py   files that rules name, with their hashes
 """

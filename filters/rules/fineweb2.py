@@ -1,4 +1,4 @@
-"""Profiles of FineWeb2 as rules: a YAML file for each language, with the keys of FineWeb2's repository."""
+"""FineWeb2's profiles as rules: one YAML file for each language, with the keys of FineWeb2's repository."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LIMITS = {
 }
 _NGRAMS = {"top_n_grams": "top_{}_gram_ratio", "dup_n_grams": "duplicate_{}_gram_ratio"}
 _COUNT_WORDS = ("newline_ratio", "mean_word_length", "alphabetic_ratio")
-_PIECES = {"by": "pieces"}  # nearest to the tokenizers by which the profiles were made
+_PIECES = {"by": "pieces"}  # nearest to the tokenizers with which the profiles were made
 _MINIMUM_STOP_WORDS = 2
 
 
 def profile_rules(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of a profile as those of a rule file."""
+    """Return the entries of a profile as entries of a rule file."""
     rules: dict[str, dict[str, Any]] = {}
     for key, value in _load(path).items():
         if key in _LIMITS:
@@ -57,5 +57,5 @@ def _load(path: Path) -> dict[Any, Any]:
 
 
 def _as_word(value: object) -> str:
-    """Return a stop word that YAML took for something else, as it takes `no` for false."""
+    """Return the stop word that a value of YAML stands for: YAML reads `no` as false."""
     return {True: "yes", False: "no", None: "null"}[value] if isinstance(value, bool | None) else str(value)

@@ -1,4 +1,4 @@
-"""Files that a recipe or a rule names: where each lies, and what it held when the build was planned."""
+"""Files that a recipe or a rule names: the path of each, and the hash of its contents when the build was planned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.errors import BuildError, ConfigError
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """An absolute path, with the size, time and sha256 of the file when it was read first."""
+    """An absolute path, and the size, time and sha256 of the file when it was first read."""
 
     path: str
     size: int
@@ -21,7 +21,7 @@ class NamedFile:
 
     @classmethod
     def read(cls, path: str | Path) -> NamedFile:
-        """Hash a file. Raises ``ConfigError`` where it cannot be read or changes meanwhile."""
+        """Return the entry of a file, which is hashed. Raises ``ConfigError`` if it cannot be read or changes meanwhile."""
         try:
             before, digest, after = os.stat(path), hash_file(path), os.stat(path)
         except OSError as error:
@@ -36,7 +36,7 @@ class NamedFile:
         return Path(self.path).name
 
     def checked(self) -> Path:
-        """Return the path. Raises ``BuildError``, naming both hashes, where the file holds something else by now."""
+        """Return the path. Raises ``BuildError`` with both hashes if the file has changed."""
         try:
             status = os.stat(self.path)
             same = (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)

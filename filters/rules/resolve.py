@@ -1,4 +1,4 @@
-"""Names in rule files -> functions; and what parameters the functions take, among them files."""
+"""Names in rule files -> functions; checks of the functions' parameters, some of which are files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find_function(
 ) -> Callable[..., Any]:
     """Return the function that is known as `name`, or the one that ``module:function`` names in `module`.
 
-    Raises ConfigError with the nearest name; `what` says in it what the function was wanted for.
+    Raises ConfigError with the nearest name if there is none; the error says for `what` the function was wanted.
     """
     if module is None:
         if name not in known:
@@ -39,7 +39,7 @@ def find_function(
 def check_parameters(
     function: Callable[..., Any], name: str, parameters: Mapping[str, Any], files: Collection[str]
 ) -> None:
-    """Raise ConfigError for parameters that do not fit the function of the rule `name`; `files` are further ones."""
+    """Raise ConfigError if `parameters` or `files` do not fit the function of the rule `name`."""
     _, *accepted = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in accepted]
     for key in [*parameters, *files]:
@@ -59,7 +59,7 @@ def check_parameters(
 
 
 def _misfit(value: object, hint: Any) -> str:
-    """Return what an annotation asks for, '' where the value fits it or where it says nothing that can be checked."""
+    """Return what an annotation asks for; '' if the value fits, or if the annotation cannot be checked."""
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return "" if value in members else f"one of {', '.join(map(str, members))}"
@@ -72,17 +72,17 @@ def _misfit(value: object, hint: Any) -> str:
     if origin in (list, tuple, Sequence):
         fits = isinstance(value, list | tuple) and bool(value) and not any(_misfit(item, members[0]) for item in value)
         return "" if fits else f"a list of one or more entries, each {_misfit(None, members[0]) or 'of any kind'}"
-    said = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     kind = {float: int | float}.get(hint, hint)
-    if hint not in said or (isinstance(value, kind) and isinstance(value, bool) == (hint is bool)):
+    if hint not in names or (isinstance(value, kind) and isinstance(value, bool) == (hint is bool)):
         return "" if not isinstance(value, float) or math.isfinite(value) else "a finite number"
-    return said[hint]
+    return names[hint]
 
 
 def named_files(
     function: Callable[..., Any], name: str, parameters: Mapping[str, Any], home: str
 ) -> dict[str, NamedFile]:
-    """Return the files among the parameters: those annotated Path, seen from the folder `home`."""
+    """Return the files among the parameters (annotated Path); their paths are relative to the folder `home`."""
     files = {}
     for key in _path_parameters(function) & parameters.keys():
         path = Path(home, parameters[key]) if isinstance(parameters[key], str) else None
@@ -98,7 +98,7 @@ def _path_parameters(function: Callable[..., Any]) -> set[str]:
 
 
 def default_files(function: Callable[..., Any]) -> dict[str, NamedFile]:
-    """Return the files that a function reads where its parameters do not name others."""
+    """Return the files that a function reads by default."""
     defaults = {p.name: p.default for p in inspect.signature(function).parameters.values()}
     paths = {key: defaults[key] for key in _path_parameters(function)}
     return {key: NamedFile.read(path) for key, path in paths.items() if isinstance(path, Path)}

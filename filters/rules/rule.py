@@ -1,4 +1,4 @@
-"""Rules and cleaners: the lines of rule files, with the functions that they name, and why a rule drops a document."""
+"""Rules and cleaners (the lines of rule files) with the functions that they name, and the reason why a rule drops a document."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from filters.rules.user_modules import UserModule
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Why a document is dropped: the rule, its value and the limit that it exceeds (`kind` is "min" or "max")."""
+    """Why a document is dropped: the rule, its value and the limit that the value exceeds (`kind` is "min" or "max")."""
 
     rule_set: str
-    measure: str
+    rule: str
     value: float
     bound: float
     kind: str
-    said: str = ""  # in place of a comparison
+    text: str = ""  # replaces the comparison in `reason`
 
     @property
     def reason(self) -> str:
-        """The comparison that failed, in as many digits as it takes to be seen to fail.
+        """The comparison that failed, with enough digits to show that it fails.
 
         >>> Violation("gopher", "mean_word_length", 1.7, 3.0, "min").reason
         'mean_word_length 1.7 < 3'
         >>> Violation("gopher", "top_2_gram_ratio", 0.2000004, 0.2, "max").reason
         'top_2_gram_ratio 0.2000004 > 0.2'
         """
-        if self.said:
-            return self.said
+        if self.text:
+            return self.text
         if math.isnan(self.value):
-            return f"{self.measure} is not a number, {self.kind} {self.bound:.15g}"
+            return f"{self.rule} is not a number, {self.kind} {self.bound:.15g}"
         sign = "<" if self.kind == "min" else ">"
-        return f"{self.measure} {_digits(self.value, self.bound)} {sign} {self.bound:.15g}"
+        return f"{self.rule} {_digits(self.value, self.bound)} {sign} {self.bound:.15g}"
 
 
 def _digits(value: float, bound: float) -> str:
-    """Return `value` in four digits, or the fewest more that leave it on its side of `bound`."""
+    """Return `value` with four digits, or with as many more as keep it on its side of `bound`."""
     for digits in range(4, 18):
         text = f"{value:.{digits}g}"
         if (float(text) < bound) == (value < bound) and float(text) != bound:
@@ -52,7 +52,7 @@ def _digits(value: float, bound: float) -> str:
 
 
 def limits_said(low: float | None, high: float | None) -> str:
-    """Return the values between two limits in words; a limit that is None or infinite is none.
+    """Return the values between two limits as text; None and infinite values are no limits.
 
     >>> limits_said(50, None), limits_said(50, 100_000), limits_said(-math.inf, 0.3)
     ('at least 50', '50 to 100,000', 'at most 0.3')
@@ -64,10 +64,10 @@ def limits_said(low: float | None, high: float | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """What the lines of a rule file share: the parameters of a function.
+    """The common part of rules and cleaners: the parameters of a function.
 
-    `files` are those parameters that are files, and `module` is the user's module that holds the function, as they were
-    when the line was read.
+    `files` are the parameters that are files; `module` is the user's module that holds the function. Both are kept as they
+    were when the line was read.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _Line:
     module: UserModule | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON, without the limits that the line has not."""
+        """Return plain JSON, without missing limits."""
         return {key: value for key, value in asdict(self).items() if value not in (None, -math.inf, math.inf)}
 
     @classmethod
@@ -85,19 +85,19 @@ class _Line:
         return cls(**{**value, "files": files, **module})
 
     def _bound(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function with these parameters, and the files as they were when they were named."""
+        """Return the function with these parameters and files bound; raises an error if a file has changed."""
         check_parameters(function, name, self.parameters, self.files)
         values = {**self.parameters, **{key: file.checked() for key, file in self.files.items()}}
         return functools.partial(function, **values) if values else function
 
     def _full_name(self, name: str, function: Callable[..., Any]) -> str:
-        """Return where the function is defined; of a user's module also a hash, so that editing it changes the recipe."""
+        """Return the function's full name; for a user's module with a hash, so that an edit changes the recipe."""
         if self.module is None:
             return f"{function.__module__}.{function.__name__}"
         return f"{name}@{self.module.sha256[:16]}" if self.module.sha256 else name
 
     def _described(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """Return the parameters as plain JSON: files by name and hash, those that the function reads by default too."""
+        """Return the parameters as plain JSON: files, including those read by default, by name and hash."""
         files = {**default_files(function), **self.files}
         described = {key: {"file": file.name, "sha256": file.sha256} for key, file in files.items()}
         return dict(sorted({**described, **self.parameters}.items()))
@@ -107,8 +107,8 @@ class _Line:
 class Rule(_Line):
     """Limits on `measure` (a name or ``module:function``).
 
-    `rule_set` is the set that named it last. A rule with a `language` holds for documents in that language only, and one
-    with a `script` too for those written in it.
+    `rule_set` is the last set that named it. A rule with a `language` applies only to documents in that language; with a
+    `script`, only to those also written in it.
     """
 
     name: str
@@ -120,25 +120,22 @@ class Rule(_Line):
     script: str = ""
 
     def judge(self, value: float) -> Violation | None:
-        """Return why `value` is outside the limits, None while it is inside."""
+        """Return the violation if `value` is outside the limits, else None."""
         if self.min <= value <= self.max:
             return None
         kind = "max" if value > self.max or self.min == -math.inf else "min"
-        said = (
-            f"{self.name} is none of {', '.join(map(str, self.parameters['values']))}"
-            if self.measure == "column_in"
-            else ""
-        )
-        return Violation(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, said)
+        values = ", ".join(map(str, self.parameters["values"])) if self.measure == "column_in" else ""
+        text = f"{self.name} is none of {values}" if self.measure == "column_in" else ""
+        return Violation(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, text)
 
     @property
     def origin(self) -> str:
-        """What named the rule, for errors: a rule set, or a flag of a command."""
+        """The source of the rule, for errors: a rule set, or a flag of a command."""
         return self.rule_set if self.rule_set.startswith("--") else f"rule set {self.rule_set!r}"
 
     @property
     def function(self) -> Callable[..., float]:
-        """The measure, its parameters not yet bound."""
+        """The measure, without its parameters bound."""
         return find_function(self.measure, filters.measure_functions(), self.module, f"measure of {self.origin}")
 
     def bound(self) -> Callable[..., float]:
@@ -146,7 +143,7 @@ class Rule(_Line):
         return self._bound(self.name, self.function)
 
     def describe(self) -> dict[str, Any]:
-        """Return plain JSON that changes with every decision of the rule."""
+        """Return plain JSON that changes if a decision of the rule may change."""
         return {
             "name": self.name,
             "rule_set": self.rule_set,
@@ -161,14 +158,14 @@ class Rule(_Line):
 
 @dataclass(frozen=True, slots=True)
 class Cleaner(_Line):
-    """A function from a text to what is left of it, of a rule file's [cut]; `name` is its own or ``module:function``."""
+    """A line of [cut] in a rule file: a function that cuts parts of a text; `name` is its own or ``module:function``."""
 
     name: str
     rule_set: str
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The cleaner, its parameters not yet bound."""
+        """The cleaner, without its parameters bound."""
         known, what = filters.cleaner_functions(), f"cleaner of rule set {self.rule_set!r}"
         return find_function(self.name, known, self.module, what)
 
@@ -177,7 +174,7 @@ class Cleaner(_Line):
         return self._bound(self.name, self.function)
 
     def describe(self) -> dict[str, Any]:
-        """Return plain JSON that changes with every cut of the cleaner."""
+        """Return plain JSON that changes if a cut of the cleaner may change."""
         return {
             "name": self.name,
             "rule_set": self.rule_set,

@@ -1,4 +1,4 @@
-"""Rule files -> rules: what is read, before anything is measured. How they are written: ruleset.py."""
+"""Reads rule files into rules. `filters.rules.ruleset` describes how they are written."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from filters.rules.user_modules import UserModule, find_module
 from pipeline.errors import ConfigError, did_you_mean
 
 NO_RULES = "none"
-COLUMN = "column:"  # begins the name of a rule on a field of the record
+COLUMN = "column:"  # the beginning of the name of a rule on a field of the record
 URL_BLOCKED = "url_blocked"  # the measure that reads the field of the url
 
 
 def user_module(name: str, home: str, what: str) -> UserModule | None:
-    """Return the module that ``module:function`` names, None for the name of a function of this package."""
+    """Return the module that ``module:function`` names; None if the name is that of a function of this package."""
     return find_module(name.partition(":")[0], home, what) if ":" in name else None
 
 
 def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:
-    """Return the rules and cleaners of rule sets and files, the later over the earlier."""
+    """Return the rules and cleaners of rule sets and files; later ones replace earlier ones."""
     table = RuleTable()
     for name in names:
         table.read(name, seen=())
@@ -42,7 +42,7 @@ _LARGEST = 2**53
 
 
 class RuleTable:
-    """Rules as they are read, by name: the later replaces the earlier, limit by limit."""
+    """Rules by name, while they are read: a later rule replaces an earlier one, limit by limit."""
 
     def __init__(self) -> None:
         self.rules: dict[str, Rule] = {}
@@ -77,7 +77,7 @@ class RuleTable:
 
     def add(self, rule_set: str, path: Path, table: Mapping[str, Any], language: str) -> None:
         for key, entry in _tables(table, path).items():
-            name = f"{rule_set}.{key}" if language else key  # beside the rules for all languages, not in their place
+            name = f"{rule_set}.{key}" if language else key  # it does not replace the rule for all languages
             if entry is None:
                 self.rules.pop(name, None)
                 continue
@@ -101,9 +101,9 @@ class RuleTable:
             if rule.measure == URL_BLOCKED and not rule.files:
                 raise ConfigError(f"rule {name!r} needs a list: domains = FILE, words = FILE or both")
             if rule.measure == URL_BLOCKED:
-                read_url_list.cache_clear()  # of what a list held before
+                read_url_list.cache_clear()  # the file may have changed
                 for kind, file in rule.files.items():
-                    read_url_list(file.checked(), kind)  # lines that match nothing are named here
+                    read_url_list(file.checked(), kind)  # warns of lines that match nothing
             if not rule.min <= rule.max:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} keeps nothing: min {rule.min:g} > max {rule.max:g}")
             if rule.min == -math.inf and rule.max == math.inf and not limits:
@@ -111,7 +111,7 @@ class RuleTable:
             self.rules[name] = rule
 
     def _make_rule(self, name: str, key: str, rule_set: str, home: str, entry: dict[str, Any]) -> Rule:
-        """Return a rule with the parameters of ``entry``, and what an earlier rule set gave a rule of this name."""
+        """Return a rule with the parameters of ``entry``, over those that an earlier rule set gave a rule of this name."""
         old = self.rules.get(name)
         if old is None or "measure" in entry:
             measure = entry.pop("measure", old.measure if old else key)
@@ -133,7 +133,7 @@ def _make_cleaner(name: str, rule_set: str, parameters: Mapping[str, Any], home:
 
 
 def _find(name: str, home: str) -> Path:
-    """Return the file of a rule set: a bundled name, or a path from here or from the folder `home`."""
+    """Return the file of a rule set by a bundled name, or a path relative to `home` or the working directory."""
     if Path(name).suffix not in (".toml", ".yml", ".yaml"):
         bundled = filters.bundled_rule_sets()
         if name not in bundled:
@@ -154,7 +154,7 @@ def _load_toml(path: Path) -> dict[str, Any]:
 
 
 def _tables(table: object, path: Path) -> dict[str, dict[str, Any] | None]:
-    """Return a copy of a table of tables, None where `false` switches one off."""
+    """Return a copy of a table of tables; `false`, which switches an entry off, becomes None."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"rule file {path}: [cut] must be a table of cleaners, not {table!r}")
     entries: dict[str, dict[str, Any] | None] = {}
@@ -166,18 +166,18 @@ def _tables(table: object, path: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def _limit(value: object, what: str) -> float:
-    """Return a limit; ``ConfigError`` for what is no number that a float, and the JSON of a manifest, hold exactly."""
+    """Return a limit; raises ``ConfigError`` if it is no number that a float, and JSON, can hold exactly."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
         return float(value)
     raise ConfigError(
-        f"rule file {what} must be a number from -2**53 to 2**53, got {value!r}; leave out a limit that is none"
+        f"rule file {what} must be a number from -2**53 to 2**53, got {value!r}; to set no limit, leave it out"
     )
 
 
 def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a rule on a column as one on a measure of it; other entries as they are.
+    """Return the entry of a rule on a column as an entry for a measure; other entries are returned unchanged.
 
-    Raises ConfigError for an ``in`` that is no list of texts or of numbers.
+    Raises ConfigError if ``in`` is no list of texts or of numbers.
 
     >>> column_entry("column:language", {"in": ["en"]})
     {'measure': 'column_in', 'column': 'language', 'values': ['en'], 'min': 1}

@@ -1,7 +1,7 @@
-"""Which documents keep within the limits of all rules, and the reason why another one is dropped.
+"""Rule sets: they say which documents are kept, and why any other document is dropped.
 
 A rule file is TOML. Each key is a rule: it names a measure of `filters`, or ``"module:function"`` of your own, and
-limits it. A document is kept if ``min <= value <= max`` for every rule; NaN is within no limits.
+limits it. A document is kept if ``min <= value <= max`` for every rule; NaN is never within limits.
 
     extends = ["gopher"]                                   # begin with these rule sets
     words = { min = 20 }                                   # replaces gopher's minimum, keeps its maximum
@@ -15,12 +15,13 @@ limits it. A document is kept if ``min <= value <= max`` for every rule; NaN is 
     [cut]                                                  # cut before measuring, in this order
     duplicate_lines = {}
 
-A measure of your own returns a number for every text; None, text and exceptions end the build, naming the document. Its
-module lies beside the rule file, in the working directory or among the installed ones. It is read once, with every
-module that it imports from its folder: all are part of the recipe, and an edit during a build changes nothing. A file
-that it reads is a parameter annotated ``Path``, which is hashed too; one that changes during a build is refused.
+Your own measure must return a number for every text: None, text or an exception ends the build with an error that names the
+document. Its module is searched beside the rule file, in the working directory and among the installed modules. It is read
+once, with every module that it imports from its folder: all are part of the recipe, and an edit during a build changes
+nothing. If it reads a file, that is a parameter annotated ``Path``: the file is hashed too, and refused if it changes during a
+build.
 
-Of several rule sets the later one wins, limit by limit. Rules are judged in order; the first that fails gives the reason:
+If several rule sets set a limit, the last one wins. Rules are judged in order; the first that fails is the reason:
 
 >>> rules = load_rules("gopher")
 >>> values = rules.measure("A text of six words, #hash.")
@@ -58,7 +59,7 @@ def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
 
     ``.toml`` is a rule file, ``.yml`` or ``.yaml`` a profile of FineWeb2 for one language; "none", "" and None are
     no rules at all. A later set replaces limits of an earlier one. Raises ConfigError, with the nearest known name,
-    for a rule set, measure, limit or parameter that does not exist.
+    if a rule set, measure, limit or parameter does not exist.
 
     >>> load_rules("gopher, fineweb").measures[-1]
     'newline_ratio'
@@ -71,9 +72,9 @@ def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
 
 
 class RuleSet:
-    """Rules in the order they are judged, and the cleaners that come before them.
+    """Rules in the order in which they are judged, and the cleaners that run before them.
 
-    Measuring is expensive and judging is cheap: keep the values to try other limits without measuring again. A rule set
+    Measuring is slow and judging is fast: keep the values to try other limits without measuring again. A rule set
     pickles, and converts to plain JSON, with everything resolved: worker processes need no rule file and no module.
 
     >>> import pipeline
@@ -85,35 +86,35 @@ class RuleSet:
         self.rules = tuple(rules)
         self.cleaners = tuple(cleaners)
         self._cleaners = [(cleaner.name, cleaner.bound()) for cleaner in self.cleaners]
-        for rule in self.rules:  # a mistake in any rule is an error now, not at the first document that it applies to
+        for rule in self.rules:  # a mistake in a rule is an error now, not at the first document to which it applies
             rule.bound()
         self._languages = {rule.language for rule in self.rules if rule.language}
         self._with_script = {rule.language for rule in self.rules if rule.script}
         self._plans: dict[LanguageAndScript, MeasurePlan] = {}
 
     def __bool__(self) -> bool:
-        """True where there is anything to cut or to judge."""
+        """True if there is a rule or a cleaner."""
         return bool(self.rules or self.cleaners)
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the values that `measure` returns, in the order they are judged."""
+        """Names of the values that `measure` returns, in the order in which they are judged."""
         return tuple(rule.name for rule in self.rules)
 
     @property
     def reads_language(self) -> bool:
-        """Whether a rule holds for one language only, or limits the score of the identification."""
+        """Whether a rule applies to one language only, or limits the score of the identification."""
         return bool(self._languages) or any(rule.measure == "language_score" for rule in self.rules)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields of records that rules read, as ``name:type``; measures find them in `context["metadata"]`."""
+        """The fields of records that rules read from `context["metadata"]`, as ``name:type``."""
         return tuple(column_field(rule.measure, rule.parameters) for rule in self.rules if "column" in rule.parameters)
 
     def prepare(self) -> None:
-        """Load compiled code and models now: call it once in the parent before worker processes are forked.
+        """Load compiled code and models now. Call this once in the parent, before worker processes are forked.
 
-        Measures of the user see documents only.
+        The user's measures are not called.
         """
         plan = MeasurePlan(self.rules, None)
         for _ in plan.scanned([""]):
@@ -123,9 +124,9 @@ class RuleSet:
                 function(Page(""))
 
     def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
-        """Return what the cleaners leave of `text`, and how much each cut, as ``cleaner.reason -> lines``.
+        """Return the text that the cleaners leave, and the number of lines that each cut, as ``cleaner.reason -> lines``.
 
-        Raises BuildError for a cleaner that fails, or returns anything else; `where` names the document in it.
+        Raises BuildError if a cleaner raises or returns anything else; `where` returns the document's name for the error.
         """
         counts: dict[str, int] = {}
         for name, function in self._cleaners:
@@ -148,10 +149,10 @@ class RuleSet:
         return text, counts
 
     def measure(self, text: str, context: Mapping[str, Any] | None = None) -> dict[str, float]:
-        """Return the value of every rule's measure that holds for this document, in order.
+        """Return the value of every rule that applies to this document, in order.
 
-        `context` is what is known beside the text: "language", "language_score" and "language_label", as the
-        identifier gave them. Cut first: texts are measured as they are here.
+        `context` holds "language", "language_score" and "language_label" from the language identifier. Call `cut` first: this
+        method measures the text as it is.
         """
         return self.named(self.measure_all([text], [{} if context is None else context]))[0]
 
@@ -161,9 +162,9 @@ class RuleSet:
         contexts: Sequence[Mapping[str, Any]] | None = None,
         where: Sequence[Callable[[], str]] = (),
     ) -> Measured:
-        """Return the values of every rule's measure for many documents, as `measure` does for one.
+        """Return the values of every rule for many documents, as `measure` does for one.
 
-        Raises BuildError for a measure that fails or returns no number; `where` names the documents in it.
+        Raises BuildError if a measure raises or returns no number; `where` returns the documents' names for the error.
         """
         known = [{}] * len(texts) if contexts is None else contexts
         values = np.zeros((len(texts), len(self.rules)), np.float64)
@@ -185,28 +186,28 @@ class RuleSet:
                             values[row, column] = value
                             continue
                     except (Exception, SystemExit, GeneratorExit) as error:
-                        said = f"raised {type(error).__name__}: {error}"
-                        raise self._fault(column, said, where[row] if where else None) from error
+                        fault = f"raised {type(error).__name__}: {error}"
+                        raise self._fault(column, fault, where[row] if where else None) from error
                     raise self._fault(column, f"returned {value_said(value)}", where[row] if where else None)
         return Measured(values, holds)
 
-    def _fault(self, column: int, said: str, where: Callable[[], str] | None) -> BuildError:
-        """Return the error of a measure that gave no number."""
+    def _fault(self, column: int, fault: str, where: Callable[[], str] | None) -> BuildError:
+        """Return the error for a measure that returned no number."""
         rule = self.rules[column]
         alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
         return BuildError(
-            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {said}; it "
+            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {fault}; it "
             "must return a number for every text"
         )
 
     def named(self, measured: Measured) -> list[dict[str, float]]:
-        """Return the values of each document by the names of the rules that hold for it."""
+        """Return the values of each document by the names of the rules that apply to it."""
         names = self.measures
         rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
         return [{name: value for name, value, holds in zip(names, *row, strict=True) if holds} for row in rows]
 
     def _language_and_script(self, text: str, context: Mapping[str, Any]) -> LanguageAndScript:
-        """Return the language and, where rules ask for it, the script that choose the rules for a document."""
+        """Return the language and, if rules ask for it, the script that decide which rules apply to a document."""
         language = context.get("language")
         if language not in self._languages:
             return LanguageAndScript()
@@ -222,10 +223,9 @@ class RuleSet:
         return plan
 
     def judge(self, values: Mapping[str, float]) -> Violation | None:
-        """Return the violation of the first rule that `values` break, None for a document that is kept.
+        """Return the violation of the first rule that `values` break, None if the document is kept.
 
-        A rule for one language is passed over where `measure` found it not to hold; any other missing value is a
-        KeyError, never a pass.
+        A rule for one language is skipped if `measure` returned no value for it. Any other missing value is a KeyError.
         """
         for rule in self.rules:
             if rule.language and rule.name not in values:
@@ -246,7 +246,7 @@ class RuleSet:
         return violations
 
     def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
-        """Return these rules with the "min" or "max" of one of them replaced: values measured before still hold."""
+        """Return these rules with the "min" or "max" of one of them replaced. Values measured before stay valid."""
         if name not in self.measures:
             raise ConfigError(f"no rule named {name!r}{did_you_mean(name, self.measures)}")
         rules = list(self.rules)
@@ -255,7 +255,7 @@ class RuleSet:
         return RuleSet(rules, self.cleaners)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the resolved rules as plain JSON, from which `from_json` makes them again in any process or directory."""
+        """Return the resolved rules as plain JSON, from which `from_json` restores them in any process or directory."""
         return {
             "rules": [rule.to_json() for rule in self.rules],
             "cleaners": [cleaner.to_json() for cleaner in self.cleaners],
@@ -263,7 +263,7 @@ class RuleSet:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RuleSet:
-        """Make rules of what `to_json` returned. Raises BuildError for a file that changed since."""
+        """Return the rules that `to_json` described. Raises BuildError if a file has changed since."""
         return cls(map(Rule.from_json, value["rules"]), map(Cleaner.from_json, value["cleaners"]))
 
     def describe(self) -> dict[str, Any]:
@@ -278,14 +278,14 @@ class RuleSet:
 
 
 class Measured(NamedTuple):
-    """What was measured of documents: ``values``, float64 ``[documents, rules]``, where the rule ``holds`` for them."""
+    """Values of documents, float64 ``[documents, rules]``; they count only if the rule ``holds`` for the document."""
 
     values: NDArray[np.float64]
     holds: NDArray[np.bool_]
 
 
 class LanguageAndScript(NamedTuple):
-    """What a document is written in: the language, the script that the identifier's label names, else that of its letters."""
+    """The language of a document, and its script: that of the identifier's label, else that of its letters."""
 
     language: str = ""
     label_script: str = ""
@@ -293,9 +293,9 @@ class LanguageAndScript(NamedTuple):
 
 
 class MeasurePlan:
-    """How to measure documents in one language and script: which rules hold, and how each is measured.
+    """The measures for documents in one language and script: which rules apply, and how each is measured.
 
-    Where these are None, every rule holds.
+    If the language is None, every rule applies.
     """
 
     def __init__(self, rules: Sequence[Rule], language: LanguageAndScript | None) -> None:
@@ -317,16 +317,16 @@ class MeasurePlan:
         self._stop_words = stop_words or ()
 
     def scanned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield what the compiled scan measures: the columns of rules, and their values, float64 ``[texts, columns]``."""
+        """Yield results of the compiled scan: the columns of rules, and their values, float64 ``[texts, columns]``."""
         for by, measures in self._scans.items():
-            from filters.compiled.scan import scan  # numba: only where documents are measured
+            from filters.compiled.scan import scan  # numba: loaded only to measure documents
 
             scanned = scan(texts, self._stop_words, by, set(measures.values()))
             yield list(measures), scanned[:, [SCANNED.index(measure) for measure in measures.values()]]
 
 
 def _holds(rule: Rule, written: LanguageAndScript) -> bool:
-    """Whether a rule holds for documents in a language and script; a label that names a script is believed."""
+    """Whether a rule applies to documents in a language and script. If the label names a script, that one counts."""
     if rule.language not in ("", written.language):
         return False
     if not rule.script or written.label_script:

@@ -1,9 +1,9 @@
-"""Modules of the user: looked up once, kept as source text, loaded from that text in whatever directory a process runs.
+"""Modules of the user: found once, kept as source text, and loaded from that text in any process and directory.
 
-A module that lies beside its rule file or in the working directory is kept with every module that it imports from the
-same folder, by import statements anywhere in it. Such modules load under names that hold the hash of their sources:
-two modules of the same name, or two versions of one module, are never confused. Every other module is imported by
-its name, and refused where its source is not the one that was found first.
+A module beside its rule file or in the working directory is kept with every module that it imports from the same folder, by
+import statements anywhere in it. Such modules load under names that hold the hash of their sources: two modules of the same
+name, or two versions of one module, are never confused. Every other module is imported by its name, and refused if its
+source is not the one that was found first.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LIBRARIES = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "p
 
 @dataclass(frozen=True)
 class UserModule:
-    """A module: its ``name``, the ``folder`` it was found in, and the sources that it consists of, by path from there.
+    """A module: its ``name``, the ``folder`` in which it was found, and its sources by their paths in that folder.
 
-    An installed module has no ``files``; ``installed`` is then the sha256 of its source, '' where it has none.
+    An installed module has no ``files``; ``installed`` is then the sha256 of its source, '' if it has none.
     """
 
     name: str
@@ -47,7 +47,7 @@ class UserModule:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The hash of all sources, '' for a module that has none."""
+        """The hash of all sources, '' if the module has none."""
         if not self.files:
             return self.installed
         return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
@@ -56,7 +56,7 @@ class UserModule:
         return asdict(self)
 
     def load(self) -> ModuleType:
-        """Import the module. Raises ``ConfigError`` where it cannot be imported or is another one than was found."""
+        """Import the module. Raises ``ConfigError`` if it cannot be imported, or is not the module that was found."""
         name = self.name
         if self.files:
             name = f"{_importable(self)}.{name}"
@@ -70,7 +70,7 @@ class UserModule:
 
 
 def find_module(name: str, home: str, what: str) -> UserModule:
-    """Find a module beside the rule file in ``home``, in the working directory or among those installed."""
+    """Return a module that is beside the rule file (in ``home``), in the working directory or installed."""
     for folder in (Path(home).absolute(), Path.cwd()):
         if _file_of(folder, name.split(".")) is not None:
             return UserModule(name, str(folder), dict(sorted(_collect(folder, name).items())))
@@ -86,7 +86,7 @@ def find_module(name: str, home: str, what: str) -> UserModule:
 
 
 def _imported(name: str, what: str) -> ModuleType:
-    """Import a module. However its code ends, as by ``sys.exit``, raise ``ConfigError``, but for an interrupt."""
+    """Import a module. Raises ``ConfigError`` if its code raises anything, such as ``SystemExit``; Ctrl-C passes."""
     try:
         return importlib.import_module(name)
     except KeyboardInterrupt:
@@ -96,7 +96,7 @@ def _imported(name: str, what: str) -> ModuleType:
 
 
 def folder_of(module: ModuleType) -> Path | None:
-    """Return the folder below which a loaded module lies; None for one that is installed or has no source file."""
+    """Return the folder from which a module was loaded; None if it is installed or has no source file."""
     path = Path(getattr(module, "__file__", None) or "/").resolve()
     if path.suffix != ".py" or any(path.is_relative_to(folder) for folder in _LIBRARIES):
         return None
@@ -110,7 +110,7 @@ def _source_hash(module: ModuleType) -> str:
 
 
 def _file_of(folder: Path, parts: Sequence[str]) -> Path | None:
-    """Return the source file of a module below a folder, None where there is none or it is one of this project."""
+    """Return the source file of a module below a folder; None if there is none, or if it belongs to this project."""
     if parts[0] in _OURS and (folder / parts[0]).resolve() == _ROOT / parts[0]:
         return None
     base = folder.joinpath(*parts)
@@ -118,7 +118,7 @@ def _file_of(folder: Path, parts: Sequence[str]) -> Path | None:
 
 
 def _collect(folder: Path, name: str) -> dict[str, str]:
-    """Return the sources of a module and of all modules that it imports from its folder, by path from there."""
+    """Return the sources of a module and of all modules that it imports from its folder, by their paths in it."""
     sources: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -138,7 +138,7 @@ def _collect(folder: Path, name: str) -> dict[str, str]:
 
 
 def _imports(tree: ast.AST, package: Sequence[str]) -> Iterator[str]:
-    """Yield the absolute names of all modules that a module of ``package`` may import; the standard library's not."""
+    """Yield the absolute names of all modules that a module of ``package`` may import, except the standard library's."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -155,7 +155,7 @@ _packages: set[str] = set()
 
 
 def _importable(module: UserModule) -> str:
-    """Return the name of the package below which the sources of a module can be imported."""
+    """Return the name of the package from which the sources of a module can be imported."""
     package = _PREFIX + module.sha256[:32]
     if package not in _packages:
         _packages.add(package)
@@ -164,7 +164,7 @@ def _importable(module: UserModule) -> str:
 
 
 class _Importer(MetaPathFinder, Loader):
-    """Finds the modules of a `UserModule` and runs their sources, with the paths of the files that they were read from."""
+    """Finds the modules of a `UserModule` and runs their sources under the paths of their files."""
 
     def __init__(self, package: str, module: UserModule) -> None:
         self._package, self._module = package, module
@@ -196,7 +196,7 @@ class _Importer(MetaPathFinder, Loader):
         exec(code, module.__dict__)
 
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        """Import as ``__import__`` does, but the modules of the user's folder from what was kept of them."""
+        """Import as ``__import__`` does, but import the modules of the user's folder from the kept sources."""
         top = name.partition(".")[0]
         if level or top not in self._names:
             return builtins.__import__(name, globals, locals, fromlist, level)

@@ -128,9 +128,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
             _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
         else:
             for rule in tried.rules:
-                dropped = [
-                    (s, v.reason) for s, v in zip(samples, violations, strict=True) if v and v.measure == rule.name
-                ]
+                dropped = [(s, v.reason) for s, v in zip(samples, violations, strict=True) if v and v.rule == rule.name]
                 _print_examples(rule.name, dropped[: options.examples])
         if setting:
             before, after = (sum(sample.judge(each) is None for sample in samples) for each in (rules, tried))
@@ -186,7 +184,7 @@ def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Do
 
 def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[Violation | None], read: int) -> None:
     """Print for each rule how many documents it drops and how many fail it. ``read`` includes those that were not judged."""
-    first = Counter(violation.measure for violation in violations if violation is not None)
+    first = Counter(violation.rule for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
     measured = [sample.values for sample in samples if sample.values is not None]
     emptied = len(samples) - len(measured)

@@ -65,4 +65,4 @@ def measure(rules: RuleSet, documents: Sequence[Document]) -> Measured:
 def judge_measured(rules: RuleSet, measured: Measured) -> list[Drop | None]:
     """Return for each measured document why it is dropped, or None if it is kept."""
     violations = rules.judge_all(measured)
-    return [None if violation is None else Drop(violation.reason, violation.measure) for violation in violations]
+    return [None if violation is None else Drop(violation.reason, violation.rule) for violation in violations]

@@ -67,7 +67,7 @@ def test_a_profile_holds_for_its_language_alone(tmp_path: Path) -> None:
     assert "fra_Latn.stop_words" not in values
     violation = rules.with_limit("deu_Latn.top_2_gram_ratio", "max", 1).judge(values)
     assert violation is not None
-    assert violation.measure.startswith("deu_Latn.") or violation.measure == "duplicate_line_char_ratio"
+    assert violation.rule.startswith("deu_Latn.") or violation.rule == "duplicate_line_char_ratio"
     assert not [name for name in rules.measure(text, {"language": "en"}) if "_Latn" in name]
     assert rules.measure(text, {"language": "fr"})["fra_Latn.stop_words"] == 0
 

@@ -78,7 +78,7 @@ def test_a_bundled_set_has_the_limits_of_its_paper_and_keeps_prose_and_values_on
                 assert rules.judge({**on, rule.name: limit}) is None
                 violation = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})
                 assert violation is not None
-                assert (violation.measure, violation.bound, violation.kind) == (rule.name, limit, kind)
+                assert (violation.rule, violation.bound, violation.kind) == (rule.name, limit, kind)
 
 
 def test_a_build_keeps_documents_exactly_on_both_limits_and_drops_those_beyond(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_documents_are_measured_and_judged_together_as_alone(tmp_path: Path) -> 
     contexts = [{"language": "de" if k % 2 else "en", "language_score": 0.9} for k in range(len(texts))]
     measured = rules.measure_all(texts, contexts)
     violations = rules.judge_all(measured)
-    assert len({violation and violation.measure for violation in violations}) > 3
+    assert len({violation and violation.rule for violation in violations}) > 3
     for row, (text, context) in enumerate(zip(texts, contexts, strict=True)):
         alone = rules.measure(text, context)
         held = [name for name, holds in zip(rules.measures, measured.holds[row], strict=True) if holds]
@@ -138,7 +138,7 @@ def test_a_nan_is_judged_broken_and_no_rules_break_nothing() -> None:
     measured.values[0, 3] = math.nan
     [violation] = rules.judge_all(measured)
     assert violation is not None
-    assert violation.measure == rules.measures[3]
+    assert violation.rule == rules.measures[3]
     assert load_rules("none").judge_all(load_rules("none").measure_all([PROSE])) == [None]
     broken = Rule("x", "x", "s", max=1.0).judge(math.nan)
     assert broken is not None
