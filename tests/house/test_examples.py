@@ -16,7 +16,7 @@ from tests.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
 
-MASKING, LOOP, TENSORBOARD, WANDB, CHART, FINE_TUNING = (block for _, block in blocks_of("docs/examples.md"))
+MASKING, LOOP, TENSORBOARD, WANDB, CHART = (block for _, block in blocks_of("docs/examples.md"))
 LOGGED = {"loss", "data/tokens", "data/tokens_per_second", "data/waited_share"}
 
 
@@ -86,20 +86,6 @@ def test_the_chart_of_a_mix_shows_the_shares_that_the_weights_ask_for(folder: Pa
     assert np.mean(shares["web"][:3]) == pytest.approx(0.9, abs=0.1)
     assert np.mean(shares["web"][-3:]) == pytest.approx(0.5, abs=0.1)
     assert (folder / "mix.png").stat().st_size > 5_000
-
-
-def test_fine_tuning_learns_and_counts_the_answers_alone(folder: Path) -> None:
-    checks = """
-for row in rows(validation).take(1):
-    for ids, labels in zip(row["input_ids"], row["labels"]):
-        counting = ids[labels != -100].tolist()
-        assert answer_begins not in ids[ids.tolist().index(answer_begins) + 1 :].tolist()
-        assert counting and counting == ids[ids.tolist().index(answer_begins) :][: len(counting)].tolist()
-print(before, after)
-"""
-    before, after = map(float, run(FINE_TUNING + checks, folder).split()[-2:])
-    assert after < before / 2
-    assert (folder / "fine-tuned/model.safetensors").is_file()
 
 
 def test_the_notebook_goes_from_text_to_a_plot_of_the_loss(tmp_path: Path) -> None:
