@@ -13,12 +13,12 @@ import pytest
 from hypothesis import settings
 
 from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from tests.builds import run
-from tests.corpus import write_inputs
-from tests.faulty_server import FaultyServer, running_server
-from tests.interpreters import LOADED
-from tests.shard_samples import make_documents, write_dataset
-from tests.tokenizer_samples import CORPUS, train
+from tests.helpers.builds import run
+from tests.helpers.corpus import write_inputs
+from tests.helpers.faulty_server import FaultyServer, running_server
+from tests.helpers.interpreters import LOADED
+from tests.helpers.shard_samples import make_documents, write_dataset
+from tests.helpers.tokenizer_samples import CORPUS, train
 
 # No test depends on how fast the machine is. `make test-nightly` draws more examples.
 settings.register_profile("quick", deadline=None, max_examples=30)

@@ -41,7 +41,7 @@ class Format:
 
 
 # To add a format: one line here, one file in readers/, and its name in the map of readers/. A test asks for a file of each
-# suffix in tests/format_samples.py and for the suffix in the list of formats of docs/build.md.
+# suffix in tests/helpers/format_samples.py and for the suffix in the list of formats of docs/build.md.
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.errors import BuildError, ConfigError
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import rejected, run, run_plain, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import rejected, run, run_plain, write_jsonl
+from tests.helpers.corpus import english
 
 
 def write(path: Path, numbers: range) -> Path:

@@ -11,9 +11,9 @@ import pytest
 from pipeline.errors import ConfigError, ManifestError, MissingObjectError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
-from tests.builds import digests, rejected, run_plain, write_jsonl
-from tests.corpus import english
-from tests.faulty_server import FaultyServer, running_server
+from tests.helpers.builds import digests, rejected, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.faulty_server import FaultyServer, running_server
 
 pytestmark = pytest.mark.stacks
 

@@ -19,10 +19,10 @@ import pipeline
 from pipeline.cli.main import main
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import OWNER_NAME
-from tests.builds import ROOT, run_plain, write_jsonl
-from tests.corpus import english
-from tests.faulty_bucket import faulty_bucket
-from tests.interruptions import interrupt_after
+from tests.helpers.builds import ROOT, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.faulty_bucket import faulty_bucket
+from tests.helpers.interruptions import interrupt_after
 
 SETTINGS: dict[str, Any] = {"tokens_per_shard": 8_000, "keep_texts": "parquet", "keep_signatures": True}
 

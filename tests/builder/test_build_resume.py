@@ -20,9 +20,9 @@ from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import digests, run, run_plain, write_jsonl
-from tests.corpus import english, write_inputs
-from tests.interruptions import Units, interrupt_after, killed_at, run_to_operation
+from tests.helpers.builds import digests, run, run_plain, write_jsonl
+from tests.helpers.corpus import english, write_inputs
+from tests.helpers.interruptions import Units, interrupt_after, killed_at, run_to_operation
 
 FLAGS = ["--tokenizer", "train:400", "--rules", "gopher_quality", "--language", "en=0.2", "--quiet"]
 FLAGS += ["--val-fraction", "0.1", "--workers", "2"]

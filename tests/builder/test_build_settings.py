@@ -23,8 +23,8 @@ from pipeline.cli.main import run_command
 from pipeline.cli.texts_options import add_setting, parser_of, recipe_of
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.document import Document
-from tests.builds import kept, run_plain, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import kept, run_plain, write_jsonl
+from tests.helpers.corpus import english
 
 RECIPE, SETTINGS = get_type_hints(Recipe), get_type_hints(Settings)
 

@@ -23,10 +23,10 @@ from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedErro
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
-from tests import interpreters
-from tests.builds import ROOT, digests, rejected, run, run_plain, table, write_jsonl
-from tests.corpus import documents, english
-from tests.shard_samples import Shard
+from tests.helpers import interpreters
+from tests.helpers.builds import ROOT, digests, rejected, run, run_plain, table, write_jsonl
+from tests.helpers.corpus import documents, english
+from tests.helpers.shard_samples import Shard
 
 
 def test_what_is_built_verifies_and_every_loss_has_a_reason(built: Path) -> None:

@@ -24,9 +24,9 @@ from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
-from tests.builds import rejected, run_plain, write_jsonl
-from tests.corpus import english
-from tests.tokenizer_samples import train_without_unknown
+from tests.helpers.builds import rejected, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.tokenizer_samples import train_without_unknown
 
 
 def counted(values: Sequence[float], holds: Sequence[bool] | None = None) -> Histogram:

@@ -15,8 +15,8 @@ from pipeline.builder.limits import Limits
 from pipeline.errors import InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
-from tests.builds import digests, rejected, run_plain
-from tests.corpus import english
+from tests.helpers.builds import digests, rejected, run_plain
+from tests.helpers.corpus import english
 
 # Large enough that a stream is unpacked in several pieces: the one in which damage shows gives nothing.
 LINES = [json.dumps({"id": f"d{k}", "text": english(k, 2_000)}).encode() + b"\n" for k in range(60)]

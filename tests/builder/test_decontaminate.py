@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
-from tests import builds
-from tests.builds import run_plain, write_jsonl
+from tests.helpers import builds
+from tests.helpers.builds import run_plain, write_jsonl
 
 QUESTION = "which of these thirteen words in a row will be found again here"
 

@@ -22,8 +22,8 @@ from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError
-from tests.builds import run_plain, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.corpus import english
 
 
 class Found(NamedTuple):

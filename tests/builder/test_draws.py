@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pipeline.builder.stages.split import beyond_quota
 from pipeline.draws import drawn, draws
 from pipeline.shards.manifest import Manifest
-from tests.builds import run_plain, table, write_jsonl
-from tests.corpus import english
-from tests.order_oracle import mix64
+from tests.helpers.builds import run_plain, table, write_jsonl
+from tests.helpers.corpus import english
+from tests.stream.order_oracle import mix64
 
 PURPOSES = ("val", "max_tokens", "samples", "tokenizer")
 MASK = (1 << 64) - 1

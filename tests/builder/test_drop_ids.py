@@ -13,8 +13,8 @@ from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import rejected, run_plain, table, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import rejected, run_plain, table, write_jsonl
+from tests.helpers.corpus import english
 
 SMALL = Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=10, partition_characters=10_000)
 FLAGS = ["--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0"]

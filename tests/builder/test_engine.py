@@ -19,7 +19,7 @@ from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.engine.ray import check_address
 from pipeline.errors import BuildError, ConfigError
 from pipeline.signals import reraise_swallowed_signals
-from tests import interpreters
+from tests.helpers import interpreters
 
 
 def square(number: int) -> int:
@@ -101,7 +101,7 @@ def test_a_process_that_is_forked_after_a_tokenizer_was_trained_trains_the_same(
     code = (
         "import os, signal\n"
         "from pipeline.text.tokenizer.tokenizer import train_tokenizer\n"
-        "from tests.corpus import english\n"
+        "from tests.helpers.corpus import english\n"
         "texts = [english(k) for k in range(100)]\n"
         "whole = train_tokenizer(texts, 400).definition\n"
         "if not (child := os.fork()):\n"

@@ -13,9 +13,9 @@ import pytest
 
 from pipeline.builder.limits import Limits
 from pipeline.errors import InputError, PlanChangedError
-from tests.builds import digests, run_plain, write_jsonl
-from tests.corpus import english, write_inputs
-from tests.interruptions import interrupt_after
+from tests.helpers.builds import digests, run_plain, write_jsonl
+from tests.helpers.corpus import english, write_inputs
+from tests.helpers.interruptions import interrupt_after
 
 TEXTS = [english(number) for number in range(60)]
 SMALL_UNITS = Limits(smallest_unit_bytes=2_000, lane_bytes=2_000)

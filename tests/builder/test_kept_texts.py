@@ -14,8 +14,8 @@ import pytest
 import pipeline
 from pipeline.errors import ConfigError, InputError
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import kept, run, run_plain, table, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import kept, run, run_plain, table, write_jsonl
+from tests.helpers.corpus import english
 
 KINDS = ("parquet", "jsonl.zst")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.builder.dedup.minhash import MinHasher, shingle_sets, word_table
 from pipeline.errors import ConfigError
-from tests.order_oracle import mix64
+from tests.stream.order_oracle import mix64
 
 MASK = (1 << 64) - 1
 

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.errors import ShardwrightError
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import run_plain
-from tests.corpus import english
-from tests.format_samples import FORMATS
+from tests.helpers.builds import run_plain
+from tests.helpers.corpus import english
+from tests.helpers.format_samples import FORMATS
 
 PAIRS = [(f"d{k}", english(k, 8) + " é中" * (k % 3)) for k in range(40)]
 NAMES = (

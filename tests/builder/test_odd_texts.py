@@ -14,9 +14,9 @@ import pytest
 from pipeline.builder.limits import Limits
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import ROOT, kept, rejected, run_plain, write_jsonl
-from tests.corpus import english
-from tests.shard_samples import Shard
+from tests.helpers.builds import ROOT, kept, rejected, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.shard_samples import Shard
 
 
 def run(folder: Path, records: list[dict[str, Any]], **options: Any) -> Manifest:

@@ -19,10 +19,10 @@ from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedErro
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
-from tests.builds import digests, run, run_plain, write_jsonl
-from tests.corpus import documents, english
-from tests.interruptions import Units, interrupt_after
-from tests.text_samples import jsonl, sentences
+from tests.helpers.builds import digests, run, run_plain, write_jsonl
+from tests.helpers.corpus import documents, english
+from tests.helpers.interruptions import Units, interrupt_after
+from tests.helpers.text_samples import jsonl, sentences
 
 
 @pytest.fixture

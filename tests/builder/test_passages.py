@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from filters.unicode_classes import SPACES
 from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, split, taken, without
-from tests.order_oracle import mix64
+from tests.stream.order_oracle import mix64
 
 M64 = (1 << 64) - 1
 TEXTS = st.text("aA ßΣσς雨\n\n\r\t\u2028\u3000\ufeffİ.\x00\U0001f600", max_size=40)

@@ -11,10 +11,10 @@ import pytest
 
 from pipeline.cli.main import run_command
 from pipeline.progress import Progress
-from tests.builds import run_plain
-from tests.interruptions import Units
-from tests.terminals import on_terminal
-from tests.text_samples import jsonl, sentences
+from tests.helpers.builds import run_plain
+from tests.helpers.interruptions import Units
+from tests.helpers.terminals import on_terminal
+from tests.helpers.text_samples import jsonl, sentences
 
 
 @pytest.mark.nightly

@@ -28,10 +28,10 @@ from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
-from tests.builds import digests, rejected, run_plain, table
-from tests.corpus import english
-from tests.input_server import InputServer, running_inputs
-from tests.interruptions import Units, killed_at
+from tests.helpers.builds import digests, rejected, run_plain, table
+from tests.helpers.corpus import english
+from tests.helpers.input_server import InputServer, running_inputs
+from tests.helpers.interruptions import Units, killed_at
 
 FILES, RECORDS = 8, 12  # of a folder whose files are cut in two
 LARGE = 400  # records of one file

@@ -13,9 +13,9 @@ import pytest
 from pipeline.builder.limits import Limits
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from tests.builds import digests, run_plain, table, write_jsonl
-from tests.corpus import english
-from tests.interruptions import Units
+from tests.helpers.builds import digests, run_plain, table, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.interruptions import Units
 
 FILES, RECORDS = 8, 25
 UNITS = Limits(unit_bytes=10_000, smallest_unit_bytes=10_000)  # one or two a file

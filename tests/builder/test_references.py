@@ -15,9 +15,9 @@ from filters.language.language import bundled_model
 from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
-from tests import interpreters
-from tests.builds import ROOT, digests, run_plain, write_jsonl
-from tests.corpus import english
+from tests.helpers import interpreters
+from tests.helpers.builds import ROOT, digests, run_plain, write_jsonl
+from tests.helpers.corpus import english
 
 QUESTION = "which of these thirteen words in a row will be found again here"
 MEASURE = """\

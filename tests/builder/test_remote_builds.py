@@ -22,9 +22,9 @@ from pipeline.daemon_threads import DaemonThreads
 from pipeline.errors import InputError, PlanChangedError, ShardwrightError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import find_inputs
-from tests.input_server import InputServer, running_inputs
-from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
-from tests.text_samples import make_texts, write_tar, write_texts
+from tests.helpers.input_server import InputServer, running_inputs
+from tests.helpers.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
+from tests.helpers.text_samples import make_texts, write_tar, write_texts
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 

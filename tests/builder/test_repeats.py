@@ -23,11 +23,11 @@ from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
 from scripts.inspect_shards import main as inspect_main
-from tests import interpreters
 from tests.builder.test_passages import passages
-from tests.builds import digests, kept, rejected, run_plain, write_jsonl
-from tests.corpus import english
-from tests.interruptions import Units
+from tests.helpers import interpreters
+from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.interruptions import Units
 
 MENU = "Read more about the cookies of this site and of others."
 

@@ -13,8 +13,8 @@ import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.progress import Progress
 from pipeline.shards.manifest import REPORT_NAME, Manifest
-from tests.builds import rejected, run, run_plain, write_jsonl
-from tests.corpus import english, write_inputs
+from tests.helpers.builds import rejected, run, run_plain, write_jsonl
+from tests.helpers.corpus import english, write_inputs
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} \x00 " + english(3) + " # #" * 200
 

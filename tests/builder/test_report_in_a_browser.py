@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipeline.builder.report.html import REPORT_NAME
-from tests.builds import run_plain, write_jsonl
-from tests.corpus import english, write_inputs
+from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.corpus import english, write_inputs
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

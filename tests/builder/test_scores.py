@@ -13,7 +13,7 @@ import pytest
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, PlanChangedError
 from tests.builder.test_transforms import make, write_records
-from tests.builds import table
+from tests.helpers.builds import table
 
 TEXTS = ["One text.\r\n", "Another\u00a0text.", "A third.", "Without a score."]
 

@@ -14,9 +14,9 @@ import pipeline
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import run_plain, write_jsonl
-from tests.corpus import english
-from tests.shard_samples import Shard
+from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.shard_samples import Shard
 
 SETTINGS: dict[str, Any] = {"val_fraction": 0.1, "tokens_per_shard": 6_000}
 FIRST = {"wiki": 0, "web": 1_000, "code": 2_000}

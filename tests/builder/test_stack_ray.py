@@ -13,14 +13,14 @@ import pytest
 from pipeline.builder.engine.engines import open_engine
 from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError
-from tests import interpreters
 from tests.builder.test_engine import die_once, fail_on_three
 from tests.builder.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
-from tests.builds import digests, run
-from tests.corpus import english, write_inputs
-from tests.input_server import running_inputs
-from tests.local_server import answering
-from tests.text_samples import make_texts, write_texts
+from tests.helpers import interpreters
+from tests.helpers.builds import digests, run
+from tests.helpers.corpus import english, write_inputs
+from tests.helpers.input_server import running_inputs
+from tests.helpers.local_server import answering
+from tests.helpers.text_samples import make_texts, write_texts
 
 pytestmark = pytest.mark.stacks
 

@@ -19,10 +19,10 @@ import pytest
 
 from pipeline.builder.engine.engines import open_engine
 from pipeline.errors import BuildError
-from tests import interpreters
 from tests.builder.test_engine import die_always, die_once
-from tests.builds import ROOT, digests, run_plain
-from tests.corpus import write_inputs
+from tests.helpers import interpreters
+from tests.helpers.builds import ROOT, digests, run_plain
+from tests.helpers.corpus import write_inputs
 
 pytestmark = pytest.mark.stacks
 
@@ -174,7 +174,7 @@ import os, sys
 from pathlib import Path
 from pipeline.builder.limits import Limits
 from pipeline.errors import ShardwrightError
-from tests.builds import run_plain
+from tests.helpers.builds import run_plain
 
 source, output, transform, kill, address = sys.argv[1:]
 for order in kill.replace("driver", str(os.getpid())).split():

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builds import ROOT, digests, run_plain
-from tests.corpus import write_inputs
-from tests.documentation import PAGES
+from tests.helpers.builds import ROOT, digests, run_plain
+from tests.helpers.corpus import write_inputs
+from tests.helpers.documentation import PAGES
 
 pytestmark = pytest.mark.stacks
 

@@ -19,8 +19,8 @@ from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
-from tests.builds import ROOT, kept, rejected, run_plain, table, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import ROOT, kept, rejected, run_plain, table, write_jsonl
+from tests.helpers.corpus import english
 
 TEXTS = ["One.", "Two.", "Three.", "Four.", "Five.", "Six."]
 

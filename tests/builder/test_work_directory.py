@@ -22,8 +22,8 @@ from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import ROOT, run_plain, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import ROOT, run_plain, write_jsonl
+from tests.helpers.corpus import english
 
 WAIT = """
 import sys, time

@@ -18,10 +18,10 @@ from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
-from tests import interpreters
-from tests.builds import ROOT, digests, run_plain
-from tests.corpus import write_inputs
-from tests.text_samples import jsonl, sentences
+from tests.helpers import interpreters
+from tests.helpers.builds import ROOT, digests, run_plain
+from tests.helpers.corpus import write_inputs
+from tests.helpers.text_samples import jsonl, sentences
 
 build_main = partial(run_command, "build")
 FLAGS = ["--tokenizer", "bytes", "--rules", "gopher_quality", "--workers", "1", "--quiet"]

@@ -11,8 +11,8 @@ import yaml
 import pipeline
 from pipeline.cli.card_command import size_category
 from pipeline.cli.main import main
-from tests.builds import run_plain
-from tests.corpus import write_inputs
+from tests.helpers.builds import run_plain
+from tests.helpers.corpus import write_inputs
 
 
 @pytest.fixture(scope="module")

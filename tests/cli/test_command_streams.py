@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import main
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "Café 汉字 “quoted” …"

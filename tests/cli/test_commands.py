@@ -26,8 +26,8 @@ from pipeline.cli import COMMANDS
 from pipeline.cli.command import exit_status
 from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
-from tests import interpreters
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers import interpreters
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDWRIGHT = [sys.executable, "-m", "pipeline"]

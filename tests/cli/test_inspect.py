@@ -13,8 +13,8 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import run_command
-from tests.builds import run_plain
-from tests.corpus import english, write_inputs
+from tests.helpers.builds import run_plain
+from tests.helpers.corpus import english, write_inputs
 
 inspect = partial(run_command, "inspect")
 

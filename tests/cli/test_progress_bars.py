@@ -11,9 +11,9 @@ import pytest
 import pipeline
 from pipeline.cli.main import main
 from pipeline.progress import Progress
-from tests.shard_samples import make_documents, write_dataset
-from tests.terminals import on_terminal
-from tests.text_samples import jsonl, sentences
+from tests.helpers.shard_samples import make_documents, write_dataset
+from tests.helpers.terminals import on_terminal
+from tests.helpers.text_samples import jsonl, sentences
 
 COMMANDS = {
     "build": ("texts.jsonl --output built --tokenizer bytes --rules none --workers 1", "ingest", "MB/s"),

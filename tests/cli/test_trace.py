@@ -12,9 +12,9 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import run_command
-from tests.builds import run_plain
-from tests.corpus import write_inputs
-from tests.text_samples import make_texts, write_texts
+from tests.helpers.builds import run_plain
+from tests.helpers.corpus import write_inputs
+from tests.helpers.text_samples import make_texts, write_texts
 
 trace = partial(run_command, "trace")
 

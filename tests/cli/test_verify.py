@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run_command
-from tests.shard_samples import make_documents, scan_tar, write_dataset
+from tests.helpers.shard_samples import make_documents, scan_tar, write_dataset
 
 main = partial(run_command, "verify")
 

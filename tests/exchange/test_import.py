@@ -17,8 +17,8 @@ from pipeline.errors import ConfigError, DamagedInputError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored
-from tests.format_samples import as_zst
-from tests.shard_samples import Shard
+from tests.helpers.format_samples import as_zst
+from tests.helpers.shard_samples import Shard
 
 EOS = 9
 DOCUMENTS = [[5, 6, EOS], [7, EOS], [EOS], [300, 65_000, 8, EOS]]

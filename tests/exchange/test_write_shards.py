@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.shard_samples import Shard
+from tests.helpers.shard_samples import Shard
 
 QUIET = Progress(quiet=True)
 EOS = 1  # of the tokenizer "bytes"

@@ -23,8 +23,8 @@ from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 from pipeline.text.tokenizer.conformance import proof_texts
 from tests.builder.test_transforms import make, write_records
-from tests.corpus import GERMAN, english
 from tests.filters.fasttext_models import write_model
+from tests.helpers.corpus import GERMAN, english
 
 QUALITY = [("__label__hq", english(number, 3)) for number in range(60)]
 QUALITY += [("__label__cc", " ".join(random.Random(number).choices(GERMAN.split(), k=30))) for number in range(50)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from filters.rules.ruleset import load_rules
-from tests.rule_samples import rule_file
+from tests.helpers.rule_samples import rule_file
 
 PROFILE = """\
 dup_line_frac: 0.263

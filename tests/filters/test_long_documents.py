@@ -16,7 +16,7 @@ from filters.measures.profanity import DEFAULT_LIST
 from filters.measures.sentences import sentences
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.text.normalize import normalize
-from tests.rule_samples import rule_file
+from tests.helpers.rule_samples import rule_file
 
 TEXTS = {
     "one character": "a",

@@ -13,7 +13,7 @@ import pytest
 
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.errors import BuildError
-from tests.rule_samples import rule_file
+from tests.helpers.rule_samples import rule_file
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 

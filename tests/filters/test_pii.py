@@ -15,7 +15,7 @@ from filters.cleaners.pii import pii
 from filters.measures.url_lists import read_url_list
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
-from tests.builds import kept, run_plain, table, write_jsonl
+from tests.helpers.builds import kept, run_plain, table, write_jsonl
 
 MAIL, IP, IP6 = "email@example.com", "192.0.2.1", "2001:db8::1"
 

@@ -18,8 +18,8 @@ from filters import bundled_rule_sets, cleaner_functions, measure_functions
 from filters.compiled import SCANNED
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
 from pipeline.errors import ConfigError
-from tests.builds import run
-from tests.rule_samples import PROSE, rule_file
+from tests.helpers.builds import run
+from tests.helpers.rule_samples import PROSE, rule_file
 
 NO, INF = -math.inf, math.inf
 REPETITION = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from tests.corpus import english
-from tests.documentation import ROOT, blocks_of
+from tests.helpers.corpus import english
+from tests.helpers.documentation import ROOT, blocks_of
 
 pytestmark = pytest.mark.stacks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.compatible_streams import next_batches, streams
+from tests.compatibility.streams import next_batches, streams
 
 FOLDER = Path(__file__).parents[1] / "compatibility"
 SAVED = json.loads((FOLDER / "states.json").read_text())

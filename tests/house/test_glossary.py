@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 import pipeline
 from pipeline.cli import COMMANDS
 from pipeline.cli.main import load_command, make_parser
-from tests.documentation import PAGES
+from tests.helpers.documentation import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 

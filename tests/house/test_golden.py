@@ -1,7 +1,7 @@
 """Streams and builds give what they gave when their digests were written: no change of the code moves a token unseen.
 
-A change that is meant to move tokens or bytes writes the digests again, with ``python -m tests.golden_streams`` or
-``python -m tests.golden_builds``, and says why in
+A change that is meant to move tokens or bytes writes the digests again, with ``python -m tests.golden.streams`` or
+``python -m tests.golden.builds``, and says why in
 ``docs/decisions.md``.
 """
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import golden_builds, golden_streams
-from tests.golden_builds import BUILDS
-from tests.golden_streams import STREAMS
+from tests.golden import builds as golden_builds
+from tests.golden import streams as golden_streams
+from tests.golden.builds import BUILDS
+from tests.golden.streams import STREAMS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DIGESTS = json.loads((GOLDEN / "streams.json").read_text())

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.shards.manifest import Manifest
-from tests.builds import kept, table, write_jsonl
-from tests.corpus import english
-from tests.documentation import ROOT, blocks_of
-from tests.input_server import InputServer, running_inputs
+from tests.helpers.builds import kept, table, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.input_server import InputServer, running_inputs
 
 pytestmark = pytest.mark.stacks
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import interpreters
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers import interpreters
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus import write_inputs
+from tests.helpers.corpus import write_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pipeline", "filters")

@@ -13,7 +13,7 @@ import pytest
 import pipeline
 from pipeline.atomic import sync
 from pipeline.shards.blocks.local_blocks import read_and_copy, read_into
-from tests.builds import run_plain, write_jsonl
+from tests.helpers.builds import run_plain, write_jsonl
 
 UNKNOWN_REQUEST = 51  # F_FULLFSYNC of macOS, which Linux refuses
 SCRIPT = """

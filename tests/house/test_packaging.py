@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import interpreters
+from tests.helpers import interpreters
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pipeline", "filters")

@@ -15,9 +15,9 @@ import orjson
 import pytest
 import zstandard
 
-from tests import interpreters
-from tests.documentation import PAGES, README, ROOT, RUN, blocks_of
-from tests.recipes import RECIPES
+from tests.helpers import interpreters
+from tests.helpers.documentation import PAGES, README, ROOT, RUN, blocks_of
+from tests.stream.recipes import RECIPES
 
 BLOCKS = blocks_of("README.md")
 WORDS = (

@@ -12,11 +12,11 @@ import pytest
 
 import pipeline
 from pipeline.shards.manifest import Manifest
-from tests.builds import kept, table, write_jsonl
-from tests.corpus import english
-from tests.documentation import ROOT, blocks_of
 from tests.filters.fasttext_models import write_model
-from tests.format_samples import write_parquet
+from tests.helpers.builds import kept, table, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.format_samples import write_parquet
 
 pytestmark = pytest.mark.stacks
 

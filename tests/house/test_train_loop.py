@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.documentation import ROOT, blocks_of
-from tests.shard_samples import EOS, write_dataset
+from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.shard_samples import EOS, write_dataset
 
 LOOP = next(block for kind, block in blocks_of("docs/train.md") if kind == "python")
 

@@ -19,8 +19,8 @@ from pipeline.errors import ConfigError, CorruptShardError, ShardwrightError, St
 from pipeline.objects.remote_object import RemoteObject, describe, knows_ranges, read_parsed, read_range, read_whole
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.urls import is_remote, shown
-from tests import interpreters
-from tests.faulty_server import PASSING, FaultyServer, running_server
+from tests.helpers import interpreters
+from tests.helpers.faulty_server import PASSING, FaultyServer, running_server
 
 DATA = random.Random(0).randbytes(300_000)
 QUICK = RequestOptions(tries=5, first_delay=0.001, timeout=5)

@@ -26,7 +26,7 @@ from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader, split_file
 from pipeline.text.storage.input_file import Credentials, InputFile, StoredObject
 from pipeline.text.storage.open_input import open_object
-from tests.faulty_server import running_server
+from tests.helpers.faulty_server import running_server
 
 SCHEME = "gs"
 

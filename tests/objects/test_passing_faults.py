@@ -12,11 +12,11 @@ import pipeline
 from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import digests
-from tests.corpus import english
-from tests.faulty_server import PASSING, FaultyServer
-from tests.shard_samples import index_extents, make_documents, write_dataset
-from tests.text_streams import ids
+from tests.helpers.builds import digests
+from tests.helpers.corpus import english
+from tests.helpers.faulty_server import PASSING, FaultyServer
+from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
+from tests.helpers.text_streams import ids
 
 SETTINGS: dict[str, Any] = {
     "tokenizer": "bytes",

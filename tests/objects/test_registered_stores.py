@@ -20,8 +20,8 @@ from pipeline.errors import StorageError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.store_clients import file_system
 from pipeline.objects.uploads import put_new, read
-from tests.builds import ROOT, write_jsonl
-from tests.corpus import english
+from tests.helpers.builds import ROOT, write_jsonl
+from tests.helpers.corpus import english
 
 MODULE = """
 import os

@@ -13,11 +13,11 @@ import pytest
 
 import pipeline
 from pipeline.objects.request_options import version_of
-from tests.faulty_server import FaultyServer, running_server
-from tests.input_server import InputServer, running_inputs
-from tests.shard_samples import make_documents, write_dataset, write_documents
-from tests.text_samples import make_texts, spelled
-from tests.text_streams import ids
+from tests.helpers.faulty_server import FaultyServer, running_server
+from tests.helpers.input_server import InputServer, running_inputs
+from tests.helpers.shard_samples import make_documents, write_dataset, write_documents
+from tests.helpers.text_samples import make_texts, spelled
+from tests.helpers.text_streams import ids
 
 
 @pytest.fixture

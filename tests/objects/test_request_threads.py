@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from pipeline.daemon_threads import DaemonThreads
-from tests import interpreters
+from tests.helpers import interpreters
 
 SECONDS = 30
 

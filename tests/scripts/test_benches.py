@@ -18,9 +18,9 @@ from scripts.bench import child
 from scripts.bench.process import watch
 from scripts.bench.remote import certificate, serving
 from scripts.bench.synthetic import PIECE, synthetic
-from tests.corpus import english
-from tests.shard_samples import make_documents, write_dataset
-from tests.text_samples import make_texts, write_texts
+from tests.helpers.corpus import english
+from tests.helpers.shard_samples import make_documents, write_dataset
+from tests.helpers.text_samples import make_texts, write_texts
 
 linux = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells the memory of processes"

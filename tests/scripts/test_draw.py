@@ -14,8 +14,8 @@ import pytest
 
 from pipeline.shards.manifest import Manifest
 from scripts import draw
-from tests.builds import run_plain
-from tests.corpus import write_inputs
+from tests.helpers.builds import run_plain
+from tests.helpers.corpus import write_inputs
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 PICTURES = ("build.svg", "order.svg", "figures.svg")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import interpreters
-from tests.text_samples import make_texts, write_texts
+from tests.helpers import interpreters
+from tests.helpers.text_samples import make_texts, write_texts
 
 # The interpreter of each case ends as that of a script does; all are forked from one that has imported what they need.
 SCRIPT = """

@@ -19,10 +19,10 @@ import torch
 from pipeline import ConfigError, StateError
 from pipeline.shards.manifest import Manifest
 from scripts import train_gpt
-from tests import interpreters
-from tests.faulty_server import running_server
-from tests.shard_samples import EOS, write_dataset, write_documents, write_manifest
-from tests.text_samples import jsonl
+from tests.helpers import interpreters
+from tests.helpers.faulty_server import running_server
+from tests.helpers.shard_samples import EOS, write_dataset, write_documents, write_manifest
+from tests.helpers.text_samples import jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "scripts/train_gpt.py")

@@ -17,8 +17,8 @@ import pipeline
 from pipeline.errors import CorruptShardError
 from pipeline.shards.blocks.remote_blocks import REQUEST_BYTES, ByteRange, neighbours
 from pipeline.stream.stream import Stream
-from tests.faulty_server import running_server
-from tests.shard_samples import index_extents, make_documents, write_dataset
+from tests.helpers.faulty_server import running_server
+from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
 
 SHARDS = 4
 EXTENT = 4 << 10

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
 from pipeline.shards.format import STARTS_NAME
-from tests.loaders import assert_raises
-from tests.shard_samples import index_extents, make_documents, read_index, write_dataset
+from tests.helpers.shard_samples import index_extents, make_documents, read_index, write_dataset
+from tests.stream.loaders import assert_raises
 
 BLOCK = 512
 

@@ -18,10 +18,10 @@ from pipeline.progress import Progress
 from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME, MANIFEST_NAME
 from pipeline.shards.verify.dataset import Problem, verify_dataset
-from tests.corpus import english
-from tests.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
-from tests.faulty_server import FaultyServer
-from tests.shard_samples import make_documents, read_index, write_dataset, write_documents
+from tests.helpers.corpus import english
+from tests.helpers.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
+from tests.helpers.faulty_server import FaultyServer
+from tests.helpers.shard_samples import make_documents, read_index, write_dataset, write_documents
 
 
 @pytest.fixture

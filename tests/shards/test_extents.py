@@ -16,7 +16,7 @@ from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.extent_table import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
 from pipeline.shards.extents.table_file import decode_table, encode_table, table_of_index
 from pipeline.shards.writer import write_shard
-from tests.shard_samples import read_index
+from tests.helpers.shard_samples import read_index
 
 KIB = 1024
 # Tokens of documents: empty, short, about an extent, longer than several.

@@ -24,7 +24,7 @@ from pipeline.shards.manifest import ShardInfo
 from pipeline.shards.npy import NpyError, parse_npy
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.writer import write_shard
-from tests.shard_samples import Shard
+from tests.helpers.shard_samples import Shard
 
 
 def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:

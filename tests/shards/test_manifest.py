@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.errors import ManifestError
 from pipeline.shards.manifest import Manifest
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 
 @pytest.fixture

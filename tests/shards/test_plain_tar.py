@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.shard_samples import make_documents, write_documents
+from tests.helpers.shard_samples import make_documents, write_documents
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])

@@ -23,9 +23,9 @@ import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, StorageError
 from pipeline.shards.manifest import EXTENTS_NAME, Manifest, Split
 from pipeline.stream.stream import Stream
-from tests import interpreters
-from tests.faulty_server import FaultyServer
-from tests.shard_samples import index_extents, make_documents, write_dataset
+from tests.helpers import interpreters
+from tests.helpers.faulty_server import FaultyServer
+from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
 
 EXTENT = 4 << 10
 Make = Callable[[Any], Stream]

@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError, StorageError
 from pipeline.objects.urls import is_remote, local_name
 from pipeline.paths import natural_key
 from pipeline.shards.shard_names import expand, join
-from tests.shard_samples import make_documents, write_documents
+from tests.helpers.shard_samples import make_documents, write_documents
 
 
 @pytest.fixture

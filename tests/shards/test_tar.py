@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import CorruptShardError, ShardError, TruncatedShardError
 from pipeline.shards.tar_members import TarDamage, walk
-from tests.shard_samples import scan_tar
+from tests.helpers.shard_samples import scan_tar
 
 NAMES = ["a.txt", "folder/" + "b" * 120 + ".txt", "folder.v1/" + "ü" * 60 + ".json", "empty.txt"]
 PAYLOADS = [b"hello", b"x" * 1500, "grüße".encode(), b""]

@@ -21,7 +21,15 @@ from pipeline.shards.manifest import Manifest
 from pipeline.shards.tar_members import Member
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import MAX_PROBLEMS, ExpectedTokens
-from tests.shard_samples import EOS, Shard, make_documents, scan_tar, write_dataset, write_documents, write_manifest
+from tests.helpers.shard_samples import (
+    EOS,
+    Shard,
+    make_documents,
+    scan_tar,
+    write_dataset,
+    write_documents,
+    write_manifest,
+)
 
 
 def flip(path: Path, *places: int) -> None:

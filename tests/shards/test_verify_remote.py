@@ -19,9 +19,9 @@ from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main
-from tests.corpus import english
-from tests.faulty_server import FaultyServer, running_server
-from tests.shard_samples import make_documents, scan_tar, write_dataset
+from tests.helpers.corpus import english
+from tests.helpers.faulty_server import FaultyServer, running_server
+from tests.helpers.shard_samples import make_documents, scan_tar, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = RequestOptions(tries=6, first_delay=0.001, timeout=10)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.errors import ConfigError
 from pipeline.shards.format import member_header, npy_header
 from pipeline.shards.writer import TokenBlocks, write_shard
-from tests.shard_samples import Shard, make_documents, write_documents
+from tests.helpers.shard_samples import Shard, make_documents, write_documents
 
 
 def test_tarfile_reads_every_member_the_manifest_is_told_the_truth_and_equal_documents_give_equal_bytes(

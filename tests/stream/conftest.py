@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shard_samples import make_documents, write_dataset
-from tests.text_samples import write_texts
+from tests.helpers.shard_samples import make_documents, write_dataset
+from tests.helpers.text_samples import write_texts
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from math import floor
 
-from tests.order_oracle import (
+from tests.stream.order_oracle import (
     Options,
     Row,
     Source,

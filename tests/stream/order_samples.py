@@ -13,7 +13,8 @@ import numpy as np
 
 import pipeline
 from pipeline.shards.extents.table_file import payload_bytes
-from tests.order_oracle import (
+from tests.helpers.shard_samples import EOS, index_extents, read_index, write_dataset
+from tests.stream.order_oracle import (
     EXTENT_BYTES,
     Row,
     Rows,
@@ -25,7 +26,6 @@ from tests.order_oracle import (
     shard_extents,
     steps,
 )
-from tests.shard_samples import EOS, index_extents, read_index, write_dataset
 
 Documents = list[list[list[int]]]  # of each shard, the tokens of each document
 

@@ -15,7 +15,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from tests.interpreters import LOADED
+from tests.helpers.interpreters import LOADED
 
 # Imported once, in the server from which ranks are forked, so that a rank starts in some milliseconds.
 FRAMEWORKS = ["torch.distributed.checkpoint", "accelerate", "transformers.trainer", "pytorch_lightning"]
@@ -30,7 +30,7 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, ki
     traceback of every rank that failed.
     """
     context = multiprocessing.get_context("forkserver")
-    with_frameworks = function.__module__.startswith(("tests.recipes", "tests.stream.test_stack"))
+    with_frameworks = function.__module__.startswith(("tests.stream.recipes", "tests.stream.test_stack"))
     context.set_forkserver_preload([*LOADED, *(FRAMEWORKS if with_frameworks else ())])
     with tempfile.TemporaryDirectory() as directory:
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}

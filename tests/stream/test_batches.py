@@ -17,9 +17,9 @@ from pipeline.errors import ConfigError
 from pipeline.stream.batch.batch_keys import KEYS
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
 from pipeline.stream.batch.row_buffer import DocumentRows
-from tests.order_oracle import Options, Stream
-from tests.shard_samples import write_dataset
+from tests.helpers.shard_samples import write_dataset
 from tests.stream.global_order import global_rows
+from tests.stream.order_oracle import Options, Stream
 from tests.stream.order_samples import numbered, written
 
 

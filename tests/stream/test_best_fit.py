@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.windows.best_fit import best_fit_decreasing
-from tests.shard_samples import EOS, make_documents, write_dataset
+from tests.helpers.shard_samples import EOS, make_documents, write_dataset
 from tests.stream.sequential_oracle import plain_best_fit
 
 SHARDS = [make_documents(n, seed=n, longest=90) for n in (130, 1, 75, 240)]

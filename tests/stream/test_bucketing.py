@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import StateError
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 DOCUMENTS = 1500
 

@@ -19,8 +19,8 @@ from pipeline.errors import ConfigError
 from pipeline.stream.iteration.items import make_items
 from pipeline.stream.position import WorkerContext
 from pipeline.stream.state import from_state
+from tests.helpers.text_samples import write_texts
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of, sequences_of
-from tests.text_samples import write_texts
 
 
 @st.composite

@@ -12,8 +12,8 @@ import pytest
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from tests.shard_samples import make_documents, write_dataset
-from tests.text_samples import write_texts
+from tests.helpers.shard_samples import make_documents, write_dataset
+from tests.helpers.text_samples import write_texts
 
 TEXTS = ["To be, or not to be, that is the question.", "", "naïve 中文 \U0001f600\n\ttwice  spaced"] * 30
 

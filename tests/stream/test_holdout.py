@@ -23,9 +23,9 @@ from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME
 from pipeline.stream.data.holdout import held_out
 from pipeline.stream.order import derive_key
-from tests.faulty_server import running_server
-from tests.order_oracle import is_held_out, mark, mix64
-from tests.shard_samples import index_extents, write_dataset
+from tests.helpers.faulty_server import running_server
+from tests.helpers.shard_samples import index_extents, write_dataset
+from tests.stream.order_oracle import is_held_out, mark, mix64
 
 SIZES = {"small": [700, 1, 99, 600], "large": [1000, 1, 99, 900]}  # documents of each shard
 EXTENTS = {"small": EXTENT_BYTES, "large": 10}  # bytes: of the small one documents are split

@@ -16,7 +16,7 @@ import torch
 import pipeline
 import tests as own_module
 from pipeline.errors import ConfigError, StateError
-from tests import interpreters
+from tests.helpers import interpreters
 
 LIMIT = 3
 PATTERN = re.compile("a+")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.documentation import ROOT, blocks_of
-from tests.shard_samples import write_dataset
+from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
 

@@ -17,10 +17,10 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
 from pipeline.stream.data.live_source import LiveSource
-from tests.loaders import assert_raises
+from tests.helpers.text_samples import write_texts
+from tests.helpers.text_streams import ids
+from tests.stream.loaders import assert_raises
 from tests.stream.ranks import run_ranks
-from tests.text_samples import write_texts
-from tests.text_streams import ids
 
 TEXTS = [f"text number {n} " * (n % 7 + 1) for n in range(60)]
 

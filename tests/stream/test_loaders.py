@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.loaders import assert_raises
+from tests.stream.loaders import assert_raises
 from tests.stream.streams import assert_goes_on, batched, ids, packed
 
 BATCHES = 14

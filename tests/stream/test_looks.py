@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from tests.helpers.text_samples import jsonl
 from tests.stream.streams import batched, ids, odd
 from tests.stream.test_epochs import KINDS
-from tests.text_samples import jsonl
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "stage"])

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.shard_samples import make_documents, write_dataset
-from tests.text_samples import make_texts, write_texts
+from tests.helpers.shard_samples import make_documents, write_dataset
+from tests.helpers.text_samples import make_texts, write_texts
 
 TOKENS = np.arange(10, 410, dtype=np.uint16)
 

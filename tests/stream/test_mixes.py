@@ -20,10 +20,10 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.notices import say_once
-from tests.order_oracle import key, permutation
+from tests.helpers.text_samples import write_sources
+from tests.stream.order_oracle import key, permutation
 from tests.stream.order_oracle_mixes import served
 from tests.stream.sequential_oracle import EOS, Case, sequences_of
-from tests.text_samples import write_sources
 
 COUNTS = {"array": 150, "text": 120, "tiny": 5, "brief": 7}  # of which the last two have fewer documents than lanes
 TEXTS = ("text", "brief")

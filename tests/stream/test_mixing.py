@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.order.mixture import PERIOD, quotas, temperature_weights
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.stream.global_order import rows_in_order as run
 
 NAMES = ("books", "code", "web")

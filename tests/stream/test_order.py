@@ -19,7 +19,7 @@ from pipeline.stream.order import (
     sequential_window,
 )
 from scripts.bench.shuffle import near_pairs
-from tests import order_oracle
+from tests.stream import order_oracle
 
 
 def test_the_mix_is_bijective_and_equals_splitmix64() -> None:

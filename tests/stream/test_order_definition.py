@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.order import derive_key, mix64, permutation
-from tests.order_oracle import Options, Source, Stream, extents_a_block, sequential_documents, source_runs
+from tests.stream.order_oracle import Options, Source, Stream, extents_a_block, sequential_documents, source_runs
 from tests.stream.order_oracle_mixes import Mix, Samples
 from tests.stream.order_samples import Documents, assert_follows, halved, in_memory, numbered, state_at, written
 

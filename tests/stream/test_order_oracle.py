@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import order_oracle as oracle
-from tests.order_oracle import Options, Shard, Source, Stream
+from tests.stream import order_oracle as oracle
+from tests.stream.order_oracle import Options, Shard, Source, Stream
 from tests.stream.order_oracle_mixes import Mix, Samples, quotas
 
 few = settings(max_examples=40, deadline=None)

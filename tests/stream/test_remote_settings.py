@@ -11,7 +11,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ConfigError, StorageError
-from tests.faulty_server import running_server
+from tests.helpers.faulty_server import running_server
 
 FACES: list[Callable[..., Any]] = [
     lambda url, **settings: pipeline.ShardDataset(f"{url}/data", **settings),

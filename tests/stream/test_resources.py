@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from tests import interpreters
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers import interpreters
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pipeline
-from tests.shard_samples import Shard
+from tests.helpers.shard_samples import Shard
 from tests.stream.global_order import global_rows
 from tests.stream.global_order import rows_in_order as run
 

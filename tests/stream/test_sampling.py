@@ -13,7 +13,7 @@ import torch
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.indexed import draw
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 SEQ_LEN = 16
 

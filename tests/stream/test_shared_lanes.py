@@ -11,8 +11,8 @@ import pytest
 import pipeline
 from pipeline.shards.manifest import Manifest
 from scripts.bench.ranks import reads
-from tests.faulty_server import FaultyServer
-from tests.shard_samples import index_extents, make_documents, write_dataset
+from tests.helpers.faulty_server import FaultyServer
+from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
 
 
 @pytest.mark.parametrize(

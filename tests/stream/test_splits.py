@@ -13,8 +13,8 @@ import pytest
 import pipeline
 from pipeline.cli.main import main
 from pipeline.shards.manifest import EXTENTS_NAME, MANIFEST_NAME, Manifest, ShardInfo
-from tests.faulty_server import running_server
-from tests.shard_samples import EOS, write_documents, write_manifest
+from tests.helpers.faulty_server import running_server
+from tests.helpers.shard_samples import EOS, write_documents, write_manifest
 
 SPLITS = {"train": 2, "val": 1}  # shards of each
 DOCUMENTS = 20  # of each shard

@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 
 import pipeline
 from pipeline.errors import StateError
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.stream.ranks import run_ranks
 
 pytestmark = pytest.mark.stacks

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pipeline
-from tests.recipes import VOCABULARY, killed_and_resumed, make_stream, recorded, run_recipe
-from tests.shard_samples import EOS, write_dataset
+from tests.helpers.shard_samples import EOS, write_dataset
 from tests.stream.ranks import run_ranks
+from tests.stream.recipes import VOCABULARY, killed_and_resumed, make_stream, recorded, run_recipe
 
 pytestmark = pytest.mark.stacks
 IMPORT = "from torchdata.stateful_dataloader import StatefulDataLoader"

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
-from tests.documentation import PAGES
+from tests.helpers.documentation import PAGES
 from tests.stream.ranks import run_ranks
 from tests.stream.streams import batched, ids, packed
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, killed_and_resumed, make_stream, run_recipe
-from tests.shard_samples import EOS, write_dataset
+from tests.helpers.shard_samples import EOS, write_dataset
 from tests.stream.ranks import run_ranks
+from tests.stream.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, killed_and_resumed, make_stream, run_recipe
 
 pytestmark = pytest.mark.stacks
 BATCH = 2

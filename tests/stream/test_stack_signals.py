@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from tests.documentation import PAGES
-from tests.interpreters import Interpreter
+from tests.helpers.documentation import PAGES
+from tests.helpers.interpreters import Interpreter
 
 pytestmark = pytest.mark.stacks
 INDENTED = PAGES["docs/clusters.md"].partition("  ```python\n")[2].partition("  ```\n")[0]

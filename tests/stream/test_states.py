@@ -16,7 +16,7 @@ import torch
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.shards.manifest import Manifest
-from tests.shard_samples import make_documents, write_dataset, write_manifest
+from tests.helpers.shard_samples import make_documents, write_dataset, write_manifest
 
 Change = Callable[[Any], Any]
 

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.loaders import assert_raises
+from tests.helpers.text_samples import write_texts
+from tests.stream.loaders import assert_raises
 from tests.stream.ranks import run_ranks
-from tests.text_samples import write_texts
 
 TEXTS = [f"text number {n} " * (n % 7 + 1) for n in range(50)]
 

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.loaders import assert_raises
-from tests.text_samples import KINDS, make_texts, spelled, write_texts
-from tests.text_streams import TEXTS, ids, make, packed
+from tests.helpers.text_samples import KINDS, make_texts, spelled, write_texts
+from tests.helpers.text_streams import TEXTS, ids, make, packed
+from tests.stream.loaders import assert_raises
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.order_oracle import key
+from tests.helpers.text_samples import jsonl, write_sources
+from tests.helpers.tokenizer_samples import train
+from tests.stream.order_oracle import key
 from tests.stream.order_oracle_mixes import PERIOD, served
 from tests.stream.sequential_oracle import Case, sequences_of
-from tests.text_samples import jsonl, write_sources
-from tests.tokenizer_samples import train
 
 COUNTS = {"web": 200, "wiki": 60, "tiny": 5}
 WEIGHTS = {"web": 0.6, "wiki": 0.3, "tiny": 0.1}

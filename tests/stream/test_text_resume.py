@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
-from tests.text_samples import spelled, write_texts
-from tests.text_streams import TEXTS, ids, is_short, joined, make, packed
+from tests.helpers.text_samples import spelled, write_texts
+from tests.helpers.text_streams import TEXTS, ids, is_short, joined, make, packed
 
 
 @pytest.fixture(scope="module")

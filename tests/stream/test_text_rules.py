@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.builds import run
-from tests.corpus import documents, english
-from tests.rule_samples import rule_file
+from tests.helpers.builds import run
+from tests.helpers.corpus import documents, english
+from tests.helpers.rule_samples import rule_file
 
 CUT = "words = { min = 30 }\n[cut]\nduplicate_lines = {}\n"
 FIELD = '"column:score" = { min = 3 }\n'

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests import interpreters
-from tests.order_oracle import Options, Source, Stream, memory_shard, pieces
+from tests.helpers import interpreters
+from tests.stream.order_oracle import Options, Source, Stream, memory_shard, pieces
 from tests.stream.order_samples import assert_follows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from tests.shard_samples import EOS
+from tests.helpers.shard_samples import EOS
 from tests.stream.order_samples import numbered, written
 
 SIZES = [[5, 0, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 0, 0, 41, 3]]

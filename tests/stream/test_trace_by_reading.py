@@ -19,8 +19,8 @@ import pipeline
 from pipeline.progress import Progress
 from pipeline.stream.sequential.catalogue import Catalogue
 from pipeline.stream.windows.window import Window
+from tests.helpers.text_samples import make_texts
 from tests.stream.order_samples import numbered, written
-from tests.text_samples import make_texts
 
 SIZES = [[5, 1, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 3, 4, 41, 3]]
 DOCUMENTS = list(chain.from_iterable(numbered(SIZES)))  # by their keys

@@ -21,9 +21,9 @@ from pipeline.shards.manifest import EXTENTS_NAME
 from pipeline.stream.lanes import TextWindowSize
 from pipeline.stream.order import Shuffle
 from pipeline.stream.windows.window import WindowMaker
-from tests import interpreters
-from tests.extent_samples import edit_table
-from tests.shard_samples import make_documents, write_dataset
+from tests.helpers import interpreters
+from tests.helpers.extent_samples import edit_table
+from tests.helpers.shard_samples import make_documents, write_dataset
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError, InputError, ShardwrightError
-from tests.builds import run
-from tests.tokenizer_samples import train
+from tests.helpers.builds import run
+from tests.helpers.tokenizer_samples import train
 
 NAN = math.nan
 HUGE = 10**30

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.input_server import InputServer, running_inputs
+from tests.helpers.input_server import InputServer, running_inputs
 
 
 @pytest.fixture

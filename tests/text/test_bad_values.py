@@ -11,7 +11,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import InputError
-from tests.builds import run_plain
+from tests.helpers.builds import run_plain
 
 BIG = 90071992547409930001
 

@@ -23,8 +23,8 @@ import pipeline
 from pipeline.errors import InputError
 from pipeline.text.document import BINARY
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, find_inputs
-from tests.builds import run
-from tests.format_samples import tar_of
+from tests.helpers.builds import run
+from tests.helpers.format_samples import tar_of
 
 LINES = b"".join(b'{"id": "%d", "text": "document %d, with some text to it"}\n' % (n, n) for n in range(2_000))
 GZIP = gzip.compress(LINES, mtime=0)

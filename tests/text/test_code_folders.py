@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import pipeline
-from tests.builds import run_plain, table
-from tests.text_samples import write_tar
+from tests.helpers.builds import run_plain, table
+from tests.helpers.text_samples import write_tar
 
 FILES = {
     "one/src/main.py": "print('one')\n",

@@ -26,8 +26,8 @@ from pipeline.text.document import BadRecord, Document, Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import DocumentReader
 from pipeline.text.where import Range, Where
-from tests.builds import digests, run_plain, table
-from tests.input_server import running_inputs
+from tests.helpers.builds import digests, run_plain, table
+from tests.helpers.input_server import running_inputs
 
 make = partial(run_plain, dedup=False)
 TEXTS = [f"Text number {k}." for k in range(6)]

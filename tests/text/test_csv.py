@@ -16,8 +16,8 @@ import pipeline
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
-from tests.builds import run
-from tests.text_samples import spelled
+from tests.helpers.builds import run
+from tests.helpers.text_samples import spelled
 
 PLAIN: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False, "val_fraction": 0}
 

@@ -17,8 +17,8 @@ import pytest
 from pipeline.text import formats, readers
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile, find_inputs, made_id
 from pipeline.text.readers.format_reader import FormatReader, load_reader
-from tests.documentation import PAGES
-from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
+from tests.helpers.documentation import PAGES
+from tests.helpers.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
 
 ELSEWHERE = {".txt", ".tsv"}  # which cannot hold several texts, or any text, and have tests of their own
 

@@ -14,9 +14,9 @@ from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.document_reader import split_file
 from pipeline.text.storage.hub import HubFile
 from pipeline.text.storage.hub_files import splits_by_name
-from tests.input_server import COMMIT, InputServer
-from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, columns_file, only, shards_of, texts_of
-from tests.text_samples import make_texts, write_texts
+from tests.helpers.input_server import COMMIT, InputServer
+from tests.helpers.remote_inputs import QUICK, TEXTS, assert_nowhere, build, columns_file, only, shards_of, texts_of
+from tests.helpers.text_samples import make_texts, write_texts
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader
-from tests.builds import run_plain
-from tests.interruptions import interrupt_after
-from tests.text_samples import make_texts, spelled, write_texts
+from tests.helpers.builds import run_plain
+from tests.helpers.interruptions import interrupt_after
+from tests.helpers.text_samples import make_texts, spelled, write_texts
 
 build = partial(run_plain, dedup=False)
 TEXTS = make_texts(50, 9)

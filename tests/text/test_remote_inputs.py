@@ -25,10 +25,10 @@ from pipeline.text.readers.document_reader import DocumentReader, split_file
 from pipeline.text.readers.parquet import read_parquet
 from pipeline.text.storage.open_input import open_input
 from pipeline.text.storage.remote_file import RemoteFile
-from tests.input_server import InputServer
-from tests.remote_inputs import QUICK, TEXTS, build, columns_file, only, shards_of, texts_of
-from tests.text_samples import KINDS, jsonl, make_texts, write_texts
-from tests.text_streams import ids
+from tests.helpers.input_server import InputServer
+from tests.helpers.remote_inputs import QUICK, TEXTS, build, columns_file, only, shards_of, texts_of
+from tests.helpers.text_samples import KINDS, jsonl, make_texts, write_texts
+from tests.helpers.text_streams import ids
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "json", "txt"])

@@ -22,7 +22,7 @@ from pipeline.text.readers.document_reader import (
     made_id,
     split_file,
 )
-from tests.format_samples import FORMATS, PAIRS, as_jsonl, write_parquet
+from tests.helpers.format_samples import FORMATS, PAIRS, as_jsonl, write_parquet
 
 # Hashes and progress.
 

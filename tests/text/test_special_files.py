@@ -14,7 +14,7 @@ import pytest
 import pipeline
 from pipeline.cli.main import run_command
 from pipeline.errors import ShardwrightError
-from tests.builds import ROOT
+from tests.helpers.builds import ROOT
 
 
 @pytest.fixture

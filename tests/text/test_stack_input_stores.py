@@ -13,9 +13,9 @@ from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.document_reader import split_file
-from tests import interpreters
-from tests.remote_inputs import texts_of
-from tests.text_samples import make_texts, write_texts
+from tests.helpers import interpreters
+from tests.helpers.remote_inputs import texts_of
+from tests.helpers.text_samples import make_texts, write_texts
 
 pytestmark = pytest.mark.stacks
 

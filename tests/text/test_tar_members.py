@@ -21,10 +21,10 @@ from pipeline.builder.recipe import Recipe
 from pipeline.cli.main import run_command
 from pipeline.errors import DamagedInputError, InputError
 from pipeline.shards.manifest import Manifest
-from tests.builds import run_plain, table
-from tests.format_samples import FORMATS
-from tests.input_server import running_inputs
-from tests.text_samples import write_tar
+from tests.helpers.builds import run_plain, table
+from tests.helpers.format_samples import FORMATS
+from tests.helpers.input_server import running_inputs
+from tests.helpers.text_samples import write_tar
 
 RECORDS = [{"text": f"Record number {n} of a part."} for n in range(1000)]
 LINES = "".join(json.dumps(each) + "\n" for each in RECORDS).encode()

@@ -24,8 +24,8 @@ from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.formats import FORMATS
 from pipeline.text.readers.document_reader import DocumentReader
-from tests.text_samples import make_texts, spelled, write_texts
-from tests.text_streams import TEXTS, ids, joined, make, packed
+from tests.helpers.text_samples import make_texts, spelled, write_texts
+from tests.helpers.text_streams import TEXTS, ids, joined, make, packed
 
 
 def test_bad_records_raise_with_file_and_line_or_are_counted(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, InputError, StateError
-from tests.builds import run
-from tests.format_samples import tar_of
-from tests.input_server import running_inputs
-from tests.text_samples import spelled
+from tests.helpers.builds import run
+from tests.helpers.format_samples import tar_of
+from tests.helpers.input_server import running_inputs
+from tests.helpers.text_samples import spelled
 
 SEPARATED = "separator=<|endoftext|>"
 Builder = Callable[[list[str]], str]

@@ -14,7 +14,7 @@ import pytest
 from pipeline.errors import ConfigError
 from pipeline.text.tokenizer.conformance import STRINGS
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
-from tests.tokenizer_samples import CORPUS, auto_ids, tekken_file, train_sentencepiece
+from tests.helpers.tokenizer_samples import CORPUS, auto_ids, tekken_file, train_sentencepiece
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,7 +58,7 @@ def test_a_saved_tokenizer_keeps_its_chat_template_and_special_tokens(trained: T
 
 def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
     code = (
-        "from tests.tokenizer_samples import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"
+        "from tests.helpers.tokenizer_samples import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"
         "print(train_tokenizer(CORPUS, 500).sha256)"
     )
     for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):

@@ -24,11 +24,11 @@ from pipeline.text.extract import MOST_BYTES, MOST_DEPTH, MOST_TAGS, Extract
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, FileSpan, split_file
 from pipeline.text.where import Where
-from tests import interpreters
-from tests.builds import run_plain, table
-from tests.corpus import english
-from tests.format_samples import as_gzip, as_members, as_wet, http_page, warc_pages, warc_record
-from tests.input_server import running_inputs
+from tests.helpers import interpreters
+from tests.helpers.builds import run_plain, table
+from tests.helpers.corpus import english
+from tests.helpers.format_samples import as_gzip, as_members, as_wet, http_page, warc_pages, warc_record
+from tests.helpers.input_server import running_inputs
 from tests.text.test_spans import check_spans
 
 SENTENCE = "The quick brown fox jumps over the lazy dog and runs on into the dark wood."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pipeline
-from tests.text_samples import make_texts
+from tests.helpers.text_samples import make_texts
 
 TEXTS = [make_texts(count, seed) for seed, count in enumerate((70, 1, 45, 90))]
 

@@ -17,7 +17,7 @@ from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader
 from pipeline.text.storage.input_file import InputFile
-from tests.text_samples import make_texts
+from tests.helpers.text_samples import make_texts
 
 QUICK = RequestOptions(tries=6, first_delay=0.001, timeout=10)  # on a busy machine, too, a request comes once
 TEXTS = make_texts(300, 5)

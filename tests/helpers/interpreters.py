@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LOADED = (
     "torch.utils.data",
     "pipeline.stream.datasets",
@@ -108,7 +108,7 @@ def _read(file: IO[str]) -> str:
 def _forking() -> socket.socket:
     """Start the interpreter that forks, and return what it is asked through; it ends with this process."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-c", "import tests.interpreters as own; own.serve()", str(theirs.fileno())]
+    command = [sys.executable, "-c", "import tests.helpers.interpreters as own; own.serve()", str(theirs.fileno())]
     with theirs:
         started = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
     atexit.register(lambda: (ours.close(), started.wait()))

@@ -12,9 +12,9 @@ from pipeline.builder.build import build
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
-from tests.shard_samples import Shard
+from tests.helpers.shard_samples import Shard
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SETTINGS: dict[str, Any] = {
     "tokenizer": "train:400",
     "language": "en=0.2",

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import pipeline
-from tests.documentation import blocks_of
+from tests.helpers.documentation import blocks_of
 from tests.stream.ranks import run_ranks
 
 BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pipeline
 from pipeline.progress import Progress
-from tests.corpus import write_inputs
+from tests.helpers.corpus import write_inputs
 
 SETTINGS: dict[str, Any] = {
     "tokenizer": "bytes",
@@ -82,4 +82,4 @@ def write_digests(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_digests(Path(__file__).parent / "golden" / "builds.json")
+    write_digests(Path(__file__).parent / "builds.json")

@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 
-from tests.format_samples import as_csv, as_gzip, as_jsonl, as_members, as_parquet, as_zst, tar_of, warc_pages
+from tests.helpers.format_samples import as_csv, as_gzip, as_jsonl, as_members, as_parquet, as_zst, tar_of, warc_pages
 
 
 def make_texts(count: int, seed: int = 0, longest: int = 60) -> list[str]:

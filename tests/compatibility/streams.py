@@ -1,6 +1,6 @@
 """Streams whose states and data an earlier checkout wrote to ``tests/compatibility``: what is read for as long as versions stay.
 
-Run as ``python -m tests.compatible_streams FOLDER`` by the checkout whose format is to be kept, it writes them.
+Run as ``python -m tests.compatibility.streams FOLDER`` by the checkout whose format is to be kept, it writes them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.progress import Progress
-from tests.corpus import english
+from tests.helpers.corpus import english
 
 BATCHES = 200
 STOPPED = 77  # batches before the state that resumes
@@ -145,4 +145,4 @@ def write_digests(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_digests(Path(__file__).parent / "golden" / "streams.json")
+    write_digests(Path(__file__).parent / "streams.json")

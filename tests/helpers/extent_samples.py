@@ -12,7 +12,7 @@ from pipeline.shards.extents.table_file import decode_table, load_extent_table, 
 from pipeline.shards.manifest import EXTENTS_NAME, Manifest
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.shard_list import resolve
-from tests.shard_samples import make_documents, write_documents, write_manifest
+from tests.helpers.shard_samples import make_documents, write_documents, write_manifest
 
 QUICK = RequestOptions(tries=3, first_delay=0.001, timeout=10)
 

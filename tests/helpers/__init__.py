@@ -1,0 +1,1 @@
+"""What tests of several rooms share: samples, servers that misbehave, interpreters that are loaded already."""
