@@ -120,7 +120,7 @@ def test_near_duplicates_that_only_a_chain_joins_to_what_stays_are_counted(
     stays = max(range(len(texts)), key=lambda k: len(texts[k])) if keep == "longest" and not earlier else 0
     below = [float(np.mean(row == signatures[stays])) < 0.8 for row in signatures]
     assert counts["chained"] == sum(below) > 1
-    said = f"{counts['chained']} of\n{len(texts)} near duplicates are less alike"
+    said = f"{counts['chained']} of\n{len(texts)} near duplicates are less"
     assert said in (tmp_path / "out" / "report.html").read_text()
 
 

@@ -124,7 +124,7 @@ def test_changed_input_is_refused_and_overwrite_begins_anew(source: Path, tmp_pa
 def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp_path: Path) -> None:
     for name in ("train-000007.tar", "notes"):
         (tmp_path / "out" / name).mkdir(parents=True)
-        with pytest.raises(BuildError, match=rf"out/{name} is there, but neither .*--overwrite, which removes"):
+        with pytest.raises(BuildError, match=rf"out/{name}: the output is not empty.*--overwrite, which removes"):
             build(source, tmp_path / "out")
     build(source, tmp_path / "out", overwrite=True)
     assert build(source, tmp_path / "out").counts["kept"] == 20

@@ -132,7 +132,7 @@ def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word(nodes: Nodes) ->
         with pytest.warns(UserWarning, match="the cluster has 3 CPUs, fewer than --workers 4"):
             engine = open_engine("ray", workers=4, ray_address=nodes.address)
         assert other.stdout.readline() == b"held\n"
-        said = r"no unit has begun for \d\d s: .* 3 CPUs, 0 of them free; -[34] waits for one, and 1 units behind it"
+        said = r"no unit has begun for \d\d s: .* 3 CPUs, 0 of them free; -[34] waits for one, and 1 units after it"
         with engine, pytest.warns(UserWarning, match=said):
             assert sorted(engine.map(abs, [-3, -4])) == [(0, 3), (1, 4)]
 

@@ -159,10 +159,10 @@ def test_what_others_keep_in_a_new_output_is_left_alone_and_what_killed_builds_l
     (work / "notes.txt").write_text("mine")
     (tmp_path / "out" / ".draft.tmp").write_text("mine")
     temporary_path(tmp_path / "out" / "train-000000.tar").write_text("")
-    with pytest.raises(BuildError, match=r"out/\.draft\.tmp is there, but neither .*--overwrite"):
+    with pytest.raises(BuildError, match=r"out/\.draft\.tmp: the output is not empty.*--overwrite"):
         run_plain(source, tmp_path / "out")
     (tmp_path / "out" / ".draft.tmp").rename(tmp_path / "draft")
-    with pytest.raises(BuildError, match=r"out/\.build/notes\.txt is there, but neither .*--overwrite"):
+    with pytest.raises(BuildError, match=r"out/\.build/notes\.txt: the output is not empty.*--overwrite"):
         run_plain(source, tmp_path / "out")
     (work / "notes.txt").unlink()
     run_plain(source, tmp_path / "out", after_stage=lambda stage: (tmp_path / "out" / ".draft.tmp").touch())

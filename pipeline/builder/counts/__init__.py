@@ -1,6 +1,6 @@
-"""What a build counts, summed in any order. The other rooms of the builder count with these.
+"""The counts of a build, which are summed in any order. The other rooms of the builder count with these.
 
-counts.py       numbers, histograms and samples of a piece of a build, which merge by adding
-samples.py      texts to show: some of every outcome, and those nearest to the limits of each rule
-build_stats.py  the counts of a whole build, as its manifest has them, and their funnel
+counts.py       the numbers, histograms and samples of a part of a build, which merge by adding
+samples.py      texts to show: some of every outcome, and the nearest to the limits of each rule
+build_stats.py  the counts of a whole build, as its manifest has them, and the funnel
 """

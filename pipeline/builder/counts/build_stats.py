@@ -1,4 +1,4 @@
-"""The counts of a whole build, as its manifest has them, and the funnel that they make: read, dropped by what, kept."""
+"""The counts of a whole build, as its manifest has them, and their funnel: documents read, dropped by each rule, kept."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..outcome import DUPLICATES, KEPT, OF_DEDUP
 from .counts import PASSED, Counts, Histogram
 from .samples import Sample
 
-_IF_ANY = {"manifest": "unless empty"}  # of fields that the manifest lacks where they are empty
+_IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves out if they are empty
 
 
 class Group(TypedDict):
-    """What became of the documents of one source or language. ``dropped`` and ``duplicates`` count by rule and kind."""
+    """The documents of a source or language, by outcome. ``dropped`` counts by rule, ``duplicates`` by kind."""
 
     read: int
     characters: int
@@ -24,11 +24,11 @@ class Group(TypedDict):
     kept: int
     tokens: int
     duplicates: NotRequired[dict[str, int]]
-    added: NotRequired[int]  # by transforms; they are not among those read
+    added: NotRequired[int]  # documents that transforms added; ``read`` leaves them out
 
 
 class DamagedFile(TypedDict):
-    """A file that could not be read further than a line, and how many documents before it no checksum confirms."""
+    """A file that could be read only up to ``line``; no checksum confirms ``unconfirmed`` of the documents before it."""
 
     file: str
     line: int
@@ -37,7 +37,7 @@ class DamagedFile(TypedDict):
 
 
 class Change(NamedTuple):
-    """What removed documents or characters, or added documents: then ``documents`` is negative."""
+    """Documents and characters that ``what`` removed. If it added documents, ``documents`` is negative."""
 
     what: str
     documents: int
@@ -46,11 +46,11 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class BuildStats:
-    """The counts of a build, as ``counts`` of its manifest. Documents ``read`` or ``added`` are dropped, duplicates or kept.
+    """The counts of a build: ``counts`` of its manifest. Documents ``read`` or ``added`` are dropped, duplicates or kept.
 
-    ``bad`` records gave no document; ``dropped`` counts by rule; ``cut`` counts lines; ``histograms`` holds bins of each
-    measure. ``repeats``, where repeated lines or paragraphs were cut: how many characters were ``compared``, in how many
-    ``passages``, and how many ``lines`` or ``paragraphs`` of ``characters`` were cut from ``documents`` that were kept.
+    ``bad`` records gave no document. ``dropped`` counts by rule, and ``cut`` counts lines. ``histograms`` has the bins of each
+    rule. ``repeats`` is there if repeated lines or paragraphs were cut. It counts the ``passages`` and characters that were
+    ``compared``, the ``lines``, ``paragraphs`` and ``characters`` that were cut, and the ``documents`` that were cut and kept.
     """
 
     read: int = 0
@@ -62,7 +62,7 @@ class BuildStats:
     bad: dict[str, int] = field(default_factory=dict)
     bad_by_source: dict[str, int] = field(default_factory=dict)
     damaged: list[DamagedFile] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list, metadata=_IF_ANY)  # what else a reader of the report must know
+    notes: list[str] = field(default_factory=list, metadata=_IF_ANY)  # sentences for the report
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_characters: dict[str, int] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class BuildStats:
     repeats: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
-    chained: int = field(default=0, metadata=_IF_ANY)  # near duplicates that are less alike than asked to what stays
+    chained: int = field(default=0, metadata=_IF_ANY)  # near duplicates less alike than the threshold to the kept text
     cluster_sizes: dict[str, int] = field(default_factory=dict)
     token_lengths: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class BuildStats:
     def of(cls, counts: Counts) -> BuildStats:
         """Return the statistics that follow from the counts of the partitions and of the split stage.
 
-        Stages and the report add what else is counted.
+        Stages and the report fill the other fields.
         """
         dropped, sizes = counts.by("filtered", 2), counts.by("characters of filtered", 2)
         final, final_sizes = counts.by("final", 2), counts.by("characters of final", 2)
@@ -124,15 +124,15 @@ class BuildStats:
         return cls(**{name: count for name, count in value.items() if name in known})
 
     def check(self) -> None:
-        """Raise ``BuildError`` unless the counts add up, in all and for each source and language."""
+        """Raise ``BuildError`` if the counts do not add up, in total or for a source or language."""
         for imbalance in imbalances(self.to_json()):
             raise BuildError(f"{imbalance}: this is a fault of the builder, not of the input; please report it")
 
 
 def _groups(counts: Counts, at: int) -> dict[str, Group]:
-    """Return what became of the documents of each source (0) or language (1); the numbers of one add up to those read.
+    """Return the outcomes of the documents of each source (``at`` 0) or language (1).
 
-    Documents that transforms added are not among those read.
+    Outcomes add up to the documents ``read`` and ``added``.
     """
     characters, tokens = counts.by("characters of filtered", at), counts.by("tokens", at)
     groups: dict[str, Group] = {
@@ -156,26 +156,26 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
 
 
 class Row(NamedTuple):
-    """One row: ``documents`` is negative where they were removed, positive where a transform added them."""
+    """A row of the funnel. ``documents`` is negative if they were removed, and positive if a transform added them."""
 
     what: str
     documents: int
     share: float  # of the documents read or added
-    left_share: float  # of the documents read or added, those left after this row
+    left_share: float  # of the documents read or added: the share left after this row
     tokens: int
     is_change: bool = True
-    is_exact: bool = False  # whether the tokens are counted, and not estimated from characters
+    is_exact: bool = False  # whether the tokens are counted, not estimated from characters
 
 
 def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
-    """Return a row for the input, for everything that removed or added documents or text, and for what is kept.
+    """Return a row for the input, a row for each change of documents or text, and a row for the kept documents.
 
-    Documents and tokens of all rows but the last add up to those of the last.
+    The documents and tokens of all earlier rows add up to those of the last.
     """
     left, every = stats.read, max(1, stats.read + sum(stats.added.values()))
     characters = stats.characters
     listed = [*changes]
-    # What normalising, cleaners and the user's transforms cut or added is not counted by itself: it is the rest.
+    # The characters that normalising, cleaners and the user's transforms cut or added are not counted: they are the rest.
     if edited := characters - sum(change.characters for change in listed) - stats.kept_characters:
         listed.append(Change("texts edited", 0, edited))
 

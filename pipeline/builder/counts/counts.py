@@ -1,4 +1,4 @@
-"""What a piece of a build counted: a partition, a stage, the whole. Pieces merge by adding, in any order."""
+"""The counts of a part of a build: of a partition, a stage or the whole. They merge by adding, in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BINS = 40  # of a histogram
 
 
 class Histogram(TypedDict):
-    """Documents by the value of a measure: ``counts`` of equal bins from 0 to ``top``, of log2(1 + value) if ``log``."""
+    """``counts`` of documents in equal bins from 0 to ``top`` of a measured value, or of log2(1 + value) if ``log``."""
 
     top: float
     log: bool
@@ -34,16 +34,16 @@ class Counts:
     The paths, as stages write them:
 
         filtered, SOURCE, LANGUAGE, OUTCOME     documents after the filters; outcome '' passed them
-        final, SOURCE, LANGUAGE, OUTCOME        what became of those that passed
-        characters of filtered, ...             the same in characters, and "characters of final, ..."
-        tokens, SOURCE, LANGUAGE                of the documents that are kept
+        final, SOURCE, LANGUAGE, OUTCOME        the documents that passed, by their last outcome
+        characters of filtered, ...             their characters; "characters of final, ..." likewise
+        tokens, SOURCE, LANGUAGE                tokens of the kept documents
         token lengths, POWER                    documents of that many tokens, as a power of two
-        bad, REASON                             records that gave no document, and "bad by source, SOURCE"
+        bad, REASON                             records that gave no document; also "bad by source, SOURCE"
         cut, WHAT / edited, TRANSFORM           lines that were cut; documents that a transform edited
-        added, TRANSFORM                        documents beyond the one that several were made of
-        added to, SOURCE, LANGUAGE              the same
-        repeats, WHAT                           of line dedup
-        read characters / records               as read; records that were read, bad ones included
+        added, TRANSFORM                        n - 1 for each document that became n
+        added to, SOURCE, LANGUAGE              the same documents
+        repeats, WHAT                           the counts of line dedup
+        read characters / records               characters before any edit; records, the bad ones too
 
     >>> counts, more = Counts(), Counts()
     >>> counts.add_outcome("filtered", "web", "en", "words", 10)
@@ -121,14 +121,15 @@ class Counts:
 
 
 def descending(numbers: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the entries by falling number, equal ones by name."""
+    """Return the entries by falling number; entries of equal numbers by name."""
     return sorted(numbers.items(), key=lambda item: (-item[1], item[0]))
 
 
 class Bins:
-    """The bins of the measures of some rules.
+    """The bins of the values that some rules measure.
 
-    They are equal parts of 0 to ``top``, or of log2(1 + value) where limits lie far apart, as for 50 to 100,000 words.
+    They are equal parts of 0 to ``top``. If the limits are far apart, as for 50 to 100,000 words, the parts are of
+    log2(1 + value).
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -143,9 +144,9 @@ class Bins:
         return self.count(np.empty((0, len(self._rules))), np.empty((0, len(self._rules)), bool))
 
     def count(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> dict[str, Histogram]:
-        """Return the histograms of what was measured of documents, ``[documents, rules]`` each.
+        """Return the histograms of measured values, and of whether each applies, ``[documents, rules]`` both.
 
-        NaN and values that do not hold are in no bin; values beyond the ends are in the first or the last one.
+        NaN and values that do not apply are in no bin. Values beyond the ends are in the first or the last bin.
         """
         counted = holds & ~np.isnan(values)
         scaled = np.where(counted, values, 0)
@@ -162,7 +163,7 @@ class Bins:
 
 
 def add_histograms(first: Mapping[str, Histogram], second: Mapping[str, Histogram]) -> dict[str, Histogram]:
-    """Return the sums of histograms of equal names, and the others as they are."""
+    """Return the sums of histograms with equal names, and the others as they are."""
     total = {**first, **second}
     for name in first.keys() & second.keys():
         pairs = zip(first[name]["counts"], second[name]["counts"], strict=True)
@@ -171,7 +172,7 @@ def add_histograms(first: Mapping[str, Histogram], second: Mapping[str, Histogra
 
 
 def _top(rule: Rule, limits: Sequence[float]) -> float:
-    """Return where the last bin ends, as the docstring of `filters` tells authors of measures."""
+    """Return the end of the last bin, by the rule in the docstring of `filters`."""
     measure = rule.measure.rpartition(":")[2]
     if "ratio" in measure or "score" in measure:
         return 1.0

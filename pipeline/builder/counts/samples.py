@@ -1,7 +1,7 @@
-"""Texts to show: a few of every outcome, and those nearest to the limits of each rule.
+"""Texts to show: a few of every outcome, and the nearest to the limits of each rule.
 
-They are chosen by the hash of the text, so that each text has the same chance: the order of the corpus and of the work does
-not matter, and no text is shown twice.
+The hash of a text chooses it, so each text has the same chance in any order of the corpus and of the work. No text is
+shown twice.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ...text.judging import Drop
 from ..dedup.minhash import text_hashes
 
 SAMPLES = 5  # texts shown of each outcome
-SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
-_NEAREST = 2  # texts shown of each side of each rule
-_NEAREST_CHARACTERS = 300  # shown of each of them
+SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and each id
+_NEAREST = 2  # texts shown on each side of a rule
+_NEAREST_CHARACTERS = 300  # shown of each of these texts
 
 
 class Sample(TypedDict, total=False):
-    """A text to show, and where it comes from; ``line`` counts from the start of its ``span``, if it has one."""
+    """A text to show, and its origin. ``line`` counts from the start of the ``span`` if there is one."""
 
     id: str
     file: str
     line: int
     reason: str | None
     text: str
-    original: str  # the text that is kept in its place
+    original: str  # the text that is kept instead
     span: int
     part: str
 
 
 class NearText(TypedDict):
-    """A text whose value of a measure is near to a limit; ``key`` is drawn from its hash."""
+    """A text whose measured value is near a limit. ``key`` is drawn from the hash of the text."""
 
     key: int
     distance: float
@@ -51,7 +51,7 @@ class NearText(TypedDict):
 
 
 class Samples:
-    """The texts of each outcome with the smallest keys among those added.
+    """The added texts that have the smallest keys, by outcome.
 
     >>> samples = Samples()
     >>> for key in (5, 3, 9, 3, 1, 8, 7):
@@ -64,7 +64,7 @@ class Samples:
         self._chosen: dict[str, dict[int, Sample]] = {}
 
     def wants(self, outcome: str, key: int) -> bool:
-        """Return whether a text would be shown if no other were added after it."""
+        """Return whether a text would be shown if it were the last one added."""
         chosen = self._chosen.get(outcome, {})
         return key not in chosen and (len(chosen) < SAMPLES or key < max(chosen))
 
@@ -76,7 +76,7 @@ class Samples:
                 del chosen[max(chosen)]
 
     def update(self, chosen: Mapping[str, Iterable[tuple[int, Sample]]]) -> None:
-        """Add what ``to_json`` gave."""
+        """Add the samples that ``to_json`` returned."""
         for outcome, samples in chosen.items():
             for key, sample in samples:
                 self.add(outcome, key, sample)
@@ -96,14 +96,14 @@ def sample_keys(texts: Sequence[str], seed: int) -> list[int]:
 
 
 def hash_keys(hashes: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
-    """Return the keys, uint64 ``[n]``, of texts with these hashes, uint8 ``[n, 16]``."""
+    """Return the keys (uint64 ``[n]``) of texts with these hashes (uint8 ``[n, 16]``)."""
     return draws(hashes, seed, "samples")
 
 
 class NearestTexts(dict[str, dict[str, list[NearText]]]):
-    """By rule and side ("kept" or "dropped"), the texts whose values are nearest to a limit of the rule.
+    """The texts whose values are nearest to a limit of a rule, by rule and side ("kept" or "dropped").
 
-    Texts of equal distance are chosen by their hash, so the choice does not depend on how documents are cut into batches.
+    The hash chooses among texts of equal distance, so batches of any size give the same texts.
     """
 
     def add(
@@ -113,7 +113,7 @@ class NearestTexts(dict[str, dict[str, list[NearText]]]):
         measured: tuple[NDArray[np.float64], NDArray[np.bool_]],
         drops: Sequence[Drop | None],
     ) -> None:
-        """Add documents: ``measured`` are their values and where these hold, ``[documents, rules]`` each."""
+        """Add documents: ``measured`` are their values and whether these apply, ``[documents, rules]`` each."""
         if not rules:
             return
         values, holds = measured
@@ -135,7 +135,7 @@ class NearestTexts(dict[str, dict[str, list[NearText]]]):
         keys[hashed] = sample_keys([documents[row].text for row in hashed.tolist()], 0)
         for nearest, column, rows in near:
             rows = rows[np.lexsort((keys[rows], distances[rows, column]))]
-            _, first = np.unique(keys[rows], return_index=True)  # of each text
+            _, first = np.unique(keys[rows], return_index=True)  # once for each text
             chosen = rows[np.sort(first)[:_NEAREST]].tolist()
             _keep_nearest(
                 nearest,
@@ -150,7 +150,7 @@ class NearestTexts(dict[str, dict[str, list[NearText]]]):
 
 
 def _keep_nearest(nearest: list[NearText], more: Sequence[NearText]) -> None:
-    """Add ``more`` to the nearest texts, and keep the nearest of all; no text occurs twice."""
+    """Add ``more`` to the nearest texts and keep the nearest of all, each text once."""
     distinct: dict[int, NearText] = {}
     for text in sorted((*nearest, *more), key=itemgetter("distance", "key")):
         distinct.setdefault(text["key"], text)
@@ -158,7 +158,7 @@ def _keep_nearest(nearest: list[NearText], more: Sequence[NearText]) -> None:
 
 
 def _near_text(document: Document, value: float, distance: float, key: int) -> NearText:
-    """Return what is shown of a document; an id that was made of its line depends on how files are cut, and is left out."""
+    """Return the entry of a document, without an id that was made from its line: that depends on how files are cut."""
     id = "" if document.id == made_id(document.file, document.line) else f"{document.id}{document.part}"
     return {
         "key": int(key),

@@ -1,6 +1,6 @@
-"""Run the units of a stage somewhere.
+"""Engines, which run the units of a stage.
 
-engine.py   what an engine is; this process and worker processes
+engine.py   what an engine is, and those of this machine
 engines.py  the engines by name
-ray.py      Ray tasks
+ray.py      runs units as Ray tasks
 """

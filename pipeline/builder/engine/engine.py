@@ -1,8 +1,8 @@
 """What an engine is, and those of this machine: this process, or worker processes.
 
-An engine runs unit functions over units. A unit function takes one unit, leaves its result in files that appear by rename, and
-returns something small. An engine promises that every unit was run to its end at least once, and nothing about order: a
-result that depends on the order of completion would depend on the machine.
+An engine runs a unit function over units. The function takes one unit, writes its result into files that appear by rename,
+and returns something small. An engine promises that every unit ran to its end at least once. It promises no order: a result
+that depended on the order of completion would depend on the machine.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ REPORT_SECONDS = 0.25  # between reports of progress inside a unit
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 Prepare = Callable[[], object]
-"""Loads what unit functions share, such as models and compiled kernels."""
+"""Loads the models and compiled kernels that unit functions share."""
 UNIT_TRIES = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
 
 _sinks: list[Callable[[int], object]] = []
 
 
 def report_progress(amount: int) -> None:
-    """Tell the engine how much more of the present unit is done; a unit function may call it any number of times."""
+    """Tell the engine how much more of the current unit is done. A unit function may call it any number of times."""
     if _sinks:
         _sinks[-1](amount)
 
 
 @contextmanager
 def progress_to(sink: Callable[[int], object]) -> Iterator[None]:
-    """Send what `report_progress` is told in the block to ``sink``."""
+    """Pass the amounts that `report_progress` gets in the block to ``sink``."""
     _sinks.append(sink)
     try:
         yield
@@ -54,11 +54,11 @@ def progress_to(sink: Callable[[int], object]) -> Iterator[None]:
 
 
 class Engine(ABC):
-    """Runs units. Use it as a context manager: leaving ends its workers.
+    """Runs units. Use it as a context manager: at the end of the block, its workers end.
 
-    ``on_progress(index of the unit, amount)`` is called while units run, where the engine learns of it. A unit that is
-    run again after its worker died reports again. ``on_retry(index, reason)`` is called before that, and ``on_node(index,
-    node, seconds)`` after a unit, where units run on several machines. ``name_of`` says in errors what a unit is.
+    ``on_progress(index of the unit, amount)`` is called while units run, if the engine learns of their progress. A unit runs
+    again if its worker dies: ``on_retry(index, reason)`` is called, then the unit reports progress from the start. An engine
+    of several machines calls ``on_node(index, node, seconds)`` after each unit. ``name_of`` names a unit in errors.
     """
 
     workers: int = 1
@@ -69,7 +69,7 @@ class Engine(ABC):
 
     @abstractmethod
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
-        """Yield ``(index of the unit, result)`` as units finish; the first exception of a unit ends the map."""
+        """Yield ``(index of the unit, result)`` as units finish. Raises the first exception of a unit."""
 
     def close(self) -> None:  # noqa: B027 - an engine without workers has nothing to end
         """End the workers."""
@@ -82,9 +82,9 @@ class Engine(ABC):
 
 
 def default_start_method() -> str:
-    """Return ``fork`` where copying this process is cheap and safe, else ``spawn``.
+    """Return ``fork`` if copying this process is cheap and safe, else ``spawn``.
 
-    A fork copies the locks of other threads in whatever state they are, but not the threads that would release them.
+    A fork copies the locks that other threads hold, but not the threads that would release them.
     """
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
@@ -108,14 +108,14 @@ class SerialEngine(Engine):
 class _Worker:
     process: process.BaseProcess
     pipe: connection.Connection[Any, Any]
-    index: int | None = None  # of the unit that it runs
+    index: int | None = None  # of the unit that the worker runs
 
 
 class ProcessEngine(Engine):
-    """Runs units in worker processes that live as long as the engine; no more are started than there are units.
+    """Runs units in worker processes that live as long as the engine. It starts at most as many as there are units.
 
-    A worker that dies under a unit (killed for memory, say) is replaced and the unit run again, ``tries`` times in all.
-    Workers end at once when the engine closes, and when this process is killed.
+    If a worker dies during a unit (killed for memory, say), another one replaces it and runs the unit again, up to
+    ``tries`` times in all. Workers end at once when the engine closes, and when this process is killed.
     """
 
     def __init__(self, workers: int, prepare: Prepare | None, start_method: str, tries: int = UNIT_TRIES) -> None:
@@ -124,7 +124,7 @@ class ProcessEngine(Engine):
         if start_method == "fork" and prepare is not None:
             with reraise_swallowed_signals():
                 prepare()
-            self._prepare = None  # workers find it done in their copy of this process
+            self._prepare = None  # workers are copies of this process, in which it is done
         self.workers = workers
         self._tries = tries
         self._workers: list[_Worker] = []
@@ -176,14 +176,14 @@ class ProcessEngine(Engine):
         return _Worker(child, parent_end)
 
     def _remove(self, worker: _Worker, unit: str, attempts: int) -> str:
-        """Forget a worker that died, and return of what; ``BuildError`` if it was the last attempt of its unit."""
+        """Remove a worker that died; return the cause. Raises ``BuildError`` if it was the last attempt at its unit."""
         self._workers.remove(worker)
         worker.pipe.close()
         worker.process.join()
         code = worker.process.exitcode or 0
         cause, why = (
             f"exit status {code}",
-            "code that the build calls ends it, as os._exit does in a transform or a library: mend that",
+            "Code that the build calls ended it, as os._exit does in a transform or a library: mend that code",
         )
         if code < 0:
             cause = f"killed by {signal.Signals(-code).name}"
@@ -191,7 +191,7 @@ class ProcessEngine(Engine):
         elif self._context.get_start_method() != "fork":
             why = (
                 "Workers that are not forked import the script that builds: call pipeline.build there below "
-                "if __name__ == '__main__'. Or c" + why[1:]
+                "if __name__ == '__main__'. If it does, c" + why[1:]
             )
         if attempts < self._tries:
             return cause
@@ -200,7 +200,7 @@ class ProcessEngine(Engine):
         )
 
     def close(self) -> None:
-        """End all workers at once; an unfinished unit leaves temporary files only."""
+        """End all workers at once. An unfinished unit leaves only temporary files."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
@@ -210,9 +210,9 @@ class ProcessEngine(Engine):
 
 
 def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> None:
-    """Run units in a worker process: take one, answer with ``(error, its cause, result)``, until the pipe closes.
+    """Run the units that the pipe sends, in a worker process, until the pipe closes.
 
-    Before the answer, whole numbers say how much of the unit is done.
+    The answer to a unit is ``(error, its cause, result)``. Whole numbers before it report progress.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -234,7 +234,7 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
         done = 0
         answer: tuple[Exception | None, Exception | None, Any]
         try:
-            if prepare is not None:  # here, so that its errors are answered as those of units
+            if prepare is not None:  # here, so that its errors are answers, as those of units
                 prepare()
                 prepare = None
             with progress_to(report):
@@ -250,7 +250,7 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
 
 
 def _picklable(error: BaseException | None) -> Exception | None:
-    """Return an exception as another process reads it; None where it cannot, or would take it for the end of a program."""
+    """Return an exception after pickling. None if it cannot be pickled, or is like ``SystemExit`` no ``Exception``."""
     try:
         copied: object = pickle.loads(pickle.dumps(error))
     except Exception:
@@ -259,7 +259,7 @@ def _picklable(error: BaseException | None) -> Exception | None:
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent is gone: a killed build must not leave workers that write on."""
+    """End this process when its parent ends: workers of a killed build must not go on writing."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

@@ -29,10 +29,10 @@ def open_engine(
 ) -> Engine:
     """Return the engine of that name: ``local`` (this process for one worker, else worker processes) or ``ray``.
 
-    ``workers`` are 1 where they are None, at a ``ray_address`` as many as the cluster has CPUs. ``prepare`` runs once before
-    workers are forked, or once in each worker that is spawned; on Ray each task loads what it needs, and each node must see
-    the directory ``shared`` and run ``read_input`` without an error. A unit whose worker dies has ``unit_tries`` in all.
-    Raises ``ConfigError`` for a name or a number of workers that cannot be.
+    ``workers`` None means 1, or on Ray as many as the cluster has CPUs. ``prepare`` runs once before workers are forked, or
+    once in each worker that is spawned. On Ray each task loads what it needs; with a ``ray_address``, each node must see
+    the directory ``shared`` and run ``read_input`` without an error. A unit whose workers die is tried ``unit_tries`` times.
+    Raises ``ConfigError`` as `check_engine` does.
 
     >>> with open_engine(workers=1) as engine:
     ...     sorted(engine.map(abs, [-3, 4]))
@@ -54,7 +54,7 @@ def check_engine(
     ray_skip_bad_nodes: object = False,
     unit_tries: object = UNIT_TRIES,
 ) -> None:
-    """Raise ``ConfigError`` for arguments of `open_engine` that cannot be, and for an engine that is not installed."""
+    """Raise ``ConfigError`` if an argument of `open_engine` is invalid, or the engine is not installed."""
     if engine not in ENGINES:
         raise ConfigError(f"no engine {engine!r}{did_you_mean(str(engine), ENGINES)}")
     if engine == "ray" and find_spec("ray") is None:

@@ -1,4 +1,4 @@
-"""Runs units as Ray tasks, on a cluster or on one that is started here. Needs the ``ray`` extra.
+"""Runs units as Ray tasks, on a cluster or on a Ray that this process starts. Needs the ``ray`` extra.
 
 Workers on other machines need the inputs and the output under the same paths, as on a shared file system.
 """
@@ -29,11 +29,11 @@ from ...version import PACKAGES, __version__
 from .engine import UNIT_TRIES, Engine, Result, Unit
 
 CONNECT_SECONDS = 7.0
-_PROBE_SECONDS = 60.0  # in which each node must answer
-_NOTICE_SECONDS = 10.0  # between two lines that say that no unit runs
-_HEAD_SECONDS = 15.0  # in which the head must answer again: it may be restarted
-_ANSWER_SECONDS = 5.0  # in which the actor answers that knows which units have begun
-_CLIENT_SECONDS = "4"  # of each of the three tries of Ray's client for ray:// addresses
+_PROBE_SECONDS = 60.0  # for the answer of each node
+_NOTICE_SECONDS = 10.0  # between two warnings that no unit runs
+_HEAD_SECONDS = 15.0  # for the head to answer again: somebody may restart it
+_ANSWER_SECONDS = 5.0  # for the actor that knows which units have begun to answer
+_CLIENT_SECONDS = "4"  # for each of the three tries by Ray's client, which ray:// addresses use
 _LEAST_FREE = 256 << 20  # bytes of disk
 _EXTRAS = ("s3fs", "gcsfs", "adlfs", "fastwarc", "resiliparse", "trafilatura", "spacy")  # packages and modules
 _ROOT = Path(__file__).resolve().parents[3]
@@ -42,11 +42,11 @@ _ROOT = Path(__file__).resolve().parents[3]
 class RayEngine(Engine):
     """Runs units as Ray tasks: at most ``workers`` at a time (None: as many as the cluster has CPUs).
 
-    A unit whose worker dies is run again, after the others. Ray would do that too, but not tell why.
+    A unit whose worker dies runs again, after the others. Ray would do that too, but would not tell why.
 
-    It uses the connection to Ray that there is, or connects until it is closed. So the engines of a build share the
-    connection of one that stays open around them, and with it the ids of the ``bad_nodes`` that get no unit, and the
-    actor that knows which units have ``begun``.
+    An engine uses the connection to Ray that exists, or connects until it is closed. So the first engine of a build, which
+    stays open, shares its connection with the others. They also share the ids of the ``bad_nodes``, which get no unit, and
+    the actor that knows which units have ``begun``.
     """
 
     bad_nodes: ClassVar[list[str]] = []
@@ -61,10 +61,10 @@ class RayEngine(Engine):
         read_input: Callable[[], object] | None = None,
         tries: int = UNIT_TRIES,
     ) -> None:
-        """Connect; ``shared`` is a directory that each node of a cluster that runs already must see as this process does.
+        """Connect to the cluster at ``address``, or start one.
 
-        Raises ``BuildError`` naming each node that does not, has other versions, or cannot ``read_input``, unless
-        ``skip_bad_nodes`` leaves those out.
+        Each node at an ``address`` must see the directory ``shared``, have the versions of this process, and run ``read_input``
+        without an error. Raises ``BuildError``, which names the nodes that fail. With ``skip_bad_nodes`` they get no unit.
         """
         for name in ("INITIAL", "MAX"):  # read when Ray is imported
             os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", _CLIENT_SECONDS)
@@ -87,8 +87,8 @@ class RayEngine(Engine):
         self.workers = workers or max(1, int(cpus))
         if self._connected_here and cpus < self.workers:
             warn(
-                f"Ray: the cluster has {cpus:g} CPUs, fewer than --workers {self.workers}: units wait for each other until "
-                "it has more"
+                f"Ray: the cluster has {cpus:g} CPUs, fewer than --workers {self.workers}: only so many units run at once "
+                "until it has more"
             )
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
@@ -118,7 +118,7 @@ class RayEngine(Engine):
                 warn(
                     f"Ray: no unit has begun for {time.monotonic() - last:.0f} s: the cluster has {self._cpus():g} CPUs, "
                     f"{ray.available_resources().get('CPU', 0):g} of them free; {first} waits for one, and "
-                    f"{len(running) + len(waiting) - 1} units behind it; Ctrl-C ends the build"
+                    f"{len(running) + len(waiting) - 1} units after it; Ctrl-C ends the build"
                 )
             for reference in ready:
                 index, attempt = running.pop(reference)
@@ -131,9 +131,9 @@ class RayEngine(Engine):
                     reason = f"{type(error).__name__}{where}: {_first_line(error)}"
                     if tries[index] == self._tries:
                         raise BuildError(
-                            f"a Ray worker died {self._tries} times on {self.name_of(units[index])} ({reason}); where it was "
-                            "memory, give fewer --workers or nodes with more; where nodes come and go, more --unit-tries. Run "
-                            "the same command again to continue"
+                            f"a Ray worker died {self._tries} times on {self.name_of(units[index])} ({reason}); if memory ran "
+                            "out, give fewer --workers or nodes with more memory; if nodes come and go, give more --unit-tries. "
+                            "Run the same command again to continue"
                         ) from error
                     self.on_retry(index, reason)
                     waiting.append(index)
@@ -142,7 +142,7 @@ class RayEngine(Engine):
                 yield index, result
 
     def _check_head(self) -> None:
-        """Raise ``BuildError`` if the head of the cluster answers no more: after a minute Ray ends this process by itself."""
+        """Raise ``BuildError`` if the head of the cluster no longer answers: Ray would end this process after a minute."""
         if self._ray.util.client.ray.is_connected():  # ray:// reaches the head through a proxy
             return
         address = self._ray.get_runtime_context().gcs_address
@@ -155,13 +155,13 @@ class RayEngine(Engine):
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise BuildError(
-                        f"Ray ended the build: the head of the cluster, {address}, answers no more ({error}); what is done is "
-                        "kept: start a cluster and run the same command again, or give --engine local"
+                        f"Ray ended the build: the head of the cluster, {address}, no longer answers ({error}); finished units "
+                        "are kept: start a cluster and run the same command again, or give --engine local"
                     ) from None
             time.sleep(1)
 
     def _nodes_of(self, attempts: Sequence[str]) -> list[str]:
-        """Return the nodes of those of the attempts at units that have begun."""
+        """Return the nodes of the attempts that have begun."""
         try:
             begun = self._ray.get(self.begun.nodes.remote(), timeout=_ANSWER_SECONDS)
         except self._ray.exceptions.RayError:
@@ -169,13 +169,13 @@ class RayEngine(Engine):
         return [begun[attempt] for attempt in attempts if attempt in begun]
 
     def _cpus(self) -> float:
-        """Return the CPUs of the nodes that get units."""
+        """Return the number of CPUs of all nodes that get units."""
         alive = (node for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self.bad_nodes)
         return float(sum(node["Resources"].get("CPU", 0) for node in alive))
 
     @property
     def _where(self) -> dict[str, Any]:
-        """The options of tasks that keep them off bad nodes."""
+        """Options that keep tasks off bad nodes."""
         return {"label_selector": {"ray.io/node-id": f"!in({','.join(self.bad_nodes)})"}} if self.bad_nodes else {}
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class RayEngine(Engine):
 
 
 class _Begun:
-    """An actor that knows which attempts at units have begun, and on which nodes: Ray does not tell what waits from what runs."""
+    """An actor that knows which attempts have begun, and on which nodes: Ray does not tell whether a task waits or runs."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}
@@ -198,7 +198,7 @@ class _Begun:
 
 
 def _call(function: Callable[[Unit], Result], unit: Unit, attempt: str, begun: Any) -> tuple[str, float, Result]:
-    """Run a unit; return the node on which it ran, the seconds that it took, and its result."""
+    """Run a unit; return its node, the seconds that it took, and its result."""
     import ray
 
     started = time.monotonic()
@@ -215,13 +215,13 @@ def _node_name(address: str, node: str) -> str:
 
 @contextmanager
 def _one_line(ray: Any) -> Iterator[None]:
-    """Raise ``BuildError`` for what Ray raises of its own: lost nodes, a lost driver, versions that differ."""
+    """Raise ``BuildError`` for errors of Ray itself: a lost node or driver, versions that differ."""
     try:
         yield
     except ray.exceptions.RayError as error:
         raise BuildError(
-            f"Ray ended the build: {type(error).__name__}: {_first_line(error)}; what is done is kept: run the same command "
-            "again, with this cluster, another one or --engine local"
+            f"Ray ended the build: {type(error).__name__}: {_first_line(error)}; finished units are kept: run the same "
+            "command again, with this cluster, another one or --engine local"
         ) from error
 
 
@@ -230,7 +230,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool, read_input: Callable[[], object] | None) -> list[str]:
-    """Run a task on each node that has CPUs; return the ids of those that cannot work, if they may be left out."""
+    """Run a task on each node that has CPUs; return the ids of bad nodes, or raise ``BuildError`` if they may not be skipped."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     written = temporary_path(shared / "probe")
@@ -243,20 +243,20 @@ def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool, read_input: Calla
             .remote(str(written), token, _versions(), read_input)
             for node in nodes
         }
-        problems = {node: said for node, probe in probes.items() if (said := _problem(ray, probe))}
+        problems = {node: problem for node, probe in probes.items() if (problem := _problem(ray, probe))}
     finally:
         for left in written.parent.glob(f"{written.name}*"):
             left.unlink(missing_ok=True)
-    said = "\n  ".join(
-        f"node {_node_name(nodes[node]['NodeManagerAddress'], node)}: {what}" for node, what in problems.items()
+    listed = "\n  ".join(
+        f"node {_node_name(nodes[node]['NodeManagerAddress'], node)}: {problem}" for node, problem in problems.items()
     )
     if problems and (not skip_bad_nodes or len(problems) == len(nodes)):
         raise BuildError(
-            f"{len(problems)} of {len(nodes)} nodes of the cluster cannot work on this build:\n  {said}\n"
+            f"{len(problems)} of {len(nodes)} nodes of the cluster cannot work on this build:\n  {listed}\n"
             "Mend them, or leave them out with --ray-skip-bad-nodes"
         )
     if problems:
-        warn(f"{len(problems)} of {len(nodes)} nodes are left out:\n  {said}")
+        warn(f"{len(problems)} of {len(nodes)} nodes are left out:\n  {listed}")
     return list(problems)
 
 
@@ -290,20 +290,22 @@ def _version(name: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what decides the bytes of a result: Python, this package, and those that it uses here."""
+    """Return the versions that decide the bytes of a result: of Python, this package, and the packages that it uses."""
     names = ("Python", "shardwright", *PACKAGES, *(name for name in _EXTRAS if name in sys.modules))
     return {name: _version(name) for name in names}
 
 
 def _probe(path: str, token: str, versions: dict[str, str], read_input: Callable[[], object] | None) -> str:
-    """Say why a build cannot use this node; '' where it can: it reads what the driver wrote, and writes beside it."""
+    """Return why a build cannot use this node, or '': the task reads a file of the driver, and writes one beside it."""
     for name, wanted in versions.items():
         if (found := _version(name)) != wanted:
-            return f"{name} {found}, but this build runs {wanted}; install the same there"
+            return f"{name} {found}, but this build runs {wanted}; install that version there"
     directory = Path(path).parent
     try:
         if Path(path).read_text() != token:
-            return f"{directory}: another directory than that of this build; give an --output that all nodes share"
+            return (
+                f"{directory}: not the directory of this build, but another one; give an --output that all nodes share"
+            )
         Path(f"{path}.{secrets.token_hex(4)}").write_text(token)
     except OSError as error:
         return f"{directory}: {error.strerror}; give an --output on a file system that all nodes share and may write to"
@@ -316,22 +318,21 @@ def _probe(path: str, token: str, versions: dict[str, str], read_input: Callable
 
 def _connect(ray: Any, workers: int | None, address: str | None) -> None:
     """Connect to the cluster at an address, or start one here."""
-    # Workers import this package from where this process did, installed or not; where there is nothing under that path, the
-    # package that is installed. Ray could send it (py_modules), but then each worker of a new cluster compiles its loops, for
-    # 40 seconds; and what it imports must be installed there in any case.
-    # What else the user's PYTHONPATH names is found there too, such as modules of measures.
+    # Workers import this package from the path of this process. On a node without that path, they import the installed one.
+    # Ray could send it (py_modules), but then each worker of a new cluster would compile its loops, for 40 seconds. The
+    # packages that it imports must be installed there in any case. Workers also find the modules on the user's PYTHONPATH.
     paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     settings: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}}
     settings |= {"log_to_driver": False, "logging_level": logging.ERROR}
     if not address:
-        with kept_handlers():  # Ray ends the process at SIGTERM, and what a build says then is lost
+        with kept_handlers():  # else Ray would end the process at SIGTERM, before the build can say how to go on
             ray.init(address="local", num_cpus=workers, include_dashboard=False, **settings)
         return
     check_address(address)
     try:
         with kept_handlers():
             ray.init(address=address, **settings)
-    except Exception as error:  # of any type: its client fails by what it lacks
+    except Exception as error:  # of any type: Ray's client raises what it meets
         raise ConfigError(
             f"--ray-address {address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
             "addresses need `pip install 'ray[client]'`, and a cluster with tokens needs its own in RAY_AUTH_TOKEN and "
@@ -340,7 +341,7 @@ def _connect(ray: Any, workers: int | None, address: str | None) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise ``ConfigError`` where nothing answers at ``HOST:PORT`` or ``ray://HOST:PORT``; Ray itself waits minutes."""
+    """Raise ``ConfigError`` if nothing answers at ``HOST:PORT`` or ``ray://HOST:PORT``. Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         return  # "auto" and "local", which Ray resolves by itself

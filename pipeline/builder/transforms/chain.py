@@ -1,6 +1,6 @@
-"""The transforms of a build in order: the built-in ones by name and those of the user among them, applied to documents.
+"""Applies the transforms of a build to documents, in order: the built-in ones and the user's.
 
-A new built-in transform is a class, and a line here.
+A new built-in transform is a class in transform.py and a line in `BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _UNKNOWN = Language(UNDETERMINED, 0.0, "")
 
 @dataclass(frozen=True)
 class TransformContext:
-    """What transforms are made of: what the names in a recipe refer to."""
+    """The loaded rules, models, functions and tables that a recipe names: transforms are made from them."""
 
     rules: RuleSet
     language_model: NamedFile
     user_functions: Mapping[str, UserFunction]
     evaluation: Decontaminator | None = None
     scores: Scores | None = None
-    extract: UserFunction | None = None  # of HTML
+    extract: UserFunction | None = None  # makes text of HTML
 
     def fields(self, recipe: Recipe) -> tuple[Field, ...]:
         """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
 
-        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
-        two name with different types.
+        Fields that a transform adds, or that the file of scores holds, are not read from records. Raises ``ConfigError`` if a
+        field is named with two types.
         """
         functions = [function.load() for function in self.user_functions.values()]
         scored = set(self.scores.names if self.scores else ())
         if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
             raise ConfigError(
-                f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
-                f'"column:{min(both)}" = {{ min = 0.5 }}'
+                f"where reads {min(both)!r}, which is a score: `where` selects records before scores are joined; use a rule, as "
+                f'in "column:{min(both)}" = {{ min = 0.5 }}'
             )
         added = scored | {field.name for function in functions for field in parse_fields(getattr(function, "adds", ()))}
         named = [recipe.keep_fields, self.rules.fields, *(getattr(function, "fields", ()) for function in functions)]
@@ -61,7 +61,7 @@ class TransformContext:
 class ProcessedDocument:
     """A document between and after the transforms. ``record`` is the number of its record in the batch.
 
-    ``outcome``, the name of a rule or a transform, and ``reason`` say why it is dropped; '' and None: it is kept.
+    If it is dropped, ``outcome`` is the name of a rule or a transform, and ``reason`` says why; else they are '' and None.
     """
 
     document: Document
@@ -92,10 +92,10 @@ class Chain:
             transform.prepare()
 
     def process(self, documents: Sequence[Document], counts: Counts) -> list[ProcessedDocument]:
-        """Apply every transform to documents, whose texts are edited; return all of them in order, those dropped too.
+        """Apply every transform to documents, which are edited in place; return them in order, the dropped ones too.
 
-        Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
-        drops does not reach those after it.
+        Each transform runs over the whole batch, so that its tables stay in the processor's caches. A dropped document
+        reaches no later transform.
         """
         every = [ProcessedDocument(document, record) for record, document in enumerate(documents)]
         for transform in self._transforms:
@@ -107,7 +107,7 @@ class Chain:
 
 
 def _apply(transform: Transform, every: list[ProcessedDocument], counts: Counts) -> list[ProcessedDocument]:
-    """Apply a transform to the documents that are left; return all, with several in the place of one that became several."""
+    """Apply a transform to the documents not yet dropped; return all. Parts replace a document that became several."""
     left = [processed for processed in every if processed.reason is None]
     if not left:
         return every
@@ -133,7 +133,7 @@ BUILT_IN: Mapping[str, Callable[[Recipe, TransformContext], Transform | None]] =
     "rules": lambda recipe, context: ApplyRules(context.rules),
     "decontaminate": lambda recipe, context: Decontaminate(context.evaluation) if context.evaluation else None,
 }
-"""Each makes its transform from a recipe and what its names refer to; None where the recipe does not ask for it."""
+"""Each function returns its transform, or None if the recipe does not ask for it."""
 
 
 def _is_normalized(recipe: Recipe) -> bool:
@@ -143,7 +143,7 @@ def _is_normalized(recipe: Recipe) -> bool:
 
 
 def transform_order(recipe: Recipe) -> list[str]:
-    """Return the transforms by name; the user's run after normalising, unless the recipe fixes the whole order.
+    """Return the names of the transforms. The user's run after normalising, unless the recipe gives the whole order.
 
     >>> transform_order(Recipe(transforms=["mine:f"]))
     ['normalize', 'mine:f', 'clean', 'language', 'rules', 'decontaminate']
@@ -157,7 +157,7 @@ def transform_order(recipe: Recipe) -> list[str]:
 
 
 def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
-    """Find and load the user's transforms that a recipe names. Raises ``ConfigError`` for what cannot be used."""
+    """Find and load the user's transforms that a recipe names. Raises ``ConfigError`` if one cannot be used."""
     functions: dict[str, UserFunction] = {}
     for spec in recipe.transforms:
         if spec in BUILT_IN:
@@ -168,7 +168,7 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
             )
         functions[spec] = find_user_function(spec)
     for function in functions.values():
-        UserTransform(function.name, function.load())  # raises where it cannot be a transform
+        UserTransform(function.name, function.load())  # raises if it cannot be a transform
     names = [name for name in recipe.transforms if name in BUILT_IN] + [
         function.name for function in functions.values()
     ]
@@ -180,7 +180,7 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
 
 
 def check_order(recipe: Recipe, rules: RuleSet) -> None:
-    """Raise ``ConfigError`` where the order leaves out what the recipe asks for, or measures what is not yet known."""
+    """Raise ``ConfigError`` if the order leaves out what the recipe asks for, or applies rules before they can measure."""
     order = transform_order(recipe)
     requirements = {
         "clean": ("rules with a [cut] table", bool(rules.cleaners)),
@@ -191,7 +191,7 @@ def check_order(recipe: Recipe, rules: RuleSet) -> None:
     for name, (what, wanted) in requirements.items():
         if wanted and name not in order:
             raise ConfigError(
-                f"transforms leaves out {name!r}, which the recipe asks for ({what}): name it, or do not ask for it"
+                f"transforms leaves out {name!r}, which the recipe asks for ({what}): add it to transforms, or remove the setting"
             )
     if rules.reads_language and order.index("language") > order.index("rules"):
         raise ConfigError("transforms: 'rules' comes before 'language', which its rules read; name 'language' first")

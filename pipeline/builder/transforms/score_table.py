@@ -1,7 +1,7 @@
-"""Scores that were made elsewhere, on a GPU for example: a table of keys of texts and numbers, joined to documents as fields.
+"""Scores that another program made, on a GPU for example, joined to documents as fields.
 
-The key of a text is the 128-bit BLAKE2b of its UTF-8; the text is taken as it is read, before anything edits it. The table
-is sorted once, when a build is planned. It lies in the work directory, and all workers map it.
+A table has the key of each text and its numbers. The key is the 128-bit BLAKE2b of the text in UTF-8, as it was read, before
+any edit. The table is sorted once, when a build is planned, and kept in the work directory. All workers map it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMES, _KEYS, _VALUES = "names.json", "keys.npy", "values.npy"
 
 
 class Scores:
-    """The numbers of each key: ``keys`` are 16 bytes each, ascending, ``values`` float64 ``[n, names]``."""
+    """The numbers of each key. ``keys`` are 16 bytes each and ascend; ``values`` are float64 ``[n, names]``."""
 
     def __init__(self, names: Sequence[str], keys: NDArray[np.bytes_], values: NDArray[np.float64]) -> None:
         self.names = tuple(names)
@@ -40,8 +40,8 @@ class Scores:
     def read(cls, path: str) -> tuple[Scores, str]:
         """Read a Parquet file with a column ``key`` and columns of numbers; return also its sha256.
 
-        Raises ``ConfigError`` for a file that is not Parquet, a key that is not 32 hexadecimal digits or 16 bytes, a column
-        that is not numbers, and a key with different numbers.
+        Raises ``ConfigError`` if the file is not Parquet, a key is not 32 hexadecimal digits or 16 bytes, a column has no
+        numbers, or a key has rows with different numbers.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -89,7 +89,7 @@ class Scores:
         return cls(names, keys, values)
 
     def look_up(self, texts: Sequence[str]) -> list[dict[str, float | None] | None]:
-        """Return the numbers of each text by name, None for one without."""
+        """Return the numbers of each text by name, or None if the table lacks the text."""
         wanted = text_hashes(texts).view(_KEY).ravel()
         rows = np.searchsorted(self._keys, wanted)
         known = rows < len(self._keys)

@@ -1,4 +1,4 @@
-"""What a transform is, and those that every build has: normalise, clean, identify the language, judge by rules, decontaminate."""
+"""What a transform is, and the built-in ones: normalise, clean, identify the language, judge by rules, decontaminate."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..counts.counts import Bins, Counts, add_histograms
 from ..dedup.decontaminate import Decontaminator
 
 Decision = Document | Drop | list[Document]
-"""A document is kept, as it is or with another text or metadata; or it is dropped; or several take its place."""
+"""A transform keeps a document, edited or not; or drops it; or replaces it by several."""
 
 
 class Transform(ABC):
-    """One entry of the list, made once in each process; ``name`` is its name in the list and in the report."""
+    """A step of the chain, made once in each process. ``name`` is its name in the recipe and in the report."""
 
     name: str
 
     @abstractmethod
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        """Return a decision on each of some documents in input order, which may be edited themselves.
+        """Return a decision on each document, in input order. The documents may be edited in place.
 
-        The decision on a document depends on that document alone. ``counts`` collects what is counted.
+        The decision on a document depends on that document alone. ``counts`` is added to.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to load
@@ -46,7 +46,7 @@ class Normalize(Transform):
 
 
 class Clean(Transform):
-    """Cuts what the [cut] tables of rule files name. With ``normalized``, what is left is normalised again."""
+    """Cuts what the [cut] tables of rule files name. With ``normalized``, it normalises the rest again."""
 
     name = "clean"
 
@@ -63,7 +63,7 @@ class Clean(Transform):
 
 
 class IdentifyLanguage(Transform):
-    """Identifies the language of each document; drops empty ones, and those in a language that is not ``wanted``."""
+    """Identifies the language of each document. Drops empty documents, and those in no ``wanted`` language."""
 
     name = "language"
 
@@ -83,7 +83,7 @@ class IdentifyLanguage(Transform):
 
 
 class ApplyRules(Transform):
-    """Measures documents, and drops those that break a rule."""
+    """Drops documents that break a rule, and counts and samples what the rules measure."""
 
     name = "rules"
 

@@ -1,4 +1,4 @@
-"""Runs a transform of the user: calls it, checks what it returns, and counts what it edits and adds."""
+"""Calls a transform of the user, checks its results, and counts the documents that it edits and adds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _fixed = attrgetter(*_FIXED)
 
 
 class UserTransform(Transform):
-    """A function or object of the user as a transform. Errors name it and the document."""
+    """A transform that calls a function or an object of the user. Errors name the function and the document."""
 
     def __init__(self, name: str, function: Callable[..., object]) -> None:
         self.name = name
         self._function = function
         self._batch: int | None = getattr(function, "batch", None)
-        self._loaded_in: int | None = None  # the process in which `load` was called
+        self._loaded_in: int | None = None  # the id of the process that called `load`
         if self._batch is not None and (type(self._batch) is not int or self._batch < 1):
             raise ConfigError(f"transform {name!r}: batch must be a whole number of at least 1, got {self._batch!r}")
 
@@ -61,7 +61,7 @@ class UserTransform(Transform):
         raise BuildError(f"{document.where()}: transform {self.name!r} {what}") from error
 
     def _load(self) -> None:
-        """Call the user's ``load`` in each process once, after it was forked."""
+        """Call the user's ``load`` once in each process, after the fork."""
         if self._loaded_in == os.getpid():
             return
         load = getattr(self._function, "load", None)
@@ -87,7 +87,7 @@ class UserTransform(Transform):
         return list(returned)
 
     def _called(self, argument: Document | list[Document], where: Callable[[], str]) -> Any:
-        """Call the function. However it ends, only an error of this build, or a signal, ends the build.
+        """Call the function. Anything that it raises, even ``SystemExit``, becomes a ``BuildError``.
 
         A signal also raises inside the function: `reraise_swallowed_signals` raises it again.
         """
@@ -97,7 +97,7 @@ class UserTransform(Transform):
             raise BuildError(f"{where()}: transform {self.name!r} raised {_description(error)}") from error
 
     def _decision(self, document: Document, was: Sequence[Any], text: str, value: object) -> Decision:
-        """Return the decision that a user's result makes on a document of this text."""
+        """Return the decision on a document, whose text was ``text``, that the result ``value`` of the user's function means."""
         if isinstance(value, Drop):
             reason = str(value.reason)
             if (at := surrogate_in(reason)) is not None:
@@ -127,16 +127,16 @@ class UserTransform(Transform):
         self._fail(document, f"returned {value_said(value)}; {_RETURNS}")
 
     def _check_fixed(self, document: Document, was: Sequence[Any], made: Document) -> None:
-        """Refuse a document whose fixed fields are not ``was``; in one that the function made, '', 0 and None are left alone."""
+        """Refuse a document whose fixed fields differ from ``was``. One that the function made may leave them '', 0 or None."""
         for name, expected in zip(_FIXED, was, strict=True):
             got = getattr(made, name)
             if got != expected and (made is document or got not in ("", 0, None)):
                 for field, value in zip(_FIXED, was, strict=True):
-                    setattr(document, field, value)  # the error names the document as it was read
+                    setattr(document, field, value)  # so that the error names the document as it was read
                 self._fail(
                     document,
-                    f"returned a document whose {name} is {value_said(got)}: it stays as it was read, and each document comes "
-                    f"back in the order given; {_CURES.get(name, _CURE)}",
+                    f"returned a document whose {name} is {value_said(got)}: a transform may not change it, and must return "
+                    f"documents in the order given; {_CURES.get(name, _CURE)}",
                 )
         if not isinstance(made.metadata, dict):
             self._fail(document, f"set its metadata to {value_said(made.metadata)}; it must be a dict")

@@ -1,8 +1,8 @@
-"""Transforms of the user as a recipe names them and as a plan keeps them.
+"""How a recipe names transforms of the user, and how a plan keeps them.
 
-A recipe spells one ``module:function``, with the folder of the module before it where that is known
-(``/home/me/module:function``), or ``name@version`` for a function that only this process knows. The plan keeps the source
-of the module and of every module below its folder that it imports, as for measures.
+A recipe names one as ``module:function``, or as ``/home/me/module:function`` if the folder of the module is known. A
+function that only this process knows is ``name@version``. As for measures, the plan keeps the source of the module and of
+every module in its folder that it imports.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def transform(
     fields: Sequence[str] = (),
     adds: Sequence[str] = (),
 ) -> Any:
-    """Mark a function or class as a transform, with settings, and return it; also a decorator.
+    """Return a function or class, marked as a transform with settings; also a decorator.
 
-    The transform takes a ``Document`` (with ``batch=512``: a list of up to 512) and returns it as it is, or with another
-    ``text`` or ``metadata``, or a list of documents that take its place, or a ``Drop``; with ``batch``, a list of these,
-    one for each. ``fields`` are the fields of the record that it reads, as in ``("url:str", "score:float")``; they are
-    in ``metadata``. ``adds`` are the fields that it adds to ``metadata`` itself, so that ``keep_fields`` can name them. A
-    class is called without arguments, and ``load()`` of the object, if it has one, once in each worker.
+    The transform takes a ``Document``. It returns the document as it is or with another ``text`` or ``metadata``, a list of
+    documents that replace it, or a ``Drop``. With ``batch=512`` it takes a list of up to 512 documents, and returns a list
+    with one of these for each. ``fields`` are the fields of the record that it reads from ``metadata``, as in
+    ``("url:str", "score:float")``. ``adds`` are the fields that it adds to ``metadata``, so that ``keep_fields`` can name
+    them. A class is called without arguments. If its object has ``load()``, each worker calls that once.
 
-    A build recognises a transform by the source of its module, or by its ``version`` where it has one. A function of
-    ``__main__`` or of a notebook, and a lambda, need a version and run only in processes of this machine.
+    A build recognises a transform by its ``version``, or if it has none, by the source of its module. A lambda, and a
+    function of ``__main__`` or of a notebook, need a version and run only in processes of this machine.
 
     >>> @transform(fields=("url:str",), version="1")
     ... def drop_without_url(document):
@@ -78,7 +78,7 @@ def transform(
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """A transform of the user as the plan keeps it: ``module`` None for a function that only this process knows."""
+    """A transform of the user as the plan keeps it. ``module`` is None if only this process knows the function."""
 
     name: str
     function: str
@@ -94,12 +94,12 @@ class UserFunction:
         return cls(value["name"], value["function"], value["version"], module)
 
     def load(self) -> Callable[..., Any]:
-        """Return the function, or one object of the class."""
+        """Return the function, or an object of the class."""
         if self.module is None:
             target = _local_functions.get(f"{self.name}@{self.version}")
             if target is None:
                 raise BuildError(
-                    f"transform {self.name!r} is a function of the process that began this build; run the same program "
+                    f"transform {self.name!r} is a function of the program that started this build; run the same program "
                     "again, or put the function into a module"
                 )
             return target
@@ -107,20 +107,20 @@ class UserFunction:
         return _instantiated(loaded, self.name)
 
     def describe(self) -> dict[str, str]:
-        """Return what identifies it in the recipe."""
+        """Return the name, and the version or hash, that identify the transform in the recipe."""
         if self.version:
             return {"name": self.name, "version": self.version}
         return {"name": self.name, "sha256": self.module.sha256 if self.module else ""}
 
 
 def find_user_function(spec: str, what: str = "transform") -> UserFunction:
-    """Find the transform or other function that a recipe names, and load it. Raises ``ConfigError`` where there is none."""
+    """Find and load the function that a recipe names. Raises ``ConfigError`` if there is none. ``what`` names its kind."""
     if "@" in spec:
         name, _, version = spec.partition("@")
         if spec not in _local_functions:
             raise ConfigError(
-                f"transform {spec!r} is a function that was given to pipeline.build in Python; give it again, or put it into "
-                "a module and name it module:function"
+                f"transform {spec!r} is a function that a program gave to pipeline.build; give it again in Python, or put it "
+                "into a module and name it module:function"
             )
         return UserFunction(name, name, version)
     folder, name = os.path.split(spec)
@@ -130,9 +130,9 @@ def find_user_function(spec: str, what: str = "transform") -> UserFunction:
 
 
 def spec_of(function: object) -> str:
-    """Return how a recipe spells a transform that was given to ``pipeline.build``; a name stays as it is.
+    """Return the name in a recipe of a transform that was given to ``pipeline.build``. A name is returned as it is.
 
-    Raises ``ConfigError`` for what is not callable, and for a function that has neither a module nor a version.
+    Raises ``ConfigError`` if it is not callable, or is a function that has neither a module nor a version.
     """
     if isinstance(function, str):
         return function
@@ -146,8 +146,8 @@ def spec_of(function: object) -> str:
     name = "lambda" if name == "<lambda>" else name
     if not version:
         raise ConfigError(
-            f"transform {name!r} cannot be imported from a module, so nothing tells whether it is the same when a build "
-            'continues: give it a version, pipeline.transform(function, version="1"), or put it into a module of its own'
+            f"transform {name!r} cannot be imported from a module, so a build that continues cannot tell whether it changed: "
+            'give it a version, pipeline.transform(function, version="1"), or put it into a module of its own'
         )
     if not _NAME.fullmatch(name) or "@" in version:
         raise ConfigError(f"transform {name!r}, version {version!r}: write both in letters, digits, dots and dashes")
@@ -157,7 +157,7 @@ def spec_of(function: object) -> str:
 
 
 def _instantiated(function: Any, name: str) -> Callable[..., Any]:
-    """Return a function as it is, and of a class one object."""
+    """Return a function as it is, or an object of a class."""
     target: Callable[..., Any] = function
     if isinstance(function, type):
         try:
@@ -170,7 +170,7 @@ def _instantiated(function: Any, name: str) -> Callable[..., Any]:
 
 
 def _importable(function: Any) -> str | None:
-    """Return folder, module and name of a function that other processes can import; None where they cannot."""
+    """Return folder, module and name of a function; None if other processes cannot import it."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     loaded = sys.modules.get(module or "")
     if loaded is None or module == "__main__" or "." in name or getattr(loaded, name, None) is not function:
@@ -189,12 +189,12 @@ def _version(function: object) -> str:
 
 
 def local_functions(specs: Sequence[str]) -> list[str]:
-    """Return the transforms that only this process and processes forked from it know."""
+    """Return the transforms that only this process and its forks know."""
     return [spec for spec in specs if "@" in spec]
 
 
 def with_config_folder(specs: object, config: Path) -> object:
-    """Return the transforms that a config file names; those whose modules lie in its folder begin with that folder."""
+    """Return the transforms that a config file names. A module in the file's folder gets that folder in front."""
     listed = specs.split(",") if isinstance(specs, str) else specs
     if not isinstance(listed, list):
         return specs
@@ -203,7 +203,7 @@ def with_config_folder(specs: object, config: Path) -> object:
 
 
 def with_folder(spec: str, folder: Path) -> str:
-    """Return a ``module:function`` with the folder before it, where that has the module; others as they are."""
+    """Return a ``module:function`` with the folder in front if the folder has the module; others as they are."""
     if ":" not in spec or os.path.dirname(spec):
         return str(folder / spec) if ":" in spec and not os.path.isabs(spec) else spec
     base = folder.joinpath(*spec.partition(":")[0].split("."))

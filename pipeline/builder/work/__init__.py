@@ -1,6 +1,6 @@
 """The work directory of a build.
 
-workspace.py  the work directory: layout, plan, lock
-bucket.py     an output in an object store: what is finished moves there
-lock.py       one build at a time in a directory
+workspace.py  the layout of the work directory
+bucket.py     an output in an object store: finished files move there
+lock.py       lets one build at a time work in a directory
 """

@@ -1,7 +1,8 @@
-"""An output that lies in an object store: a build works in a directory here, and what is finished moves there at once.
+"""An output in an object store: a build works in a local directory, and moves each file to the store when it is finished.
 
-Whoever writes a shard puts it there and removes it here. The manifest comes last, so that no reader sees half a dataset. One
-object, which only one of several builds can make, says which build writes there; without one, what is there is not ours.
+The process that writes a shard uploads it, then deletes the local copy. The manifest is uploaded last, so that no reader
+sees half a dataset. One object, which only one of several builds can make, names the build that writes there. If it is
+missing, no build owns what the store holds.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from ...objects.uploads import abort_uploads, check_writable, objects_below, put
 from ...objects.urls import shown
 from ...shards.manifest import MANIFEST_NAME, OWNER_NAME, Manifest
 
-BUCKET_NAME = "bucket.json"  # in the work directory: that it is this one
+BUCKET_NAME = "bucket.json"  # in the work directory: the url, and the id of this build
 
 
-def not_empty(stray: object) -> BuildError:
+def not_empty(found: object) -> BuildError:
     """Return the error for an output that holds something, but no dataset and no build to continue."""
     return BuildError(
-        f"{stray} is there, but neither a dataset nor a build to continue; choose an --output that is empty or not there, or "
-        "give --overwrite, which removes what builds left and nothing else"
+        f"{found}: the output is not empty, and holds neither a dataset nor a build to continue; choose an empty or new "
+        "--output, or give --overwrite, which removes only the files of earlier builds"
     )
 
 
 def _is_any(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name, or the folder that it lies in, matches one of the patterns."""
+    """Return whether a name, or its folder, matches one of the patterns."""
     folder = name.rpartition("/")[0]
     return any(
         fnmatchcase(one, p) and one.count("/") == p.count("/") for p in patterns for one in (name, folder) if one
@@ -46,7 +47,7 @@ def _is_any(name: str, patterns: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The url of an output, which workers get with what opens it."""
+    """The url of an output, and the options of requests to it. Workers get both."""
 
     url: str
     requests: RequestOptions = field(repr=False, compare=False)
@@ -62,27 +63,29 @@ class Bucket:
         return f"{self.url.rstrip('/')}/{name}"
 
     def manifest(self) -> Manifest | None:
-        """Return the manifest that is there; None where there is none."""
+        """Return the manifest of the dataset; None if there is none."""
         try:
             return Manifest.read(self.url, self.requests)
         except MissingObjectError:
             return None
 
     def move(self, directory: Path, name: str) -> None:
-        """Move a finished file there."""
+        """Upload a finished file, then delete the local copy."""
         put_file(directory / name, self.path(name), self.requests)
         (directory / name).unlink()
 
     def claim(self, work: Path, results: Iterable[str], *, overwrite: bool = False) -> None:
-        """Make this the build that writes there, which it stays until `release`.
+        """Make this build the owner of the output, until `release`.
 
-        ``BuildError`` where another one does, or where anything is there; with ``overwrite``, what matches ``results``, patterns
-        of names of what a build writes, is removed, the manifest first.
+        Raises ``BuildError`` if another build is the owner, or if the output holds anything. With ``overwrite``, objects whose
+        names match ``results``, the patterns of what builds write, are removed instead, the manifest first.
         """
         note, owned = work / BUCKET_NAME, self.path(OWNER_NAME)
         mine = read_json(note) if note.exists() else {"url": str(self), "id": secrets.token_hex(16), "begun": False}
         if mine["url"] != str(self):
-            raise ConfigError(f"{work.parent}: the work directory of {mine['url']}, not of {self}; give another --work")
+            raise ConfigError(
+                f"{work.parent}: this work directory belongs to {mine['url']}, not to {self}; give another --work"
+            )
         write_json(note, mine)
         owner = {"id": mine["id"], "by": f"process {os.getpid()} on {platform.node()}, in {work.parent}"}
         if overwrite:
@@ -91,7 +94,7 @@ class Bucket:
         if found.get("id") != mine["id"]:
             raise BuildError(
                 f"{self}: another build writes there ({found.get('by', 'unknown')}); wait for it, or continue it with its "
-                f"--work. If its directory is lost, start over with --overwrite; {OWNER_NAME} is what marks it"
+                f"--work. If its directory is lost, start over with --overwrite; the object {OWNER_NAME} marks the owner"
             )
         if overwrite or not mine["begun"]:
             self._make_room(results, overwrite)
@@ -109,9 +112,9 @@ class Bucket:
         side_by_side(partial(remove, [self.path(name)], self.requests) for name in gone)
 
     def publish(self, directory: Path, work: Path, names: Iterable[str], manifest: Manifest) -> None:
-        """Put the files of these names there, and behind them the manifest; here they stay, for a build that is killed.
+        """Upload the files of these names, then the manifest. Local copies stay, for a build that is killed.
 
-        ``BuildError`` if another build took over, or a shard that was put there is there no more.
+        Raises ``BuildError`` if another build took over, or if an uploaded shard is gone or has another size.
         """
         there = [name for name in names if (directory / name).exists()]
         side_by_side(partial(put_file, directory / name, self.path(name), self.requests) for name in there)
@@ -127,14 +130,14 @@ class Bucket:
         for name, size in wanted.items():
             if sizes.get(name) != size:
                 raise BuildError(
-                    f"{self.path(name)}: {sizes.get(name, 'no')} bytes where {size} were put: something else "
-                    "writes or removes there; start over with --overwrite, or choose another --output"
+                    f"{self.path(name)}: {sizes.get(name, 'no')} bytes, but this build uploaded {size}: another program "
+                    "writes or removes objects there; start over with --overwrite, or choose another --output"
                 )
         manifest.write(work)
         put_file(work / MANIFEST_NAME, self.path(MANIFEST_NAME), self.requests)
 
     def release(self, work: Path) -> None:
-        """Say that no build writes there any more, if this one did."""
+        """Give up the ownership of the output, if this build has it."""
         note = work / BUCKET_NAME
         with suppress(FileNotFoundError):
             if (

@@ -1,6 +1,6 @@
-"""One build at a time in a work directory, by a lock of the kernel on ``.build/lock``.
+"""Lets one build at a time work in a directory, by a lock of the kernel on ``.build/lock``.
 
-The lock ends with its process, however that ends, and with the workers that were forked from it, which end at once then.
+The lock ends with its process, even a killed one, and with the workers forked from it, which then end at once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 @contextmanager
 def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
-    """Lock the work directory, which is made where it is missing, for this caller alone until the block ends.
+    """Lock the work directory for this caller until the block ends. A missing directory is made.
 
-    The file of the lock is removed then, and so are the work directory and its parent if they are empty and were made here.
-    Without ``lock``, nothing excludes other builds. Raises ``BuildError`` where another build works there for longer than
-    ``patience`` seconds, where the file system has no locks, or where it cannot be written.
+    Then the file of the lock is removed, and the work directory if it is empty, and its parent if it was made here too.
+    Without ``lock``, nothing excludes other builds. Raises ``BuildError`` if another build holds the lock for longer than
+    ``patience`` seconds, if the file system has no locks, or if the directory cannot be written.
     """
     made = not work.parent.exists()
     deadline = time.monotonic() + patience
@@ -52,7 +52,7 @@ def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lo
     try:
         yield
     finally:
-        # The file is removed before its lock: a process that waits for it notices that, and tries again.
+        # The file is removed before the lock is released: a process that waits for the lock notices, and tries again.
         (work / LOCK_NAME).unlink(missing_ok=True)
         file.close()
         with suppress(OSError):  # not empty: the next run continues from what it holds
@@ -62,14 +62,14 @@ def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lo
 
 
 def _open_locked(work: Path, lock: bool) -> IO[str]:
-    """Try once, and return the locked file. ``BlockingIOError`` says which process holds the lock."""
+    """Return the locked file, after one try. Raises ``BlockingIOError``, which names the process that holds the lock."""
     work.mkdir(parents=True, exist_ok=True)
     file = open(work / LOCK_NAME, "a+")  # noqa: SIM115 - it stays open as long as the lock
     try:
         if lock:
             _lock_file(file)
             if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
-                raise FileNotFoundError(file.name)  # it was removed, and a third process may have made another
+                raise FileNotFoundError(file.name)  # it was removed, and another process may have made a new one
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}\n")
         file.flush()
@@ -89,6 +89,6 @@ def _lock_file(file: IO[str]) -> None:
         if error.errno in _UNSUPPORTED:
             raise BuildError(
                 f"{file.name}: this file system has no locks ({error.strerror}), so another build could work here at the "
-                "same time. Choose an --output elsewhere, or make sure that no other build works here and give --no-lock"
+                "same time. Choose an --output on another one, or make sure that no other build works here and give --no-lock"
             ) from None
         raise

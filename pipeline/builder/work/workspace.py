@@ -1,15 +1,15 @@
-"""The work directory ``OUTPUT/.build``: every stage keeps its results there until the manifest is written.
+"""The work directory ``OUTPUT/.build``. Every stage keeps its results there until the manifest is written.
 
-    plan.json          what is to be done, fixed before the first unit
-    references/        what the recipe names, by content (references.py)
-    lock               the process that builds here (lock.py)
-    bucket.json        the output, where that is a bucket (bucket.py)
-    ingest/            what was read, filtered and hashed (partitions/partition.py)
+    plan.json          the plan, fixed before the first unit
+    references/        copies of what the recipe names, by content (references.py)
+    lock               held by the process that builds here (lock.py)
+    bucket.json        the output, if it is a bucket (bucket.py)
+    ingest/            the documents that were read, filtered and hashed (partitions/partition.py)
     round/STAGE/       the results of each later stage, which its module describes
 
-Where token quotas ask for more of the input, ``round`` is removed, and the later stages run again over all that was read.
+If token quotas need more of the input, ``round`` is removed, and the later stages run again over all that was read.
 
-Results appear by rename. What is there is complete, so the same command continues where a killed one stopped.
+Results appear by rename. A path that exists is complete, so the same command continues where a killed one stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONTINUE = "run the same command: it continues"
 class Workspace:
     """The work directory of the dataset directory ``output``. Small and picklable: every worker gets it.
 
-    Where the dataset lies in a ``bucket``, ``output`` is the directory from which what is finished moves there.
+    If the dataset is in a ``bucket``, ``output`` is a local directory from which finished files move to the bucket.
     """
 
     output: Path
@@ -50,12 +50,12 @@ class Workspace:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The directory and, if the output is a bucket, the url that this build writes to and may clear."""
+        """The directory that this build writes and may clear, and the url if the output is a bucket."""
         return str(self.output), *([self.bucket.url] if self.bucket else [])
 
     @property
     def plan(self) -> Plan:
-        """The plan of the build, read once in each process while its file stays as it is."""
+        """The plan of the build. Each process reads it once, and again if its file changes."""
         return load_plan(self.root)
 
     @property
@@ -68,39 +68,39 @@ class Workspace:
 
     @property
     def round(self) -> Path:
-        """The directory of all that follows from what was read."""
+        """The directory of all stages after the ingest stage."""
         return self.root / "round"
 
     def folder(self, stage: str) -> Path:
-        """Return the directory of a stage after the ingest stage, by its name."""
+        """Return the directory of a later stage than the ingest stage."""
         return self.round / stage
 
     @contextmanager
     def locked(self, patience: float, lock: bool) -> Iterator[None]:
-        """Lock the directory as `lock.locked` does; ``BuildError`` where the disk is full."""
+        """Lock the directory as `lock.locked` does. Raises ``BuildError`` in the block if the disk is full."""
         with locked(self.root, lock=lock, patience=patience), explain_disk_full_errors(self.output, _CONTINUE):
             yield
 
     def finish(self, name: str) -> None:
-        """Move a file that is finished to where the dataset lies."""
+        """Move a finished file to the bucket, if there is one."""
         if self.bucket is not None:
             self.bucket.move(self.output, name)
 
     def clear(self, keep: Container[str] = ()) -> None:
-        """Remove everything but the lock, the plan first: a build without a plan is not continued."""
+        """Remove all but the lock and ``keep``, the plan first: a build without a plan is not continued."""
         paths = sorted(self.root.iterdir(), key=lambda path: path.name != PLAN_NAME)
         for path in paths:
             if path.name != LOCK_NAME and path.name not in keep:
                 discard_whole(path)
 
     def stray(self) -> Path | None:
-        """Return something in the output that no build leaves there before it has a plan, if there is any."""
+        """Return a path in the output that is not of a build without a plan; None if there is none."""
         early = (WORK_NAME, LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME, BUCKET_NAME)
         there = (path for folder in (self.output, self.root) for path in sorted(folder.iterdir()))
         return next((path for path in there if path.name not in early and not is_temporary(path)), None)
 
     def sweep(self) -> None:
-        """Remove what killed processes left unfinished: here, in the output directory, and among the kept texts."""
+        """Remove unfinished files of killed processes: here, in the output directory and among the kept texts."""
         sweep(self.root)
         for folder in (self.output, self.output / TEXTS_NAME):
             for path in filter(is_temporary, folder.glob(".*.tmp")):
