@@ -50,7 +50,7 @@ def transform(
     fields: Sequence[str] = (),
     adds: Sequence[str] = (),
 ) -> Any:
-    """Return a function or class, marked as a transform with settings; also a decorator.
+    """Mark a function or class as a transform, with settings, and return it; also a decorator.
 
     The transform takes a ``Document``. It returns the document as it is or with another ``text`` or ``metadata``, a list of
     documents that replace it, or a ``Drop``. With ``batch=512`` it takes a list of up to 512 documents, and returns a list
