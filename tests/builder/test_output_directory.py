@@ -247,7 +247,7 @@ def test_texts_writes_through_a_link_and_to_regular_files_only(
         assert link.is_symlink()
         assert pq.read_table(tmp_path / "folder" / "real.parquet").num_rows == 3
     os.mkfifo(tmp_path / "pipe")
-    for name, kind in (("pipe", "a FIFO"), ("folder", "a directory"), ("none/x", "no directory")):
+    for name, kind in (("pipe", "a FIFO"), ("folder", "a directory"), ("none/x", "is not a directory; make it")):
         assert run_command("texts", [texts, "--output", str(tmp_path / name)]) == 2
         assert kind in capsys.readouterr().err
     assert (tmp_path / "pipe").is_fifo()
