@@ -164,9 +164,14 @@ def loaded(stream: pipeline.Stream, loader: str, state: dict[str, Any]) -> Any:
 # A pass ends at a place of its own in each kind of stream, and is noticed otherwise by each loader.
 CASES = [
     *((kind, "bare") for kind in KINDS),
-    *(("epochs=1", loader) for loader in LOADERS if loader != "bare"),
+    ("epochs=1", "persistent"),
     ("text", "stateful, 2"),
     ("mix, take", "2 workers"),
+    *(
+        pytest.param("epochs=1", loader, marks=pytest.mark.nightly)
+        for loader in LOADERS
+        if loader not in ("bare", "persistent")
+    ),
     *(
         pytest.param(kind, loader, marks=pytest.mark.nightly)
         for kind in KINDS
