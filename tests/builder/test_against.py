@@ -64,7 +64,7 @@ def test_a_folder_of_signatures_that_an_earlier_build_left_is_refused_and_never_
     for path in [path for path in out.iterdir() if path.is_file()]:
         path.unlink()  # as `rm out/*` does
     second = write(tmp_path / "second.jsonl", range(100, 106))
-    with pytest.raises(BuildError, match="signatures: the output is not empty.*--overwrite"):
+    with pytest.raises(BuildError, match=r"signatures: the output is not empty.*--overwrite"):
         run_plain(second, out)
     run_plain(second, out, overwrite=True)
     assert list(verify_dataset(out)) == []
