@@ -53,6 +53,13 @@ def test_the_rows_of_a_build_add_up_in_the_picture_of_docs_and_of_any_dataset(tm
     assert f"{manifest.counts['tokens']:,}" in drawn
 
 
+def test_labels_have_14_pixels_where_a_picture_has_400() -> None:
+    for name in PICTURES:
+        picture = (draw.DOCS / name).read_text()
+        (width,) = map(int, re.findall(r'viewBox="0 0 (\d+) ', picture))
+        assert min(map(int, re.findall(r'font-size="(\d+)"', picture))) * 400 / width >= 14, name
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_no_words_of_a_picture_are_cut_or_lie_on_others(tmp_path: Path) -> None:
     pictures = "".join((draw.DOCS / name).read_text() for name in PICTURES)
