@@ -12,7 +12,7 @@ The rooms, and what each may import:
     user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
     progress.py       progress of long work on the terminal
-    notices.py        warnings that name the user's line, and such that are said once
+    notices.py        warnings that name the user's line, and warnings that are logged once
     compiling.py      compiled loops, kept in a cache if it can be written
     daemon_threads.py  threads for jobs that block; a process ends without waiting for them
     signals.py        signals while libraries are imported and called

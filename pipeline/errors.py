@@ -89,10 +89,10 @@ def not_installed(what: str, package: str) -> ConfigError:
     return ConfigError(f"{what} needs {package}, which is not installed: pip install {package}")
 
 
-def value_said(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value as errors show it: its ``repr``, shortened to 60 characters, and its type.
 
-    >>> value_said([1, 2])
+    >>> value_text([1, 2])
     '[1, 2] of type list'
     """
     text = repr(value)

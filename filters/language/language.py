@@ -139,7 +139,7 @@ class LanguageIdentifier:
             if name not in known:
                 raise ConfigError(
                     f"language {name!r}: not one of the {len(self._model.labels)} languages of {self.path.name}; give a code "
-                    f"of ISO 639 as the model has it, such as {', '.join(sorted(known)[:: max(1, len(known) // 4)])}"
+                    f"of ISO 639 that the model knows, such as {', '.join(sorted(known)[:: max(1, len(known) // 4)])}"
                 )
 
     def identify(self, text: str) -> Language:

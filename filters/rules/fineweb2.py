@@ -57,5 +57,5 @@ def _load(path: Path) -> dict[Any, Any]:
 
 
 def _as_word(value: object) -> str:
-    """Return the stop word that a value of YAML stands for: YAML reads `no` as false."""
+    """Return a stop word as it was written: YAML reads the word `no` as false."""
     return {True: "yes", False: "no", None: "null"}[value] if isinstance(value, bool | None) else str(value)

@@ -20,7 +20,7 @@ def find_function(
 ) -> Callable[..., Any]:
     """Return the function that is known as `name`, or the one that ``module:function`` names in `module`.
 
-    Raises ConfigError with the nearest name if there is none; the error says for `what` the function was wanted.
+    Raises ConfigError with the nearest name if there is none. Its message calls the function `what`.
     """
     if module is None:
         if name not in known:

@@ -51,10 +51,10 @@ def _digits(value: float, bound: float) -> str:
     return text
 
 
-def limits_said(low: float | None, high: float | None) -> str:
+def limits_text(low: float | None, high: float | None) -> str:
     """Return the values between two limits as text; None and infinite values are no limits.
 
-    >>> limits_said(50, None), limits_said(50, 100_000), limits_said(-math.inf, 0.3)
+    >>> limits_text(50, None), limits_text(50, 100_000), limits_text(-math.inf, 0.3)
     ('at least 50', '50 to 100,000', 'at most 0.3')
     """
     if low is None or low == -math.inf:

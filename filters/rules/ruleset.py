@@ -49,7 +49,7 @@ from filters.rules.rule import Cleaner, Rule, Violation
 from filters.rules.rule_files import NO_RULES, column_field, read_rules
 from filters.spacy_tokens import tokens_version
 from filters.text_view import DEFINITION, By, Page
-from pipeline.errors import BuildError, ConfigError, did_you_mean, value_said
+from pipeline.errors import BuildError, ConfigError, did_you_mean, value_text
 
 __all__ = ["Cleaner", "Measured", "Rule", "RuleSet", "Violation", "load_rules"]
 
@@ -141,7 +141,7 @@ class RuleSet:
                 and isinstance(returned[1], Mapping)
             ):
                 raise BuildError(
-                    f"{where()}: cleaner {name!r} returned {value_said(returned)}; it must return the text that is left and a "
+                    f"{where()}: cleaner {name!r} returned {value_text(returned)}; it must return the text that is left and a "
                     "dict of what was cut"
                 )
             text, cuts = returned
@@ -188,7 +188,7 @@ class RuleSet:
                     except (Exception, SystemExit, GeneratorExit) as error:
                         fault = f"raised {type(error).__name__}: {error}"
                         raise self._fault(column, fault, where[row] if where else None) from error
-                    raise self._fault(column, f"returned {value_said(value)}", where[row] if where else None)
+                    raise self._fault(column, f"returned {value_text(value)}", where[row] if where else None)
         return Measured(values, holds)
 
     def _fault(self, column: int, fault: str, where: Callable[[], str] | None) -> BuildError:

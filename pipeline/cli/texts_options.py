@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import filters
-from filters.rules.rule import limits_said
+from filters.rules.rule import limits_text
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.recipe import Recipe, setting_types
 from pipeline.builder.setting import flag_of, setting_of
@@ -114,7 +114,7 @@ def _comment(path: Path) -> list[str]:
 
 
 def _rules(rules: RuleSet) -> list[str]:
-    return [f"  {rule.name:<34}{limits_said(rule.min, rule.max)}" for rule in rules.rules] + [
+    return [f"  {rule.name:<34}{limits_text(rule.min, rule.max)}" for rule in rules.rules] + [
         f"  {cleaner.name:<34}cleaner" for cleaner in rules.cleaners
     ]
 

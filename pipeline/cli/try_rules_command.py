@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from filters.language.language import UNDETERMINED, LanguageIdentifier, parse_languages
 from filters.rules.named_files import NamedFile
-from filters.rules.rule import Rule, Violation, limits_said
+from filters.rules.rule import Rule, Violation, limits_text
 from filters.rules.rule_files import user_module
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
@@ -191,7 +191,7 @@ def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[
     rows = [(EMPTY.rule, "before rules", emptied, emptied)] if emptied else []
     for rule in rules.rules:
         failing = [values for values in measured if rule.name in values and rule.judge(values[rule.name])]
-        rows.append((rule.name, limits_said(rule.min, rule.max), first[rule.name], len(failing)))
+        rows.append((rule.name, limits_text(rule.min, rule.max), first[rule.name], len(failing)))
     width = max([len(name) for name, *_ in rows], default=4)
     print(f"judged {len(samples):,} of {read:,} documents read: {kept:,} kept ({kept / len(samples):.1%}), ", end="")
     print(f"{len(samples) - kept:,} dropped\n")
@@ -246,7 +246,7 @@ def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> s
     tallest = max(counts.values())
     lines = [
         f"{name} of {len(ordered):,} documents"
-        + (f", kept: {limits_said(rule.min, rule.max)}" if inside and rule else "")
+        + (f", kept: {limits_text(rule.min, rule.max)}" if inside and rule else "")
     ]
     for bar in range(BARS if ordered[-1] > low else 1):
         start, end = low + bar * step, low + (bar + 1) * step

@@ -212,7 +212,7 @@ class Cache:
     # Room
 
     def _make_room(self, size: int, part: BinaryIO) -> bool:
-        """Evict until ``size`` more bytes are within the bound; give the part this size; return whether the bound is kept.
+        """Evict until ``size`` more bytes are within the bound, reserve them for the part, and return whether they fit.
 
         The bound is the limit. Without a limit, it is the size of the cache when the disk gets full, until other programs
         free some of the disk.

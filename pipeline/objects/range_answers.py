@@ -89,7 +89,7 @@ class RangeAnswer:
     def _refusal(self) -> StorageError:
         status = self._answer.status
         kind = MissingObjectError if status in (404, 410) else StorageError
-        cure = "the server does not give this object"
+        cure = "the server does not send this object; check the url"
         if status in (401, 403):
             cure = "the server refuses: check credentials and permissions, or sign the url again"
         elif status in (404, 410):

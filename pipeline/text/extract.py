@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean, not_installed, value_said
+from ..errors import ConfigError, did_you_mean, not_installed, value_text
 
 MOST_BYTES = 64 << 20  # in a record of a WARC file, and in an unpacked page
 MOST_TAGS = 100_000
@@ -59,7 +59,7 @@ class Extractor:
         if self._function is not None:
             text = self._function(body, url)
             if text is not None and not isinstance(text, str):
-                raise ConfigError(f"extract: the function must return text or None, got {value_said(text)}")
+                raise ConfigError(f"extract: the function must return text or None, got {value_text(text)}")
         else:
             assert self._text_of is not None
             text = self._text_of(html, tree)
@@ -79,7 +79,7 @@ def find_page_function(extract: Extract) -> PageFunction:
     """Return the function that a user passed or named. Raises ``ConfigError`` if there is none."""
     if not isinstance(extract, str):
         if not callable(extract):
-            raise ConfigError(f"extract must be a name or a function of HTML and url, got {value_said(extract)}")
+            raise ConfigError(f"extract must be a name or a function of HTML and url, got {value_text(extract)}")
         return extract
     from filters.rules.resolve import find_function
     from filters.rules.user_modules import find_module

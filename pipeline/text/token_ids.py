@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import value_said
+from ..errors import value_text
 
 if TYPE_CHECKING:
     from .tokenizer.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ class Vocabulary:
         except ValueError:  # inner lists of different lengths
             ids = np.empty((0, 0))
         if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "ui"):
-            raise WrongIdsError("not a list of token ids", f"it is {value_said(value)}")
+            raise WrongIdsError("not a list of token ids", f"it is {value_text(value)}")
         if isinstance(value, list) and bool in set(map(type, value)):  # NumPy makes them 1 and 0 among numbers
             at = next(index for index, each in enumerate(value) if isinstance(each, bool))
             raise WrongIdsError("not a list of token ids", f"{json.dumps(value[at])} at position {at}")

@@ -148,7 +148,7 @@ def test_tries_are_bounded_and_the_error_names_url_tries_and_cure(server: Faulty
         ("404", "a.tar: 404 Not Found; check the url"),
         ("403", "a.tar: 403 Forbidden; .*credentials"),
         ("401", "a.tar: 401 .*credentials"),
-        ("204", "a.tar: 204 No Content; the server does not give this object"),
+        ("204", "a.tar: 204 No Content; the server does not send this object"),
         ("416", "a.tar: 416"),
         ("bare", r"a.tar: 206 with Content-Range '': the server does not say which bytes it sends"),
         ("packed", r"a.tar: the server packs its answers \(Content-Encoding: gzip\); serve it as a plain file"),

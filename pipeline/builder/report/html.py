@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filters import measure_functions, share, summary
-from filters.rules.rule import limits_said
+from filters.rules.rule import limits_text
 
 from ...atomic import atomic_file
 from ...shards.manifest import REPORT_NAME, Manifest
@@ -236,7 +236,7 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
         "limits": limits,
         "outside": [(0, low), (high, 100 - high)],
         "text": _explained(rule),
-        "kept": f"kept: {limits_said(rule.get('min'), rule.get('max'))}" if rule else "",
+        "kept": f"kept: {limits_text(rule.get('min'), rule.get('max'))}" if rule else "",
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from ...errors import BuildError, ConfigError, value_said
+from ...errors import BuildError, ConfigError, value_text
 from ...text.document import Document
 from ...text.fields import surrogate_in
 from ...text.judging import Drop
@@ -79,7 +79,7 @@ class UserTransform(Transform):
 
         returned = self._called(list(documents), where)
         if not isinstance(returned, list | tuple) or len(returned) != len(documents):
-            got = f"{len(returned)} results" if isinstance(returned, list | tuple) else value_said(returned)
+            got = f"{len(returned)} results" if isinstance(returned, list | tuple) else value_text(returned)
             raise BuildError(
                 f"{documents[0].where()}: transform {self.name!r} returned {got} for a batch of {len(documents)} documents; "
                 "it must return a list with one result for each"
@@ -124,7 +124,7 @@ class UserTransform(Transform):
             for part in parts:
                 self._check_text(part, part.text)
             return parts
-        self._fail(document, f"returned {value_said(value)}; {_RETURNS}")
+        self._fail(document, f"returned {value_text(value)}; {_RETURNS}")
 
     def _check_fixed(self, document: Document, was: Sequence[Any], made: Document) -> None:
         """Refuse a document whose fixed fields differ from ``was``. One that the function made may leave them '', 0 or None."""
@@ -135,15 +135,15 @@ class UserTransform(Transform):
                     setattr(document, field, value)  # so that the error names the document as it was read
                 self._fail(
                     document,
-                    f"returned a document whose {name} is {value_said(got)}: a transform may not change it, and must return "
+                    f"returned a document whose {name} is {value_text(got)}: a transform may not change it, and must return "
                     f"documents in the order given; {_CURES.get(name, _CURE)}",
                 )
         if not isinstance(made.metadata, dict):
-            self._fail(document, f"set its metadata to {value_said(made.metadata)}; it must be a dict")
+            self._fail(document, f"set its metadata to {value_text(made.metadata)}; it must be a dict")
 
     def _check_text(self, document: Document, text: object) -> None:
         if not isinstance(text, str):
-            self._fail(document, f"made its text {value_said(text)}; it must be text")
+            self._fail(document, f"made its text {value_text(text)}; it must be text")
         if (at := surrogate_in(text)) is not None:
             self._fail(
                 document, f"put a lone surrogate at character {at} of its text, which cannot be written as UTF-8"

@@ -1,4 +1,4 @@
-"""Documents of an array in memory, read as those of shards are."""
+"""Documents of an array in memory, read like the documents of shards."""
 
 from __future__ import annotations
 

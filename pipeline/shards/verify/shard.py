@@ -239,7 +239,7 @@ def _check_hash(data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None) 
     check.sha256 = digest.hexdigest()
     if expected is not None and len(data) == expected.bytes and check.sha256 != expected.sha256:
         # Every other byte was compared with a checksum or with the only form it can have.
-        whole = "" if check.problems else "all else is sound, so the manifest is of another build; "
+        whole = "" if check.problems else "all else is sound, so the manifest belongs to another build; "
         reason = f"sha256 {check.sha256}, but the manifest says {expected.sha256}; {whole}{REPAIR}"
         check.add(None, None, reason)
 
