@@ -16,7 +16,7 @@ little-endian, every member starts at a multiple of 512 and is padded with zeros
 - Samples come first, in document order. Keys are unique over the dataset, hold no dots, and sort in
   file order. A sample holds one document, or several neighbours when small documents are grouped:
   `starts` and `lengths` keep them apart either way. A document of no tokens has a length of 0.
-- The footer is the 512 bytes that end 1,024 bytes before the end of the file, behind a header of 512:
+- The footer is the 512 bytes that end 1,024 bytes before the end of the file, after a header of 512:
   one read of the last 2,048 bytes finds the index, in a local file or a remote object. Its fields:
   `format` ("shardwright"), `version`, `dtype` ("<u2" or "<u4"), `documents`, `tokens`, `bytes` (size of the
   file), `starts`, `lengths` and `table` (each `[offset, size]` of a payload), `index_crc32` (zlib's CRC-32

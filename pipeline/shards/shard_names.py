@@ -150,8 +150,9 @@ def _names(spec: str) -> list[str]:
     missing = [name for name in names if not _GLOB.search(name) and not os.path.exists(name)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        of = f" of the {len(names)} that {spec!r} names" if len(names) > 1 else ""
-        raise ConfigError(f"{missing[0]}{more}{of} not found{_nearby(missing[0])}")
+        of = f" of the {len(names)} files that {spec!r} names" if len(names) > 1 else ""
+        verb = "were" if len(missing) > 1 else "was"
+        raise ConfigError(f"{missing[0]}{more}{of} {verb} not found{_nearby(missing[0])}")
     return names
 
 
