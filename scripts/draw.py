@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.builder.counts.build_stats import BuildStats, Row, funnel
+from pipeline.builder.counts.build_stats import BuildStats, FunnelRow, funnel
 from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
 from pipeline.stream.order import Blocks, RankStep, Sequences, Shuffle
@@ -70,7 +70,7 @@ def card(title: str, below: Sequence[str], height: int, parts: Sequence[str]) ->
 # What a build does
 
 
-def group(row: Row) -> str:
+def group(row: FunnelRow) -> str:
     name = row.what.removeprefix("dropped by ")
     if name.startswith("language"):
         return "other languages"

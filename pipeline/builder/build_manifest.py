@@ -30,7 +30,7 @@ from ..shards.manifest import (
 from ..text.tokenizer.load_tokenizer import CONFIG_NAME
 from ..version import PACKAGES, __version__
 from .build_tokenizer import load_build_tokenizer
-from .counts.build_stats import BuildStats, Row
+from .counts.build_stats import BuildStats, FunnelRow
 from .counts.counts import Counts
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
@@ -113,7 +113,7 @@ def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
     return [item.described() | {"sha256": digest} for item, digest in zip(inputs, hashes, strict=True)]
 
 
-def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[Row]) -> Manifest:
+def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[FunnelRow]) -> Manifest:
     """Write everything that is beside the shards, except the manifest; return the manifest that names it.
 
     ``rows`` are the funnel that the report shows.

@@ -132,8 +132,8 @@ def start(workspace: Workspace, plan: Plan, references: References, *, overwrite
     if started is not None:
         check_unchanged(started, plan)
         plan = replace(plan, units=started.units, limits=started.limits)
-    elif not overwrite and (stray := workspace.stray()):
-        raise not_empty(stray)
+    elif not overwrite and (found := workspace.unexpected()):
+        raise not_empty(found)
     if workspace.bucket is not None:
         workspace.bucket.claim(workspace.root, RESULTS)
     workspace.sweep()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filters.unicode_classes import SPACES
-from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, split, taken, without
+from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, passage_lines, remove_passages, split
 from tests.stream.order_oracle import mix64
 
 M64 = (1 << 64) - 1
@@ -100,7 +100,7 @@ def test_digits_marks_and_the_place_of_spaces_do(a: str, b: str) -> None:
 def test_what_is_cut_takes_its_blank_lines_along_and_nothing_else(
     text: str, cut: list[tuple[int, int]], left: str
 ) -> None:
-    assert without(text, cut) == left
+    assert remove_passages(text, cut) == left
 
 
 @settings(max_examples=200, deadline=None)
@@ -110,8 +110,8 @@ def test_what_is_not_cut_stays_in_order(text: str, kind: str, chosen: set[int]) 
     cut = [found[k][1:] for k in chosen if k < len(found)]
     gone = {number for first, last in cut for number in range(first, last)}
     stays = [line for n, line in enumerate(text.split("\n")) if n not in gone and not is_blank(line)]
-    left = without(text, cut)
-    assert [line for line in taken(text, cut).split("\n") if cut] == [
+    left = remove_passages(text, cut)
+    assert [line for line in passage_lines(text, cut).split("\n") if cut] == [
         line for n, line in enumerate(text.split("\n")) if n in gone
     ]
     assert [line for line in left.split("\n") if not is_blank(line)] == stays

@@ -15,7 +15,7 @@ import zstandard
 from filters.measures.length import words
 from filters.text_view import Page
 from pipeline.builder.counts.build_stats import BuildStats, funnel
-from pipeline.builder.dedup.segments import KINDS, without
+from pipeline.builder.dedup.segments import KINDS, remove_passages
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
@@ -47,7 +47,7 @@ def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words
                 if (kind, passage.text) in seen:
                     cut.append((passage.first, passage.last))
                 seen.add((kind, passage.text))
-        left = without(text, cut)
+        left = remove_passages(text, cut)
         gone = cut and (not left.strip() or words(Page(left)) < words_left)
         found.append(None if gone else left)
     return found

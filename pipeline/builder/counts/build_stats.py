@@ -155,7 +155,7 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
     return groups
 
 
-class Row(NamedTuple):
+class FunnelRow(NamedTuple):
     """A row of the funnel. ``documents`` is negative if they were removed, and positive if a transform added them."""
 
     what: str
@@ -167,7 +167,7 @@ class Row(NamedTuple):
     is_exact: bool = False  # whether the tokens are counted, not estimated from characters
 
 
-def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
+def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[FunnelRow]:
     """Return a row for the input, a row for each change of documents or text, and a row for the kept documents.
 
     The documents and tokens of all earlier rows add up to those of the last.
@@ -182,11 +182,11 @@ def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
     def tokens_of(characters: int) -> int:
         return round(characters * stats.tokens / max(1, stats.kept_characters))
 
-    rows = [Row("documents read", left, left / every, left / every, tokens_of(characters), is_change=False)]
+    rows = [FunnelRow("documents read", left, left / every, left / every, tokens_of(characters), is_change=False)]
     for what, documents, removed in listed:
         left, before, characters = left - documents, tokens_of(characters), characters - removed
-        rows.append(Row(what, -documents, abs(documents) / every, left / every, tokens_of(characters) - before))
-    kept = Row(
+        rows.append(FunnelRow(what, -documents, abs(documents) / every, left / every, tokens_of(characters) - before))
+    kept = FunnelRow(
         "documents kept", stats.kept, stats.kept / every, left / every, stats.tokens, is_change=False, is_exact=True
     )
     return [*rows, kept]

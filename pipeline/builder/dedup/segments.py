@@ -64,13 +64,13 @@ def is_blank(line: str) -> bool:
     return not line.strip(SPACES)
 
 
-def without(text: str, cut: Collection[tuple[int, int]]) -> str:
+def remove_passages(text: str, cut: Collection[tuple[int, int]]) -> str:
     """Return a text without some of its passages. Each of ``cut`` is a passage's first line and the line after its last.
 
     If nothing is left of a paragraph, the blank lines after it are cut too. If the last line is cut, blank lines at the end
     are cut too.
 
-    >>> without("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
+    >>> remove_passages("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
     'A fine day.\\n\\nIt rained.'
     """
     lines = text.split("\n")
@@ -90,8 +90,8 @@ def without(text: str, cut: Collection[tuple[int, int]]) -> str:
     return "\n".join(kept)
 
 
-def taken(text: str, cut: Collection[tuple[int, int]]) -> str:
-    """Return the lines of some passages of a text: those that `without` cuts."""
+def passage_lines(text: str, cut: Collection[tuple[int, int]]) -> str:
+    """Return the lines of some passages of a text: those that `remove_passages` cuts."""
     lines = text.split("\n")
     return "\n".join(lines[number] for number in sorted({n for first, last in cut for n in range(first, last)}))
 

@@ -74,12 +74,12 @@ class RayEngine(Engine):
         self._tries = tries
         self._connected_here = not ray.is_initialized()
         try:
-            with _one_line(ray):
+            with _build_errors(ray):
                 if self._connected_here:
                     _connect(ray, workers, address)
                     if address and shared is not None:
                         RayEngine.bad_nodes = _check_nodes(ray, shared, skip_bad_nodes, read_input)
-                    RayEngine.begun = ray.remote(_Begun).options(num_cpus=0, max_restarts=-1, **self._where).remote()
+                    RayEngine.begun = ray.remote(_Begun).options(num_cpus=0, max_restarts=-1, **self._options).remote()
                 cpus = self._cpus()
         except BaseException:
             self.close()
@@ -92,13 +92,13 @@ class RayEngine(Engine):
             )
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
-        with _one_line(self._ray):
+        with _build_errors(self._ray):
             yield from self._map(function, units)
 
     def _map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         ray, errors = self._ray, self._ray.exceptions
         deaths = (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.ObjectLostError)
-        task = ray.remote(_call).options(max_retries=0, num_cpus=1, **self._where)
+        task = ray.remote(_call).options(max_retries=0, num_cpus=1, **self._options)
         name, tries, waiting = secrets.token_hex(4), Counter[int](), deque(range(len(units)))
         running: dict[object, tuple[int, str]] = {}
         last = checked = time.monotonic()
@@ -174,7 +174,7 @@ class RayEngine(Engine):
         return float(sum(node["Resources"].get("CPU", 0) for node in alive))
 
     @property
-    def _where(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         """Options that keep tasks off bad nodes."""
         return {"label_selector": {"ray.io/node-id": f"!in({','.join(self.bad_nodes)})"}} if self.bad_nodes else {}
 
@@ -214,7 +214,7 @@ def _node_name(address: str, node: str) -> str:
 
 
 @contextmanager
-def _one_line(ray: Any) -> Iterator[None]:
+def _build_errors(ray: Any) -> Iterator[None]:
     """Raise ``BuildError`` for errors of Ray itself: a lost node or driver, versions that differ."""
     try:
         yield

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
-from ..counts.build_stats import BuildStats, DamagedFile, Row
+from ..counts.build_stats import BuildStats, DamagedFile, FunnelRow
 from ..counts.counts import descending
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def make_table(*names: str) -> Table:
     return table
 
 
-def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None:
+def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -> None:
     """Print the funnel of documents, which only a build has, the splits, and what a reader must know."""
     counts = BuildStats.from_json(manifest.counts)
     most = max((row.tokens for row in rows), default=0)
@@ -50,7 +50,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
     small = [row for row in rows if row.is_change and row.share < _SMALL and abs(row.tokens) <= _SMALL * most]
     if len(small) > 1:
         sums = sum(row.documents for row in small), sum(row.share for row in small)
-        one = Row(f"{len(small)} others", *sums, rows[-1].left_share, sum(row.tokens for row in small))
+        one = FunnelRow(f"{len(small)} others", *sums, rows[-1].left_share, sum(row.tokens for row in small))
         rows = [*(row for row in rows[:-1] if row not in small), one, rows[-1]]
     table = make_table("stage", "documents", "share", "tokens")
     table.add_column("left")
@@ -86,7 +86,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None
         page.print(f"warning: {warning}", style="red", markup=False, soft_wrap=True)
 
 
-def print_table(manifest: Manifest, rows: Sequence[Row], seconds: Mapping[str, float]) -> None:
+def print_table(manifest: Manifest, rows: Sequence[FunnelRow], seconds: Mapping[str, float]) -> None:
     """Print on stderr what a build counted, and its times."""
     counts, total = manifest.counts, max(1e-9, seconds["total"])
     page = make_page(stderr=True)

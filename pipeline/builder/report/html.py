@@ -20,7 +20,7 @@ from filters.rules.rule import limits_text
 
 from ...atomic import atomic_file
 from ...shards.manifest import REPORT_NAME, Manifest
-from ..counts.build_stats import BuildStats, Group, Row
+from ..counts.build_stats import BuildStats, FunnelRow, Group
 from ..counts.counts import Histogram, descending
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
 from ..dedup.decontaminate import describe_short
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
-def write_report(output: Path, manifest: Manifest, rows: Sequence[Row], nearest: NearestTexts) -> None:
+def write_report(output: Path, manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts) -> None:
     """Write ``report.html`` into a dataset directory."""
     with atomic_file(output / REPORT_NAME) as file:
         file.write(render(manifest, rows, nearest).encode("utf-8", "replace"))
@@ -50,7 +50,7 @@ def _page() -> Template:
     return environment.from_string(FIGURE + PAGE)
 
 
-def render(manifest: Manifest, rows: Sequence[Row], nearest: NearestTexts) -> str:
+def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts) -> str:
     """Return the page; ``rows`` are the funnel of the build, ``nearest`` the texts nearest to the limits."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
@@ -154,7 +154,7 @@ def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
     return [("dropped", dropped), (f"kept in its place{same}", kept)]
 
 
-def _bars(rows: Sequence[Row]) -> list[dict[str, object]]:
+def _bars(rows: Sequence[FunnelRow]) -> list[dict[str, object]]:
     """Return the rows of the funnel with their bars: what was left, and what the row took, in percent of the whole."""
     left = [*accumulate(row.tokens for row in rows[:-1]), rows[-1].tokens]
     whole = max(1, *left)

@@ -31,7 +31,7 @@ from ...atomic_directory import result_directory
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
-from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
+from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
 from ..partitions.partition import Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
@@ -182,14 +182,14 @@ class PassageRemover:
     def _keep_rest(self, row: Row, cut: Sequence[tuple[int, int, str]]) -> None:
         """Keep what is left of a document, if that is enough."""
         lines, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
-        text = without(row.text, lines)
+        text = remove_passages(row.text, lines)
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in kinds.items())
         violation = too_short(text, self._recipe.words_left)
         if violation is None:
             characters = row.characters - len(text)
             self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, lines))
+            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", passage_lines(row.text, lines))
         else:
             reason = f"{violation.reason} without {what} found earlier in the corpus"
             self._count(row, WORDS_LEFT)

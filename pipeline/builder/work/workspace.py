@@ -93,8 +93,8 @@ class Workspace:
             if path.name != LOCK_NAME and path.name not in keep:
                 discard_whole(path)
 
-    def stray(self) -> Path | None:
-        """Return a path in the output that is not of a build without a plan; None if there is none."""
+    def unexpected(self) -> Path | None:
+        """Return a path in the output that no build makes before it has a plan; None if there is none."""
         early = (WORK_NAME, LOCK_NAME, REFERENCES_NAME, MATERIALIZED_NAME, BUCKET_NAME)
         there = (path for folder in (self.output, self.root) for path in sorted(folder.iterdir()))
         return next((path for path in there if path.name not in early and not is_temporary(path)), None)
