@@ -42,18 +42,18 @@ class Documents(Stream):
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
-        """Return two datasets, ``(train, val)``: ``val`` is the share of the second, drawn by a hash.
+        """Return two datasets, ``(train, val)``; ``val`` is the share of the second, drawn by a hash.
 
-        Every document is whole in exactly one of them. Of more than 1,000 extents (runs of documents of about 192 KiB) or of
-        more than 200 MB of tokens, extents are drawn, by the name of their shard and their number in it, and nothing is read.
-        Of less, single documents are, by the name of their shard and their number in it; this call reads all of them, and
-        both results stay in memory.
+        Every document is whole in exactly one of them. If the data has more than 1,000 extents (runs of documents of about
+        192 KiB) or more than 200 MB of tokens, the hash draws extents, and nothing is read. From less data it draws single
+        documents: the call reads all of them, and both results stay in memory. The hash is that of the shard's name and of
+        the extent's or document's number in the shard.
 
-        Either draw stays as it is when shards are added. A larger share selects what a smaller one did, and more. Each result
-        can be split again, by an independent hash; ``val`` is then a share of that result.
+        Adding shards moves no document from one part to the other. A larger share selects what a smaller one did, and more.
+        Each result can be split again, by an independent hash; ``val`` is then a share of that result.
 
-        A dataset that is built again is another dataset, with other shards: documents of the old ``val`` are in the new
-        ``train``. ``val_fraction`` of the build draws by the content of documents instead, and that split stays.
+        A new build of the same texts has other shards, so documents of the old ``val`` can be in the new ``train``. Use
+        ``val_fraction`` of the build for a split that stays: it draws by the content of documents.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
 
@@ -72,30 +72,40 @@ class Documents(Stream):
 class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
-    ``split`` names the split that is streamed of a dataset, however its shards are named; None streams all splits, in the order
-    of their names. A directory, or a pattern with wildcards, gives its shards of the split; a listed shard of another split
-    is an error. Directories in a list are streamed as one, joined in the order given: their dtype, tokenizer and end-of-text
-    id are equal. Tars without a manifest have no splits. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
-    each block whenever it is read. ``eos_id`` is the id that fills short rows (default: the manifest's,
-    else 0). Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
+    - ``split`` names the split to stream; None streams all splits, in the order of their names. A directory or a pattern
+      with wildcards is searched for shards of the split; a listed shard of another split is an error. Tars without a
+      manifest have no splits.
+    - Directories in a list are streamed as one, in the order given. They need the same dtype, tokenizer and end-of-text id.
+    - ``epochs`` bounds the stream (None: endless).
+    - ``verify=True`` checks each block whenever it is read.
+    - ``eos_id`` fills short rows (default: the id of the manifest, else 0).
 
-    A state belongs to the data that it was saved over. A manifest identifies them by the sha256 of each shard. Tars without
-    one are identified by their names, by where documents lie, and by their contents: the checksums in the footer of our own
-    shards; of tars of other tools the names of their members, and the first and last 512 bytes of each document; of remote
-    tars size and version (ETag), if the server states one. A copy is the same data. A local tar that is written
-    while it is streamed is an error when its next documents are read.
+    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read in blocks, by ranged requests, ahead of need.
 
-    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read block by block, by ranged requests, ahead of need in the
-    order of the stream. Blocks are kept in ``cache_dir`` (default: "auto",
-    ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a machine share; they take at most
-    ``cache_limit`` bytes (default: all but a tenth of the disk). ``cache_dir=None`` reads through memory alone. Tars without an
-    index, and servers that know no ranges, need ``whole_shards``: downloads of whole shards into ``cache_dir``, which are
-    chosen there with a warning. ``storage_options`` are passed to fsspec. A request is made at most ``tries`` times (8), and a
-    server that sends nothing for ``timeout`` seconds (20) is asked again; one that never answered is given up after half of it.
+    - ``cache_dir`` keeps the blocks; all processes of a machine share it (default: "auto", ``$SHARDWRIGHT_CACHE``, else the
+      user's cache directory). None keeps them in memory alone.
+    - ``cache_limit`` is how many bytes the blocks may take (default: all but a tenth of the disk).
+    - ``whole_shards`` downloads whole shards into ``cache_dir``. Tars without an index, and servers that know no ranges, need
+      it; it is then turned on with a warning.
+    - ``storage_options`` are passed to fsspec.
+    - ``tries`` is how often a request is made at most (8).
+    - ``timeout`` is after how many seconds without a byte a server is asked again (20). A server that never answered is
+      given up after half of it.
 
-    Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ConfigError`` for listed shards of another split
-    and directories that differ, ``ShardError`` for a shard that contradicts its manifest, when it is opened, and
-    ``StorageError`` for a remote object that cannot be fetched.
+    Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
+
+    A state belongs to its data; a copy is the same data. A manifest identifies data by the sha256 of each shard. Tars
+    without a manifest are identified by their names, the positions of documents, and
+
+    - for shards of this package: the checksums in their footers;
+    - for tars of other tools: the names of members, and the first and last 512 bytes of each document;
+    - for remote tars: size and version (ETag), if the server states one.
+
+    If a local tar is written while it is streamed, reading its next documents is an error.
+
+    Raises ``ManifestError`` for an incomplete dataset or an unknown split; ``ConfigError`` for listed shards of another
+    split and directories that differ; ``ShardError`` on opening a shard that contradicts its manifest; ``StorageError`` for
+    a remote object that cannot be fetched.
 
     >>> import pathlib, tempfile
     >>> import pipeline
@@ -135,9 +145,9 @@ class ShardDataset(Documents):
         super().__init__(data, epochs=epochs)
 
     def sources(self) -> dict[str, Documents]:
-        """Return the named sources of a build (``wiki=...``) as bare datasets by name, which ``mix`` takes.
+        """Return the named sources of a build (``wiki=...``) as a dict of bare datasets, for ``mix``.
 
-        Raises ``ConfigError`` where inputs had no names, and for a dataset with ``epochs``.
+        Raises ``ConfigError`` if inputs had no names, and for a dataset with ``epochs``.
 
         >>> import pathlib, tempfile
         >>> import pipeline
@@ -154,7 +164,7 @@ class ShardDataset(Documents):
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )
         if self._config.epochs is not None:
-            raise ConfigError("sources are mixed endlessly, each by epochs of its own: leave epochs out")
+            raise ConfigError("each source of a mix repeats by epochs of its own: leave epochs out")
         return {name: Documents(data, epochs=None) for name, data in sources.items()}
 
     @classmethod
@@ -168,14 +178,14 @@ class ShardDataset(Documents):
     ) -> Documents:
         """Stream a 1-D array of token ids in memory or mapped from a file (``np.memmap``), of any integer dtype.
 
-        ``lengths`` (1-D integers) gives the number of tokens of each document; without it a document ends at every
-        ``eos_id``. Where the array holds no ``eos_id``, or none is stated, nothing says where documents end: ``.shuffle()``
-        then moves pieces of 4,096 tokens, and what needs documents (``.documents()``, ``.filter()``, ``.split()``,
-        ``boundaries=True``, ...) raises ``ConfigError``. Raises it for other shapes and dtypes, too.
+        ``lengths`` (1-D integers) gives the number of tokens of each document. Without it, a document ends at every
+        ``eos_id``. If there is no ``eos_id`` in the array, or none is stated, the ends of documents are unknown:
+        ``.shuffle()`` then moves pieces of 4,096 tokens, and methods that need documents (``.documents()``, ``.filter()``,
+        ``.split()``, ``boundaries=True``, ...) raise ``ConfigError``. So do other shapes and dtypes.
 
-        A state belongs to these tokens. An array in memory is hashed whole. Of a memmap, only what the stream needs is read (all
-        of it to find ``eos_id``): it is identified by its dtype, its length, and 256 pieces of 4,096 tokens at equal
-        distances, the first and the last ones among them. Do not write to it while it is streamed.
+        A state belongs to these tokens. An array in memory is hashed whole. A memmap is read only as far as the stream needs
+        (whole, to find ``eos_id``). It is identified by its dtype, its length, and 256 pieces of 4,096 tokens at equal
+        distances, from the first to the last. Do not write to it while it is streamed.
 
         >>> stream = ShardDataset.from_tokens([1, 2, 0, 3, 0], eos_id=0, epochs=1).documents()
         >>> [item["input_ids"].tolist() for item in stream]
@@ -203,9 +213,9 @@ class ShardDataset(Documents):
     ) -> Documents:
         """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id.
 
-        ``bos`` puts the begin-of-text id before each. ``tokenizer`` is a name, a path, or a loaded tokenizer of
-        this package, ``transformers`` or ``tokenizers``, whose serialised definition is used. Raises ``ConfigError`` for texts
-        that are not strings.
+        ``bos`` puts the begin-of-text id before each. ``tokenizer`` is a name, a path, or a loaded tokenizer of this package,
+        ``transformers`` or ``tokenizers`` (used by its serialised definition). Raises ``ConfigError`` for texts that are not
+        strings.
 
         >>> next(iter(ShardDataset.from_texts(["ab"], "bytes").documents()))["input_ids"].tolist()
         [100, 101, 1]
@@ -242,9 +252,9 @@ class Texts(Stream):
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
-        """Return two datasets, ``(train, val)``: ``val`` is the share of documents in the second, chosen by a hash of their ids.
+        """Return two datasets, ``(train, val)``; ``val`` is the share of documents in the second, drawn by a hash of their ids.
 
-        Every document is in exactly one of them, whatever file holds it. A larger share selects the documents of a smaller
+        Every document is in exactly one of them, in whatever file it is. A larger share selects the documents of a smaller
         one, and more. Documents with equal ids stay together; so do documents without an id that have equal texts. Each
         result reads all files, and can be split again, by an independent hash.
 
@@ -265,45 +275,50 @@ class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
     ``source`` is what the builder takes: jsonl, csv, tsv, txt, warc and wet (each also compressed), parquet, arrow, and
-    webdataset tars of ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``,
-    ``https://``, reached with ``storage_options``, ``tries`` and ``timeout`` as a `ShardDataset` is). Or it holds the
-    records: a DataFrame, an Arrow table, a dataset, a list of dicts, which are written to a temporary file.
+    webdataset tars of ``.txt`` or ``.json`` members. Name them by path, directory, braces, glob or url
+    (``hf://datasets/...``, ``s3://``, ``https://``). ``source`` may also hold the records: a DataFrame, an Arrow table, a
+    dataset, or a list of dicts; these are written to a temporary file.
 
-    ``source`` may also be alive: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
-    ``load_state_dict`` (plain JSON), or a function that returns an iterator of dicts. Nothing of it is written. To resume,
-    the object loads its own state, and the function is called again and skipped to where it was: it gives the same records
-    each time. All rows of a rank share one lane; ``datasets`` splits its datasets among ranks, of another source each rank
-    reads all and keeps its share. A state belongs to that number of ranks. ``.shuffle()`` shuffles 16 MiB of text together, or
-    ``window`` blocks of 32 KiB. What a shuffle buffer of ``datasets`` held is lost at a resume, as its documentation says: leave
-    the shuffle to ``.shuffle()``, or give ``lambda: iter(dataset)``.
+    - ``tokenizer``: a name, a path or a loaded tokenizer (see ``from_texts``). Ids are those of Hugging Face's definition,
+      from the fastest encoder that gives the same ids.
+    - ``format``: what each file is taken as, whatever its ending. With ``"text"`` a file is one document. With ``"lines"``,
+      ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"`` a text file holds many, named by their
+      first lines. ``"csv,delimiter=;,quote=none"`` is for tables with other characters.
+    - ``text_key``, ``id_key``: the fields of a record.
+    - ``tokens_key``: a field with lists of ids that ``tokenizer`` made before (Parquet, Arrow, JSON, records). The ids are
+      checked, not made again; ``.filter`` finds them as ``record.tokens``.
+    - ``fields``: other fields that ``.filter`` finds in ``record.metadata``, as in ``("url:str", "int_score:int")``. A value
+      of another type makes a bad record.
+    - ``where``: which records to read, as in ``"int_score >= 3"``. Its fields are in ``record.metadata`` too. Row groups of
+      Parquet without such a record are not read.
+    - ``normalize``: give equal texts one spelling (NFC, line ends), as a build does by default.
+    - ``extract``: what makes text of HTML in WARC files: ``"resiliparse"``, ``"trafilatura"``, ``"module:function"``, or a
+      function of the page's bytes and url that returns text or None.
+    - ``eos``, ``bos``: end each document with the end-of-text id; begin it with the begin-of-text id, as ``--bos always`` of
+      a build does. The tokenizer's own template (its post-processor, its chat template) is not applied.
+    - ``epochs``: bounds the stream (None: endless). Ranks of ``torch.distributed`` then agree on the end at each step.
+    - ``on_error``: ``"records"`` skips records that cannot be used, ``"skip"`` also the rest of a file that cannot be read
+      further, as in a build; ``stats()`` counts them.
+    - ``storage_options``, ``tries``, ``timeout``: as in `ShardDataset`.
 
-    ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
-    from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as: ``"text"``, each is
-    one document; ``"lines"``, ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"``, each text file
-    holds many, named by the lines at which they begin; ``"csv,delimiter=;,quote=none"``, rows with other characters.
-    ``text_key`` and ``id_key`` name the fields of a record. ``tokens_key`` names a field of lists of ids that ``tokenizer`` made
-    before (Parquet, Arrow, JSON, records): they are checked, not made again, and ``.filter`` finds them as ``record.tokens``.
-    ``fields`` are others that ``.filter`` finds in ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of
-    another type makes a bad record. ``where`` selects the records that are read, as in ``"int_score >= 3"``; its fields are in
-    ``record.metadata`` too, and of Parquet files, row groups that hold no such record are not read.
-    ``normalize`` gives equal texts one spelling (NFC, line ends), as a build does unless it is told otherwise.
-    ``extract`` makes text of HTML in WARC files: ``"resiliparse"``, ``"trafilatura"``, ``"module:function"`` or a function of
-    the page's bytes and url, which returns text or None.
-    ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
-    build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
-    ``epochs`` bounds the stream (None: endless); ranks of ``torch.distributed`` then agree on the end at each step.
-    ``on_error="records"`` skips records that cannot be used, ``"skip"`` also the rest of files that cannot be read further,
-    as in a build; ``stats()`` counts them.
+    ``source`` may also be live: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
+    ``load_state_dict`` (plain JSON), or a function that returns an iterator of dicts. None of its records is written to disk.
+    In a resume, the object loads its own state. The function is called again, and its records are skipped up to the position,
+    so it must return the same records each time. All rows of a rank share one lane. ``datasets`` splits its datasets among
+    ranks; from any other source, each rank reads all records and keeps its share. A state belongs to that number of ranks.
+    ``.shuffle()`` shuffles 16 MiB of text together, or ``window`` blocks of 32 KiB. A resume loses the contents of a shuffle
+    buffer of ``datasets``, as its documentation says: use ``.shuffle()`` instead, or give ``lambda: iter(dataset)``.
 
-    The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
-    row groups of Parquet and byte ranges of plain JSON Lines or text, where a document without an id is named by its byte.
-    Without ``.shuffle()`` there is one lane, in the order of the files, for one rank. Of sorted input, 300,000 documents of 1 kB,
-    3.4% of the pairs among 512 neighbours lie within 1% of the input if it is one compressed file (5.8% after a tenth of an
-    epoch, all at its start, for there is no seek), 2.4% if it is 32 such files, and 2.1% if it is one plain file; 2% is
-    perfect (``scripts/bench_text.py shuffle``).
+    The stream is sequential (see ``Stream.shuffle``). Each row of a global batch has its own lanes, spread over files, row
+    groups of Parquet, and byte ranges of plain JSON Lines or text; in byte ranges, a document without an id is named by its
+    byte. Without ``.shuffle()`` there is one lane, in the order of the files, for one rank.
 
-    Raises ``InputError`` for files that are missing or of no known kind and, with ``on_error="stop"`` while iterating, for
-    records that cannot be used, naming file and line or byte.
+    How well sorted input is shuffled (300,000 documents of 1 kB): among 512 neighbours, a perfect shuffle has 2% of the pairs
+    within 1% of the input. One plain file has 2.1%, 32 compressed files 2.4%, and one compressed file 3.4% (5.8% after a tenth
+    of an epoch, all from its start, since it cannot be sought): ``scripts/bench_text.py shuffle``.
+
+    Raises ``InputError`` for files that are missing or of no known kind; with ``on_error="stop"``, while iterating, for a
+    record that cannot be used, naming file and line or byte.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.jsonl")
@@ -381,7 +396,7 @@ class TextDataset(Texts):
 
 
 def _name_of_extract(extract: Extract) -> str:
-    """Return what a state calls it that makes text of HTML: a function is named by its source."""
+    """Return the name of an extractor in a state; a function of the user is named by its source code."""
     from ..text.extract import EXTRACTORS, Extractor, find_page_function
 
     Extractor(extract)
@@ -389,7 +404,7 @@ def _name_of_extract(extract: Extract) -> str:
 
 
 def _texts_of(source: Any, requests: RequestOptions, format: str) -> tuple[LiveSource | None, list[InputFile]]:
-    """Return the live source that a user gave, or the files, those of records in memory too."""
+    """Return the live source that the user gave, or the files; records in memory become files."""
     from ..text.discovery import InputFile, find_inputs, join_inputs
     from ..text.storage.in_memory import is_in_memory, materialize_while_running, split_inputs
     from .data.live_source import LiveSource, is_live, refuse_iterator
@@ -422,26 +437,27 @@ def mix(
     temperature: float | None = None,
     stopping_strategy: str | None = None,
 ) -> Stream:
-    """Mix bare datasets by their share of rows; ``.shuffle()`` and ``.pack()``, or others, follow and hold for all.
+    """Mix bare datasets by their share of rows; ``.shuffle()``, ``.pack()`` and others follow the mix and apply to all.
 
-    ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or a
-    schedule ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to
-    tokens to the power of 1 / T. Weights name every source; 0 leaves one out. Shares are multiples of 1 / 4,096, and at least
-    that for a weight above 0: ``stats()["sources"]`` reports them as ``asked``, and the ``tokens`` that rows were made of. Each
-    source repeats by epochs of its own.
+    ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or
+    a schedule ``[(sequence index, shares), ...]`` that begins at 0. With ``temperature`` T instead, shares are proportional to
+    tokens to the power of 1 / T. Weights name every source; 0 leaves one out. Each source repeats by epochs of its own.
 
-    A mix of shards and arrays is indexed. With a text among its sources, it is sequential (see ``Stream``), as with ``.filter``,
-    ``.map_documents`` and best fit; where a source is live, each rank reads its part of it, and a state belongs to a number of
+    Shares are rounded to multiples of 1 / 4,096; a weight above 0 gets at least that. ``stats()["sources"]`` reports the
+    rounded share as ``asked``, and the ``tokens`` that rows were made of.
+
+    A mix of shards and arrays is indexed. A text among its sources makes it sequential (see ``Stream``), as ``.filter``,
+    ``.map_documents`` and best fit do. If a source is live, each rank reads its part of it, and a state belongs to a number of
     ranks.
 
-    The mix is endless. A ``stopping_strategy`` ends an indexed one: ``"first_exhausted"`` before the first source begins its
-    second epoch, ``"all_exhausted"`` when every source has given all of its first epoch. The number of rows is counted in
-    advance, and the mix ends as by ``.take`` of so many: it has a ``len()``, and ``set_epoch`` moves to the next run of as many.
-    Lanes come to their ends apart, so of a source of fewer than 30,000 rows more than 1% may stay unread, or be read twice:
+    The mix is endless. In an indexed mix, ``stopping_strategy`` sets an end: ``"first_exhausted"`` before the first source
+    begins its second epoch, ``"all_exhausted"`` when every source has given all of its first epoch. The rows are counted in
+    advance, as if by ``.take``: the mix has a ``len()``, and ``set_epoch`` moves on by as many rows. Lanes end at different
+    times. So if a source has fewer than 30,000 rows, more than 1% of them may stay unread or be read twice;
     ``.shuffle(lanes=1)`` ends exactly.
 
-    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, for a
-    ``temperature`` of texts, and where streamed for a ``stopping_strategy`` of a sequential mix.
+    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, and for a
+    ``temperature`` of texts; while iterating, for a ``stopping_strategy`` of a sequential mix.
 
     >>> sources = {name: ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
     >>> stream = mix(sources, weights={"web": 0.75, "wiki": 0.25}).shuffle(seed=0).pack(4).batch(2)
@@ -468,7 +484,7 @@ def mix(
 
 
 def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source:
-    """Return the source of a stream that no method was called on yet."""
+    """Return the source of a stream on which no method was called yet; ``ConfigError`` for any other value."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
     if not isinstance(stream, Stream):
@@ -508,7 +524,7 @@ _STEP = 1 << 24  # tokens that are compared at once
 
 
 def _document_ends(tokens: NDArray[Any], eos_id: int | None) -> NDArray[np.int64]:
-    """Return where documents end: after each ``eos_id``, and where the tokens end; nowhere if none of them is ``eos_id``."""
+    """Return the ends of documents: after each ``eos_id``, and the end of the tokens; none if no token is ``eos_id``."""
     if eos_id is None:
         return np.empty(0, np.int64)
     eos = parse_eos_id(eos_id, tokens.dtype)

@@ -1,7 +1,7 @@
-"""Training frameworks: what they take in place of a ``DataLoader``, and batches or rows under their keys.
+"""Training frameworks: the loader that they take in place of a ``DataLoader``, and the keys of their batches and rows.
 
-`Loader` is left alone by Accelerate, and is not read ahead by Lightning. `Stream.rows` is for what makes batches by itself.
-Models of frameworks shift labels by themselves or not, as `key_map` knows.
+Accelerate leaves a `Loader` alone, and Lightning does not read ahead in it. `Stream.rows` is for frameworks that make batches
+themselves. Some models shift labels themselves; `key_map` knows which.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .iteration.iterator import StreamIterator
 from .iteration.stream_position import StreamPosition
 from .readers import refuse_reader_of_loader
 
-ENDLESS_LENGTH = 2**31  # what frameworks take for a length where a stream has none
+ENDLESS_LENGTH = 2**31  # the length that frameworks see of an endless stream
 
 log = logging.getLogger("pipeline")
 
 
 class Loader(IterableDataset[Any]):
-    """Iterates a stream under the keys and by the protocol of a training framework.
+    """Iterates a stream with the keys and by the protocol of a training framework.
 
-    It is an ``IterableDataset`` so that a framework that takes it for a dataset iterates it, and is refused, and draws no
-    permutation of its length.
+    ``len()`` is the stream's if it is known, else ``length``, else 2**31 for an endless stream. The first pass begins at the
+    stream's position. If the stream knows its length, each later ``iter()`` begins the next pass, even if the last one was
+    broken off; otherwise it goes on from there. With ``repeat``, for evaluation, each pass is the stream from its start to
+    its end: ``set_epoch`` and ``load_state_dict`` change nothing, and the given stream does not move.
 
-    ``len()`` is the stream's own if it is known, else ``length``, else 2**31 of an endless stream. The first pass begins where
-    the stream stands. If the stream knows its length, each later ``iter()`` begins the next pass, even if the last one was
-    left in its middle; else it goes on where the last one was left. With ``repeat``, each pass is the stream from its start
-    to its end, for evaluation: ``set_epoch`` and ``load_state_dict`` change nothing, and the given stream stays where it is.
-
-    Raises ``ConfigError`` where ``keys`` or ``length`` do not suit the stream, where it ends after a number of batches that is
-    unknown in advance and no ``length`` is stated, and for ``repeat`` of an endless stream.
+    Raises ``ConfigError`` if ``keys`` or ``length`` do not suit the stream, for ``repeat`` of an endless stream, or if no
+    ``length`` is stated and the number of batches is unknown in advance.
     """
+
+    # An IterableDataset: a framework that takes it for a dataset then iterates it, and is refused; else it would draw a
+    # permutation of the length.
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Loader(IterableDataset[Any]):
             )
         if known is None and length is None and not endless and config.layout is not None:
             raise ConfigError(
-                "frameworks ask a loader for its length, but after how many batches this stream ends is unknown in advance; "
+                "frameworks ask a loader for its length, but the number of batches of this stream is unknown in advance; "
                 "state it, .loader(length=n), or leave epochs out and end the stream by .take(n)"
             )
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches of a pass; it ends an earlier one."""
+        """Return an iterator over the batches of a pass; the call ends an earlier one."""
         refuse_reader_of_loader(self, self._config, keyed=self._map is not _unchanged)
         if self._repeat:
             self.close()
@@ -86,7 +86,7 @@ class Loader(IterableDataset[Any]):
         return (self._length or ENDLESS_LENGTH) if known is None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""
+        """Move as ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""
         if self._repeat:
             return
         ended = self._leave_pass()
@@ -99,7 +99,7 @@ class Loader(IterableDataset[Any]):
         return self._position.save(None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``; the next pass starts there, or is the one after where the state ended one."""
+        """Go on from ``state``: the next pass starts there, or is the pass after it if the state is at the end of one."""
         self.close()
         if self._repeat:
             return
@@ -107,10 +107,10 @@ class Loader(IterableDataset[Any]):
 
     @property
     def dataset(self) -> Any:
-        """There is none: ``AttributeError`` names what skips batches, which Accelerate does by the dataset of a loader."""
+        """There is none. Accelerate asks for it to skip batches, so ``AttributeError`` says how to skip."""
         raise AttributeError(
             "stream.loader() has no dataset; in place of accelerate.skip_first_batches(loader, n), call stream.skip(n) before "
-            "the loop, which reads nothing of an indexed stream, or load a state: loader.load_state_dict(...)"
+            "the loop (an indexed stream skips without reading), or load a state: loader.load_state_dict(...)"
         )
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Loader(IterableDataset[Any]):
             self._items = None
 
     def _parts_of_pass(self, items: StreamIterator) -> Iterator[StreamIterator]:
-        """Yield the iterator of a pass, and where its state was saved at the end of a pass, that of the next one."""
+        """Yield the iterator of a pass; if a loaded state left nothing of that pass, also that of the next one."""
         yield items
         if not items.progress.items and self._position.loaded and items is self._items:
             self._position.next_pass()
@@ -134,7 +134,7 @@ class Loader(IterableDataset[Any]):
             return None
 
     def _leave_pass(self) -> bool:
-        """End the latest pass; say whether the next one begins, unless somebody said already what is read next."""
+        """End the latest pass; say whether the next one begins: not if a call has already said what is read next."""
         items, self._items = self._items, None
         if items is None:
             return False
@@ -151,10 +151,7 @@ KeyMap = Callable[[Any], Any]
 
 
 def key_map(keys: str | KeyMap | None, config: StreamConfig, *, rows: bool = False) -> KeyMap:
-    """Return the function that ``keys`` name, for the batches of ``config``, or for its ``rows``.
-
-    Raises ``ConfigError`` if they do not suit the stream.
-    """
+    """Return the function that ``keys`` name, for batches or ``rows``; ``ConfigError`` if they do not suit the stream."""
     if keys is None:
         return _unchanged
     if callable(keys):
@@ -186,9 +183,9 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _hugging_face(batch: dict[str, Any], shifted: bool = False) -> dict[str, torch.Tensor]:
-    """Keep what models of ``transformers`` take; labels lie one position later, since these models shift them back.
+    """Return the keys that models of ``transformers`` take. Labels move one position later, since these models shift them back.
 
-    What is masked stays masked. The label of the last position of a row is lost: those models never use it.
+    Masked labels stay masked. The label of a row's last position is lost; these models never use it.
     """
     kept = {key: batch[key] for key, declared in KEYS.items() if declared.hugging_face and key in batch}
     if shifted:

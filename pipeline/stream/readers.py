@@ -1,16 +1,16 @@
-"""Who reads a stream: frameworks that would lose a part of it, or train on something else, without an error, are refused.
+"""Who reads a stream. A framework is refused if it would silently lose a part of it, or train on other labels.
 
 - torch: ``DataLoader(stream)`` has ``batch_size=1``, and stacks batches to ``[1, batch_size, seq_len]``.
 - Accelerate: a stream gives each rank its own part. ``accelerator.prepare(DataLoader(stream))``, and so
-  ``Trainer(train_dataset=stream)``, splits what it reads again: it dispatches the items of rank 0 to all ranks, or keeps
+  ``Trainer(train_dataset=stream)``, splits that part again: it dispatches the items of rank 0 to all ranks, or keeps
   every n-th item of each rank. Either way a part of the data is never read.
-- transformers: models shift labels, and those of a stream are shifted already. A ``Trainer`` resumes by the length of a pass.
-- datasets: one of several workers reads an ``IterableDataset.from_generator``, and a stream gives it the part of one.
-- Lightning reads one batch ahead of the training step in loaders without a length, and then saves their state: each resume
-  loses that batch.
+- transformers: models shift labels, but a stream has shifted them already. A ``Trainer`` resumes by the length of a pass.
+- datasets: only one of several workers reads an ``IterableDataset.from_generator``, but a stream gives it one worker's part.
+- Lightning: in a loader without a length, it reads one batch ahead of the training step, and then saves the loader's state.
+  Each resume loses that batch.
 
-The call stack says who reads: the running methods of loaders and trainers have them as ``self``. Of these, only public classes
-and attributes are used. No framework is imported here: if one is not loaded, it reads no stream.
+The call stack shows who reads: loaders and trainers are the ``self`` of running methods. Only their public classes and
+attributes are used. No framework is imported here: one that is not loaded cannot read a stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROWS = 'train_dataset=stream.rows(keys="hf"), without .batch()'
 
 
 def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type, world_size: int) -> None:
-    """Raise ``ConfigError`` if the framework that reads ``stream`` now would not train on what the stream gives.
+    """Raise ``ConfigError`` if the framework that reads ``stream`` now would lose or change items of it.
 
     ``kind`` is the class of all streams, ``world_size`` the number of ranks that share this one.
     """
@@ -44,11 +44,11 @@ def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type
 
 
 def refuse_reader_of_loader(loader: IterableDataset[Any], config: StreamConfig, *, keyed: bool) -> None:
-    """Raise ``ConfigError`` if what reads ``stream.loader()`` now is a ``DataLoader``, or a Trainer that needs its ``keys``."""
+    """Raise ``ConfigError`` if a ``DataLoader`` reads ``stream.loader()`` now, or a Trainer that needs ``keys``."""
     if any(_innermost(reader) is loader for reader in _loaders()):
         raise ConfigError(
-            f"stream.loader() replaces a DataLoader, and is no dataset of one: give a Trainer {_ROWS}, and a "
-            "DataLoader the stream, DataLoader(stream, batch_size=None)"
+            f"a DataLoader reads stream.loader(), which is not a dataset but replaces a DataLoader: give a Trainer {_ROWS}, "
+            "and a DataLoader the stream, DataLoader(stream, batch_size=None)"
         )
     _refuse_trainer(loader, config, keyed=keyed)
 
@@ -64,24 +64,24 @@ def has_length(loader: Any) -> bool:
 def _readers(*modules: str) -> Iterator[Any]:
     """Yield the objects whose methods, defined in ``modules``, are running now; the innermost call first.
 
-    A worker that was forked still has the calls of its parent.
+    A forked worker still has the calls of its parent on its stack.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        # Other frames are left alone, since f_locals keeps alive what it names.
+        # Only of these frames, since f_locals keeps objects alive.
         if frame.f_globals.get("__name__", "").startswith(modules) and frame.f_code.co_varnames[:1] == ("self",):
             yield frame.f_locals.get("self")
         frame = frame.f_back
 
 
 def _loaders() -> list[DataLoader[Any]]:
-    """Return the loaders that are read now, the innermost first."""
+    """Return the loaders that are being read now, the innermost first."""
     readers = _readers("torch.utils.data.", "torchdata.", "accelerate.")
     return [reader for reader in readers if isinstance(reader, DataLoader)]
 
 
 def _refuse_second_split(loaders: list[DataLoader[Any]], world_size: int) -> None:
-    """Refuse loaders of Accelerate that divide among processes what they read of a stream that is divided already."""
+    """Refuse loaders of Accelerate that divide a stream among processes; it is divided already."""
     accelerate = sys.modules.get("accelerate.data_loader")
     if world_size == 1 or accelerate is None:
         return
@@ -112,7 +112,7 @@ def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
 
 
 def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
-    """Refuse a loader that reads `Stream.rows` on each of several ranks, without Accelerate, which would divide them."""
+    """Refuse a loader that reads `Stream.rows` on each of several ranks, unless Accelerate divides the rows."""
     if not (config.whole_rows and loaders and dist.is_available() and dist.is_initialized()):
         return
     accelerate = sys.modules.get("accelerate.data_loader")
@@ -121,13 +121,12 @@ def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamConfig) -> N
     ):
         raise ConfigError(
             f"stream.rows() gives the whole stream, so each of {dist.get_world_size()} ranks would read all of it: it is for "
-            "a Trainer and accelerator.prepare, which divide it; give this DataLoader the stream itself, which gives each "
-            "rank its own part"
+            "a Trainer and accelerator.prepare, which divide it; give this DataLoader the stream itself, without .rows()"
         )
 
 
 def _refuse_missing_workers() -> None:
-    """Refuse a dataset of Hugging Face around a stream that starts one of several workers, which has the part of one."""
+    """Refuse a Hugging Face dataset around a stream if fewer workers read it than the stream is divided among."""
     module: Any = sys.modules.get("datasets.iterable_dataset")
     worker = get_worker_info()
     if module is None or worker is None:
@@ -135,13 +134,14 @@ def _refuse_missing_workers() -> None:
     for dataset in _readers("datasets.iterable_dataset"):
         if isinstance(dataset, module.IterableDataset) and dataset.num_shards < worker.num_workers:
             raise ConfigError(
-                f"a datasets.IterableDataset of {dataset.num_shards} shards reads in as many of {worker.num_workers} workers, "
-                "and the rows of the others would never be read: set dataloader_num_workers=1, or give the stream without it"
+                f"only {dataset.num_shards} of {worker.num_workers} workers read a datasets.IterableDataset of "
+                f"{dataset.num_shards} shards, so the rows of the other workers would be lost: set dataloader_num_workers=1, or "
+                "give the stream without datasets"
             )
 
 
 def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keyed: bool) -> None:
-    """Refuse a ``Trainer`` of transformers whose model would shift labels again, or that would resume at another place."""
+    """Refuse a ``Trainer`` of transformers whose model would shift labels again, or that would resume at a wrong position."""
     transformers: Any = sys.modules.get("transformers.trainer")
     readers = () if transformers is None else _readers("transformers.trainer")
     trainer = next((reader for reader in readers if isinstance(reader, transformers.Trainer)), None)
@@ -154,16 +154,16 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
     if not keyed and layout is not None and not layout.same_labels:
         raise ConfigError(
             f"labels of this stream are shifted already, and models of transformers shift them again: give the Trainer {_ROWS}, "
-            'or return stream.loader(keys="hf") from get_train_dataloader; for a model that does not shift, keys is a function '
-            "of your own, as in keys=lambda batch: batch"
+            'or return stream.loader(keys="hf") from get_train_dataloader; for a model that does not shift, write keys=lambda '
+            "batch: batch"
         )
     if trainer.train_dataset is dataset and config.epochs is not None and (config.sequential or config.epochs > 1):
         cure = "set epochs=1, and num_train_epochs of the Trainer"
         if config.sequential:
             cure = "leave epochs out, and set max_steps of the Trainer"
         raise ConfigError(
-            f"epochs={config.epochs} of text, filters, best fit, or above 1: a Trainer finds where to resume by the "
-            f"length of a single epoch, and this stream has none; {cure}"
+            f"a Trainer finds where to resume by the length of a single epoch, which a stream with epochs={config.epochs} "
+            f"lacks if it is sequential (text, filters, best fit) or epochs is above 1; {cure}"
         )
     pads = trainer.data_collator is not transformers.default_data_collator
     pads = pads and not isinstance(trainer.data_collator, transformers.DataCollatorWithPadding)  # which pads no labels
@@ -175,7 +175,7 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
 
 
 def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
-    """Refuse Lightning if it trains on a loader of a stream, and would read ahead of a state that it saves."""
+    """Refuse Lightning if it trains on a loader of this stream without a length: it would read ahead of its saved state."""
     modules = [sys.modules.get(name) for name in ("lightning.pytorch", "pytorch_lightning")]
     classes = tuple(trainer for module in modules if (trainer := getattr(module, "Trainer", None)) is not None)
     if not classes or has_length(stream):
@@ -191,13 +191,13 @@ def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
 
 
 def _may_read(loader: Any, stream: IterableDataset[Any], kind: type) -> bool:
-    """Say whether a loader reads a stream of a ``kind``: itself, or perhaps inside an iterable dataset of the user."""
+    """Say whether a loader reads a stream, or may: inside an iterable dataset of the user that is not of this ``kind``."""
     innermost = _innermost(loader)
     return innermost is stream or (isinstance(innermost, IterableDataset) and not isinstance(innermost, kind))
 
 
 def _innermost(loader: Any) -> Any:
-    """Return the dataset inside loaders and what frameworks put around it."""
+    """Return the dataset inside loaders and the wrappers of frameworks."""
     while (dataset := getattr(loader, "dataset", None)) is not None:
         loader = dataset
     return loader

@@ -58,12 +58,14 @@ class Stream(IterableDataset[Any]):
     Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
     has the keys ``input_ids`` and ``labels`` (int64, ``[batch_size, seq_len]``; labels of -100 do not count) and
     ``valid_tokens`` (int: labels that count). Options add other keys; `docs/train.md` has a table of all. A sample has the
-    same keys, and arrays without the first dimension.
+    same keys; its arrays lack the first dimension.
 
-    A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a
-    ``TextDataset``, and any stream with ``filter``, ``map_documents`` without ``same_length`` or ``pack(best_fit=True)``,
-    reads lanes that keep a cursor each. It goes on with any number of ranks whose batches have as many rows together as before.
-    Every method raises ``ConfigError`` for values that cannot work, and where it comes too early or too late in the chain.
+    A stream is *indexed* if its token counts are known in advance (shards, arrays). Otherwise it is *sequential*: a
+    ``TextDataset``, and any stream with ``filter``, ``map_documents`` without ``same_length``, or ``pack(best_fit=True)``.
+    A sequential stream reads in lanes, and a state holds the cursor of each lane. It resumes on another number of ranks if
+    the global batch has as many rows as before.
+
+    Every method raises ``ConfigError`` for a value that cannot work, or if it is called too early or too late in the chain.
 
     >>> import pipeline
     >>> batch = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=0).pack(8).batch(2)))
@@ -85,17 +87,17 @@ class Stream(IterableDataset[Any]):
         lanes: int | None = None,
         buffer_size: None = None,
     ) -> Stream:
-        """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
+        """Shuffle blocks, and documents within windows of blocks; interleave ``lanes`` parts of the epoch.
 
-        A block is a run of neighbouring documents, of one shard and at most about 512 KiB, or of one file of a
-        ``TextDataset`` and about 32 KiB. The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and
-        workers do not change it. ``window`` is the number of blocks whose documents are shuffled together; in a
-        ``TextDataset`` all lanes share it, and each has a window of its own, of at least one block. Defaults: windows of
-        about 4 MiB and 64 lanes, for a mix of up to five sources 3 MiB and 16 lanes, and of more 256 MiB together. There is no
-        buffer: ``.shuffle(1000)`` and ``buffer_size=`` of other libraries are errors that show what to write.
+        The order depends on ``seed`` (an int from 0 on) and the epoch; ranks and workers do not change it. A block is a run
+        of neighbouring documents: at most about 512 KiB of one shard, or about 32 KiB of one file of a ``TextDataset``.
+        ``window`` is the number of blocks whose documents are shuffled together. The lanes of a ``TextDataset`` share this
+        number, and each lane has a window of at least one block. Defaults: windows of about 4 MiB and 64 lanes; for a mix of
+        up to five sources 3 MiB and 16 lanes; for a mix of more, windows of 256 MiB together. There is no buffer:
+        ``.shuffle(1000)`` and ``buffer_size=`` of other libraries are errors that show what to write.
 
-        In a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
-        little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All
+        In a sequential stream, each row of a global batch (ranks x batch size) has its own lanes: 4 to 48, fewer for little
+        data. ``lanes`` must then be a multiple of the rows, and workers of a loader must divide the lanes of a row. All
         windows together hold 256 MiB.
 
         >>> import pipeline
@@ -129,21 +131,24 @@ class Stream(IterableDataset[Any]):
         rules: RuleSet | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
         language: str | Sequence[str] | None = None,
     ) -> Stream:
-        """Keep the documents for which ``predicate`` returns true, or of a ``TextDataset`` those that a build keeps by rules.
-
-        ``rules`` are names of rule sets, paths of rule files, or what ``pipeline.load_rules`` returned, ``language`` the
-        languages to keep, as in ``"en,de=0.7"``; both decide as in a build, on the texts of a
-        ``TextDataset(..., normalize=True)`` to the same result. ``stats()["rejected_by"]`` counts documents by reason.
+        """Keep the documents for which ``predicate`` returns true, or those of a ``TextDataset`` that pass rules.
 
         The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
-        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
-        in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
-        documents of one rank are dropped, and every rank saves its own state (``merge_states``).
+        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else.
 
-        A state belongs to its filters: to their source and the plain values that it names, or to ``name``, which must change
-        when the filter does. A filter needs a name where it is an object or a method, where there is no source, and where
-        the source names what is no plain value, function, or constant of a module. Raises ``ConfigError`` for a
-        mix of texts and tokens and, while iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
+        ``rules`` are names of rule sets, paths of rule files, or the result of ``pipeline.load_rules``. ``language`` lists
+        the languages to keep, as in ``"en,de=0.7"``. Both judge as a build does; with ``TextDataset(..., normalize=True)``
+        they keep the same documents. ``stats()["rejected_by"]`` counts rejected documents by reason.
+
+        The number of kept documents is unknown in advance, so the stream becomes sequential (see ``Stream``). Every rank
+        takes equally many steps, even if nearly all its documents are dropped, and saves its own state (``merge_states``).
+
+        A state belongs to its filters. A filter is identified by its source code and the plain values that the code uses,
+        or by ``name``: change the name when you change the filter. An object or a method needs a name, and so does a
+        function without source code, or whose code uses anything but plain values, functions and constants of modules.
+
+        Raises ``ConfigError`` for a mix of texts and tokens; while iterating, if nothing is kept of a whole epoch (on
+        several ranks: of a rank's part of 8 epochs).
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
@@ -178,18 +183,19 @@ class Stream(IterableDataset[Any]):
         same_length: bool = False,
         vocab_size: int | None = None,
     ) -> Stream:
-        """Replace the token ids of each document before documents are packed: for templates, fill-in-the-middle, loss masks.
+        """Replace the token ids of each document before packing: for templates, fill-in-the-middle, loss masks.
 
-        ``function(ids, mask)`` gets the 1-D read-only array of a document's ids, and its loss mask: None where every token
-        counts, else uint8, 0 for tokens that no label counts. It returns the new ids, of any length, or ``(ids, mask)``, one
-        boolean or integer for each. Labels of masked tokens are -100. Its result must depend on nothing else. Several
+        ``function(ids, mask)`` gets a document's ids (1-D, read-only) and its loss mask: None if every token counts, else
+        uint8 with 0 for tokens that the loss ignores. It returns the new ids, of any length, or ``(ids, mask)`` with one
+        boolean or integer for each id. Labels of masked tokens are -100. The result must depend on nothing else. Several
         functions run one after another.
 
-        Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``); where every function is given
-        with ``same_length=True``, it stays as it is. A state belongs to the functions, as to those of ``filter``, or to their
-        ``name``. Raises ``ConfigError`` while iterating for a result that is none of these, another length under
-        ``same_length``, or an id beyond the vocabulary. ``vocab_size`` is how many ids the model has, if the functions add
-        ids that the tokenizer lacks.
+        New lengths are unknown in advance, so the stream becomes sequential (see ``Stream``), unless every function is
+        given with ``same_length=True``. ``vocab_size`` states how many ids the model has, if functions add ids that the
+        tokenizer lacks. A state belongs to the functions, or to their ``name``, as in ``filter``.
+
+        Raises ``ConfigError`` while iterating, for any other result, a changed length under ``same_length``, or an id
+        outside the vocabulary.
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(8), lengths=[3, 5])
@@ -223,18 +229,21 @@ class Stream(IterableDataset[Any]):
     ) -> Stream:
         """Join documents, and cut the tokens into sequences of ``seq_len``, one every ``stride`` tokens (default: ``seq_len``).
 
-        Gives ``input_ids`` and ``labels``, int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
-        ``labels="same"`` the inputs themselves, for models that shift. With ``boundaries=True``, labels that lie in another
-        document than their input are -100 (of ``labels="same"`` the first of each document), and batches get ``position_ids``
-        (int64 ``[batch_size, seq_len]``, from 0 in each document), ``cu_seqlens`` (int32: where documents begin in the flattened
-        batch, and its size) and ``max_seqlen`` (int).
+        ``input_ids`` and ``labels`` are int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
+        ``labels="same"`` they are the inputs, for models that shift by themselves.
+
+        With ``boundaries=True``, a label in another document than its input is -100; with ``labels="same"``, the first label
+        of each document is. Batches then have ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each document),
+        ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
+
+        ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little. The stream
+        becomes sequential (see ``Stream``). If it pads more than 5%, it warns and names the setting that pads less.
 
         ``shift="divisors"`` draws a divisor of ``seq_len`` below ``seq_len`` for each step, the same on all ranks (before
-        ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
-        shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
-        ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
-        sequential (see ``Stream``), and warns where it pads more than 5%, with the setting that pads less. Raises
-        ``ConfigError`` where ``stride`` is above ``seq_len``.
+        ``batch``, a step is one sequence of each rank). Ids, labels and ``position_ids`` are then ``[batch_size,
+        seq_len // shift, shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
+
+        Raises ``ConfigError`` if ``stride`` is above ``seq_len``.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
@@ -260,10 +269,10 @@ class Stream(IterableDataset[Any]):
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
 
-        A sequence begins at a hash of its sequence index and the seed given to ``shuffle`` (0 without it); every token is
-        equally likely. An epoch has as many sequences as ``seq_len`` fits into the tokens. Options, keys and shapes are those
-        of ``pack``. Raises ``ConfigError`` for a sequential stream, and where ``shuffle`` was given ``window`` or
-        ``lanes``, which would have no effect.
+        A hash of the sequence index and the seed of ``shuffle`` (0 without it) says where a sequence begins; every token is
+        equally likely. An epoch has as many sequences as ``seq_len`` fits into the tokens. Options, keys and shapes are as
+        in ``pack``. Raises ``ConfigError`` for a sequential stream, and if ``shuffle`` was given ``window`` or ``lanes``,
+        which would have no effect.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=1).sample(4)))
@@ -289,15 +298,18 @@ class Stream(IterableDataset[Any]):
         labels: str = "next",
         bucket: int | None = None,
     ) -> Stream:
-        """Yield whole documents, cut at ``max_length`` tokens (default: never), one in each row.
+        """Yield whole documents, one in each row, cut at ``max_length`` tokens (default: never).
 
         A batch has ``input_ids``, ``labels`` and ``attention_mask`` (1 for a token, 0 for padding), all int64
-        ``[batch_size, length]``. ``length`` is that of the longest document of the batch, rounded up to a multiple of
-        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding. A document of 0 or 1 token is a row without a
-        label; the first batch of such rows alone is logged, for a mean loss over it is NaN. ``.filter`` leaves them out.
-        ``bucket`` puts that many documents of similar length side by side, out of every 64 buckets of the global order, which
-        saves padding: give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for ``bucket`` of
-        a sequential stream.
+        ``[batch_size, length]``. ``length`` is that of the batch's longest document, rounded up to a multiple of
+        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
+
+        A document of 0 or 1 token is a row without a label; ``.filter`` can leave it out. The mean loss over a batch of only
+        such rows is NaN, so the first such batch is logged.
+
+        ``bucket`` saves padding: it places that many documents of similar length side by side, chosen among every 64 buckets
+        of the global order. Give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for
+        ``bucket`` in a sequential stream.
 
         >>> import pipeline
         >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
@@ -326,12 +338,15 @@ class Stream(IterableDataset[Any]):
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
 
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
-        ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size. A
-        sequential stream with ``epochs`` on several ranks ends with it where the first rank lacks a row: what the lanes of the
-        others still hold is dropped too, a fifth of small data, and each rank logs what it knows of that.
-        ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100:
-        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Raises
-        ``ConfigError``, naming the key, where the samples that a ``map`` before ``batch`` gives differ in keys or shapes.
+        ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its
+        size. With ``last="drop"``, a sequential stream with ``epochs`` on several ranks ends when the first rank lacks a
+        row. Documents that other ranks' lanes still hold are dropped too: a fifth of small data. Each rank logs what it
+        knows of them.
+
+        ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100.
+        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask; it is absent if there are none.
+
+        Raises ``ConfigError``, naming the key, if samples of a ``map`` before ``batch`` differ in keys or shapes.
 
         >>> import pipeline
         >>> *_, last = pipeline.ShardDataset.from_tokens(range(20), epochs=1).pack(4).batch(3)
@@ -355,7 +370,7 @@ class Stream(IterableDataset[Any]):
         if dtype == "stored" and self._config.steps:
             raise ConfigError(
                 "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
-                "behind .batch(), or remove dtype='stored'"
+                "after .batch(), or remove dtype='stored'"
             )
         call = _call("batch", {"batch_size": batch_size, "last": last, "dtype": dtype})
         return self._with(call, batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
@@ -374,14 +389,17 @@ class Stream(IterableDataset[Any]):
     def apply(self, stage: Callable[[Iterator[Any]], Iterator[Any]]) -> Stream:
         """Run a stage of your own: ``stage`` gets the iterator of the items before it, and returns an iterator.
 
-        A stage keeps nothing between the items that it gives: what must be remembered belongs into a checkpoint of your own. A
-        state behind a stage that drops items belongs to one rank: another world size refuses it. Every worker of a loader runs
-        the stage over all items of its rank, so the order stays the same.
+        A state holds nothing that a stage remembers: save that in a checkpoint of your own. A stage that takes items ahead,
+        as a buffer does, loses them in a resume; `assert_resumes` shows it. After a stage that drops items, a state belongs
+        to one rank and is refused by another world size. Every worker of a loader runs the stage over all items of its
+        rank, so the order stays the same.
 
-        Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
-        would take unequally many steps: use an endless stream and end it with ``take``; where it gives nothing of a whole
-        epoch of an endless stream (of 8 epochs on several ranks); and where it gives two items for one. A stage that keeps items
-        which it took ahead, as a buffer does, loses these in a resume: `assert_resumes` shows it.
+        Raises ``ConfigError`` while iterating, if the stage
+
+        - drops or adds items of a bounded stream on several ranks, which would then take unequally many steps: use an
+          endless stream and end it with ``take``;
+        - gives nothing for a whole epoch of an endless stream (for 8 epochs on several ranks);
+        - gives two items for one.
 
         >>> import pipeline
         >>> def even(items):
@@ -396,9 +414,9 @@ class Stream(IterableDataset[Any]):
     def take(self, count: int) -> Stream:
         """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
 
-        ``set_epoch(e)`` moves to the next such pass: the steps ``e * count`` to ``(e + 1) * count`` of an endless stream or a
-        mix, the first ``count`` of epoch ``e`` where ``epochs`` bounds the stream or it is sequential. A resumed stream ends
-        where the first one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
+        ``set_epoch(e)`` moves to pass ``e``. In an endless stream or a mix, that is the steps ``e * count`` to
+        ``(e + 1) * count``; in a stream with ``epochs``, or a sequential one, the first ``count`` steps of epoch ``e``. A
+        resumed stream ends where the first one would. After ``apply``, ``take`` counts this rank's items of that stage.
 
         >>> import pipeline
         >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
@@ -421,11 +439,13 @@ class Stream(IterableDataset[Any]):
     def shard(self, rank: Any, world_size: int | None = None) -> Stream:
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
-        Without it, the rank is that of ``torch.distributed`` where it is initialised, else 0 of 1. Ranks that need the same
-        batches, as in tensor parallelism, give the same rank. Environment variables never decide the rank; but where
-        ``WORLD_SIZE`` is above 1 and there is neither a process group nor ``shard``, ``iter()`` raises ``ConfigError``, and so
-        does an iteration that began before the group. ``.shard(0, 1)`` reads the whole stream in each process on purpose.
-        Ranks of a mesh or a group agree on the end of text, filters and best fit with ``epochs`` as all ranks do.
+        Without this method, the rank is that of ``torch.distributed`` if it is initialised, else 0 of 1. Ranks that need the
+        same batches, as in tensor parallelism, give the same rank. The ranks of a mesh or a group agree on the end of a
+        sequential stream with ``epochs``, as all ranks do without this method.
+
+        Environment variables never decide the rank. But ``iter()`` raises ``ConfigError`` if ``WORLD_SIZE`` is above 1 and
+        there is neither a process group nor ``shard``; so does an iteration that began before the group. To read the whole
+        stream in each process on purpose, write ``.shard(0, 1)``.
 
         >>> import pipeline
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).shard(1, 2)))["input_ids"].tolist()
@@ -443,7 +463,7 @@ class Stream(IterableDataset[Any]):
     def to(self, device: str | torch.device) -> Stream:
         """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
 
-        Packed ids are copied in their stored width and widened on the device. A batch stays valid while it is referred to.
+        Packed ids are copied in their stored width and widened on the device. A batch stays valid as long as you hold it.
         Only ``prefetch``, ``take`` and ``shard`` may follow. Raises ``ConfigError`` for a device that this process cannot use.
 
         >>> import pipeline
@@ -482,13 +502,18 @@ class Stream(IterableDataset[Any]):
     def loader(
         self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None, *, repeat: bool = False
     ) -> Loader:
-        """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
+        """Return a loader that training frameworks take in place of a ``DataLoader``: see `Loader`.
 
-        ``keys``: None gives the batches as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted
-        ``labels`` and, where a batch has them, ``attention_mask`` and ``position_ids``; ``"torchtitan"`` gives
-        ``({"input", "positions"}, labels)``, flattened; a function gives its result for each batch. ``length`` is
-        ``len()`` of the loader where the stream has none (default for an endless stream: 2**31). With ``repeat=True``, each
-        pass is the same, whole, from the start of the stream: for evaluation. Without it, passes follow one another.
+        ``keys`` chooses what a batch holds:
+
+        - None: the batch as it is;
+        - ``"hf"``, for ``transformers``: ``input_ids``, unshifted ``labels``, and if the batch has them ``attention_mask``
+          and ``position_ids``;
+        - ``"torchtitan"``: ``({"input", "positions"}, labels)``, flattened;
+        - a function: its result for the batch.
+
+        ``length`` is ``len()`` of the loader if the stream has none (default for an endless stream: 2**31). Passes follow
+        one another; with ``repeat=True``, for evaluation, each pass is the whole stream from its start.
 
         >>> import pipeline
         >>> loader = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(2).loader(keys="hf")
@@ -501,16 +526,15 @@ class Stream(IterableDataset[Any]):
         return Loader(self._config, self._position, keys, length, repeat)
 
     def rows(self, keys: str | Callable[[Any], Any] | None = None) -> Stream:
-        """Return the rows of the whole stream, for what makes batches and divides them among ranks by itself.
+        """Return the rows of the whole stream, for frameworks that make batches and divide them among ranks themselves.
 
-        Give it to the ``Trainer`` of transformers as ``train_dataset`` or ``eval_dataset``, and to Accelerate in a loader,
-        ``prepare(DataLoader(stream.rows(), batch_size=n))``. Every process reads the same rows. A resume that skips what was
-        read is exact.
+        Give it to the ``Trainer`` of transformers as ``train_dataset`` or ``eval_dataset``, or to Accelerate as
+        ``prepare(DataLoader(stream.rows(), batch_size=n))``. Every process reads the same rows. These frameworks resume by
+        skipping the rows that were read, which is exact.
 
-        ``keys``: None gives rows as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted ``labels`` and,
-        if a row has them, ``attention_mask`` and ``position_ids``; a function gives its result for each row.
+        ``keys`` is as in ``loader``, for a row in place of a batch, without ``"torchtitan"``.
 
-        Raises ``ConfigError`` after ``batch``; and while iterating, if a loader without Accelerate reads it on several ranks.
+        Raises ``ConfigError`` after ``batch``; while iterating, if a loader without Accelerate reads it on several ranks.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).rows(keys="hf")))
@@ -519,8 +543,8 @@ class Stream(IterableDataset[Any]):
         """
         if self._config.batch_size is not None:
             raise ConfigError(
-                f".rows() is for what makes batches by itself; remove .batch({self._config.batch_size}), and state the size "
-                "there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
+                f".rows() gives single rows to a framework that makes the batches; remove .batch({self._config.batch_size}), "
+                "and state the size there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
             )
         if self._config.rank is not None and self._config.world_size > 1:
             raise ConfigError(
@@ -540,7 +564,7 @@ class Stream(IterableDataset[Any]):
 
     @property
     def vocab_size(self) -> int | None:
-        """How many ids the tokenizer has, or `map_documents` states; None for arrays and tars that do not say.
+        """How many ids the tokenizer has, or the number that `map_documents` states; None for arrays and tars without one.
 
         >>> import pipeline
         >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").vocab_size
@@ -550,7 +574,7 @@ class Stream(IterableDataset[Any]):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the data, with ``encode`` and ``decode``; of a dataset, read from its directory at each call.
+        """The tokenizer of the data, with ``encode`` and ``decode``; each call reads it from the dataset's directory.
 
         Raises ``ConfigError`` for arrays, and for shards without a tokenizer.
 
@@ -563,8 +587,8 @@ class Stream(IterableDataset[Any]):
     def decode(self, batch: Mapping[str, Any]) -> list[str]:
         """Return the rows of a batch of this stream, or a sample, as text, by the ``tokenizer``.
 
-        Special tokens are spelled out, so a document ends at its end-of-text token. Text between ⟦ and ⟧ is no label that
-        counts. Padding of ``documents`` is left out.
+        Special tokens are spelled out, so a document ends at its end-of-text token. Text between ⟦ and ⟧ counts in no label.
+        Padding of ``documents`` is left out.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(10, boundaries=True).batch(1)
@@ -575,9 +599,9 @@ class Stream(IterableDataset[Any]):
         return decoded(batch, self.tokenizer, 0 if layout.same_labels else getattr(layout, "shift", 1))
 
     def __len__(self) -> int:
-        """Return how many items this rank gets in each whole pass, wherever the stream stands.
+        """Return how many items this rank gets in each whole pass, at any position of the stream.
 
-        Raises ``TypeError`` for an endless stream, and where the count is unknown in advance: after ``apply``, and for a
+        Raises ``TypeError`` for an endless stream, or if the count is unknown in advance: after ``apply``, and for a
         sequential stream unless ``take`` alone ends it.
 
         >>> import pipeline
@@ -596,8 +620,8 @@ class Stream(IterableDataset[Any]):
         began: for a plain DataLoader, whose workers hide their positions. The state of an indexed stream is the same on all
         ranks; the state of a sequential stream holds this rank's lanes (about 64 bytes each).
 
-        Raises ``StateError`` without ``batches`` where the workers of a DataLoader iterate, and with it for a stream without
-        ``.batch``, for a sequential one and after ``.apply``.
+        Raises ``StateError`` without ``batches`` if the workers of a DataLoader iterate; with ``batches``, for a stream
+        without ``.batch``, for a sequential stream, and after ``.apply``.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
@@ -608,13 +632,13 @@ class Stream(IterableDataset[Any]):
         return self._position.save(batches)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from ``state``: ``iter()`` starts at its position, and at the start of its pass once the rest was read.
+        """Continue from ``state``: ``iter()`` starts at its position; once the pass is read, at the start of that pass.
 
-        Any rank may have saved it, with any number of ranks and workers. Each rank of a sequential stream loads what it
-        saved itself, or all ranks load what ``merge_states`` made of the states of all.
+        The state of an indexed stream may come from any rank, of any number of ranks and workers. In a sequential stream,
+        each rank loads the state that it saved, or all ranks load the result of ``merge_states`` for the states of all.
 
-        Raises ``StateError``, naming the field and both values, where data, seed or settings of the order differ, and while
-        an iterator of this stream is live.
+        Raises ``StateError``, naming the field and both values, if data, seed or settings of the order differ; and while an
+        iterator of this stream is live.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
@@ -627,17 +651,20 @@ class Stream(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of pass ``epoch`` (an int from 0 on): every ``iter()`` starts there.
 
-        With ``epochs=1``, pass ``e`` is epoch ``e`` alone, cut from its first token; with ``take(n)`` too, the first ``n`` steps
-        of it. With ``take(n)`` alone it is the steps ``e * n`` to ``(e + 1) * n`` of the endless stream, so passes neither
-        overlap nor leave anything out. Any other stream, and every sequential one, begins pass ``e`` with epoch ``e``. A mix
-        without ``take`` has no passes: this changes nothing there, and logs so once.
+        Which part pass ``e`` is depends on the stream:
 
-        The first call after ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own
-        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended,
-        and where it was read to its end, the call moves to the next one. Calling it again with the same number changes nothing.
+        - with ``epochs=1``: epoch ``e`` alone, cut from its first token; with ``take(n)`` too, its first ``n`` steps;
+        - with ``take(n)`` alone: the steps ``e * n`` to ``(e + 1) * n`` of the endless stream, so passes neither overlap nor
+          leave anything out;
+        - any other stream, and every sequential one: from epoch ``e`` on;
+        - a mix without ``take`` has no passes: the call changes nothing, and logs so once.
 
-        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
-        stream among the ranks a second time; and ``StateError`` while an iterator is live.
+        Frameworks count their own passes from 0. So the first call after ``load_state_dict`` keeps the position, whatever
+        ``epoch`` is, and later calls count from there. The pass of the loaded position ends where it would have ended. If it
+        was already read to its end, the call moves to the next pass. Another call with the same number changes nothing.
+
+        Raises ``ConfigError`` for an epoch above 0 if ``epochs`` is above 1, or if Accelerate would split the stream among
+        the ranks a second time; ``StateError`` while an iterator is live.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4)
@@ -649,11 +676,11 @@ class Stream(IterableDataset[Any]):
         self._position.set_epoch(epoch)
 
     def skip(self, batches: int) -> None:
-        """Go on ``batches`` of this rank's batches further on, as behind data where a loss jumped; the state keeps it.
+        """Skip so many of this rank's ``batches``, for example past data where the loss jumped; the state remembers it.
 
-        Every ``iter()`` starts there. It counts from the position after the items handed out, and ends with the pass. Each rank
-        calls it with the same number. Of an indexed stream it takes no time; a sequential stream, and one with ``apply``, reads
-        what it skips. Raises ``StateError`` while an iterator is live.
+        The call counts from the position after the items handed out, and stops at the end of the pass. Every ``iter()`` then
+        starts there. All ranks give the same number. An indexed stream skips without reading; a sequential stream, and one
+        with ``apply``, reads what it skips. Raises ``StateError`` while an iterator is live.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
@@ -666,9 +693,9 @@ class Stream(IterableDataset[Any]):
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
 
-        ``weights`` maps every source to its share. Sequences handed out before stay as they were, so no source loses or
-        repeats one. A state keeps the change, and is loaded where ``mix`` has the weights that the run began with. Raises
-        ``ConfigError`` for a stream that is no mix, or has a ``stopping_strategy``, and ``StateError`` while an iterator is live.
+        ``weights`` maps every source to its share. Earlier sequences stay as they were, so no source loses or repeats one. A
+        state remembers the change; load it into a ``mix`` with the weights that the run began with. Raises ``ConfigError``
+        for a stream that is no mix, or has a ``stopping_strategy``; ``StateError`` while an iterator is live.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
@@ -687,23 +714,28 @@ class Stream(IterableDataset[Any]):
         with_ids: bool = False,
         progress: Progress | None = None,
     ) -> list[dict[str, Any]]:
-        """Say what a global step is made of, past or future: the documents in each row, without a log of the run.
+        """Return the documents in each row of a global step, past or future, without a log of the run.
 
-        ``step`` counts the steps (batches of all ranks) of a run from its start, 0 the first, through passes in turn; a run
-        that named its passes by ``set_epoch``, and the weights that it set, are those of the state that this stream loaded.
-        Returns a dict for each row of ``rank`` (default: of all ranks): ``rank``, ``row``, ``sequence_index``, of a mix the
-        ``source``, and ``documents``. Of these each has its tokens in the row, ``row_begin`` to before ``row_end``, the same
-        in the document as it is stored, ``document_begin`` to ``document_end`` of ``document_tokens``, and its ``origin``:
-        ``shard``, the number of the ``document`` in it, and what the shard says of it (``key``, ``id``, ``file``, kept fields;
-        documents that `.split` draws of little data, and arrays, have their number alone). ``with_ids`` adds these
-        tokens, as they are stored, as ``ids``. Labels end up to ``shift`` tokens behind the row.
+        ``step`` counts the steps (batches of all ranks) from the start of the run, from 0 on, through all its passes. If the
+        run called ``set_epoch`` or ``set_weights``, load a state of it first.
 
-        Reads indexes of shards and no tokens. A sequential stream (texts, filters, best fit) is read from where it stands to the
-        step, which takes as long as to iterate it; ``progress`` shows how far it is, by default nothing does. There, steps count
-        from the beginning of the pass, and those before the position cannot be traced; the origin of a text is its ``file``,
-        ``line`` (or ``byte``), ``id`` and fields, and spans are those of what `map_documents` made of it.
+        The result has a dict for each row of ``rank`` (default: of all ranks): ``rank``, ``row``, ``sequence_index``, for a
+        mix ``source``, and ``documents``. Each document has
 
-        Raises ``ConfigError`` for live sources, behind ``.apply``, and for a step behind the end of a stream.
+        - ``row_begin`` and ``row_end``: its tokens in the row (the end is exclusive);
+        - ``document_begin``, ``document_end`` and ``document_tokens``: the same tokens in the stored document, and its size;
+        - ``origin``: ``shard``, the number of the ``document`` in it, and what the shard records of it (``key``, ``id``,
+          ``file``, kept fields). Arrays, and documents that `.split` draws from little data, have only the number;
+        - ``ids`` if ``with_ids`` is set: these tokens, as they are stored.
+
+        Labels end up to ``shift`` tokens after the row. The call reads indexes of shards and no tokens.
+
+        A sequential stream is read from its position to the step, which takes as long as iterating it; ``progress`` shows
+        how far it is. Its steps count from the beginning of the pass, and steps before the position cannot be traced. The
+        origin of a text is its ``file``, ``line`` (or ``byte``), ``id`` and fields; the tokens count in the document that
+        `map_documents` returned.
+
+        Raises ``ConfigError`` for live sources, after ``.apply``, and for a step after the end of the stream.
 
         >>> import pipeline
         >>> data = pipeline.ShardDataset.from_tokens(range(12), lengths=[5, 7])
@@ -711,7 +743,7 @@ class Stream(IterableDataset[Any]):
         >>> [(span["row_begin"], span["row_end"], span["origin"]["document"]) for span in row["documents"]]
         [(0, 5, 0), (5, 6, 1)]
         """
-        from .trace import trace  # which training does without
+        from .trace import trace  # training does not need it
 
         check_integer("step", step, least=0, most=MAX_STEPS)
         world_size = self._position.world_size
@@ -722,17 +754,19 @@ class Stream(IterableDataset[Any]):
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts, rates and the position of the latest iterator, as a dict of plain JSON.
+        """Return counts, rates and the position of the latest iterator, as a dict of plain JSON; cheap enough for every step.
 
-        It is cheap enough for every step.
-        ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
-        ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
-        shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``: of each the share asked and
-        served, its ``epoch``, and the ``tokens`` of the rows that this process read of it. A sequential stream adds the
-        ``documents`` read, and those ``rejected``, ``rejected_by`` reason, ``bad_records`` and ``damaged_files``. Under a
-        DataLoader they are the sums of its workers, of what these made, at most 0.05 seconds old, and without the time waited,
-        which workers do not know. Where the numbers of very many sources would not fit into the memory that workers share, they
-        are left out.
+        - ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``;
+        - ``waited_seconds`` that the consumer waited for items, and ``waited_share``, their share of the time;
+        - ``bytes_read`` from shards, and the position as ``sequence_index`` and ``epoch``;
+        - for a mix, ``sources``: for each its share ``asked`` and ``served``, its ``epoch``, and the ``tokens`` of the rows
+          that this process read of it;
+        - for a sequential stream, ``documents`` read, ``rejected``, ``rejected_by`` reason, ``bad_records`` and
+          ``damaged_files``.
+
+        With a DataLoader, the counts are sums over what its workers made, at most 0.05 seconds old. Workers do not know the
+        time waited, so it is missing. The numbers of very many sources are missing too if they do not fit into the memory
+        that workers share.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
@@ -745,7 +779,7 @@ class Stream(IterableDataset[Any]):
     def metrics(self) -> dict[str, float]:
         """Return the numbers of ``stats`` under flat names, for ``wandb.log``, TensorBoard or MLflow.
 
-        The names are ``data/`` and those of ``stats``, as ``data/tokens`` and ``data/waited_share``; of a mix,
+        The names are those of ``stats`` after ``data/``: ``data/tokens``, ``data/waited_share``; for a mix,
         ``data/source/NAME/served`` and the like.
 
         >>> import pipeline
@@ -771,7 +805,7 @@ class Stream(IterableDataset[Any]):
         refuse_reader(self, self._config, Stream, self._position.world_size)
 
     def _with(self, *calls: str, **changes: Any) -> Stream:
-        """Return a stream at its start whose config differs by these fields, which the ``calls`` stated."""
+        """Return a stream at its start, with these fields of its config changed, and the ``calls`` added that changed them."""
         return Stream(replace(self._config, calls=(*self._config.calls, *calls), **changes))
 
     def _with_step(self, step: Any, method: str, argument: Any) -> Stream:
@@ -809,7 +843,9 @@ class Stream(IterableDataset[Any]):
 
     def _before_device(self, method: str) -> None:
         if self._config.device is not None:
-            raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
+            raise ConfigError(
+                f".{method}() after .to() would change what is on the device already; write it before .to()"
+            )
 
 
 def _call(method: str, arguments: dict[str, Any]) -> str:

@@ -280,7 +280,7 @@ def test_mapped_samples_make_the_batches_that_they_make_unmapped(
 
 def test_stored_width_is_refused_for_mapped_samples_and_for_documents(dataset: Path) -> None:
     source = pipeline.ShardDataset(dataset)
-    with pytest.raises(ConfigError, match=r"write these behind \.batch\(\), or remove dtype='stored'"):
+    with pytest.raises(ConfigError, match=r"write these after \.batch\(\), or remove dtype='stored'"):
         source.pack(8).map(dict).batch(1, dtype="stored")
     with pytest.raises(ConfigError, match=r"remove it after \.documents\(\)"):
         source.documents().batch(2, dtype="stored")

@@ -185,7 +185,7 @@ def test_a_trainer_refuses_what_it_would_train_on_wrongly(dataset: Path, tmp_pat
         assert "models of transformers shift them again" in refusal
     assert "would stack batches of this stream, to [2, 4, ...]" in rest[0]
     assert 'train_dataset=stream.rows(keys="hf")' in rest[0]
-    assert "is no dataset of one: give a Trainer train_dataset=stream.rows" in rest[1]
+    assert "give a Trainer train_dataset=stream.rows" in rest[1]
     assert "leave epochs out, and set max_steps" in rest[2]
     assert "set epochs=1, and num_train_epochs" in rest[3]
     assert "data_collator=transformers.DataCollatorForSeq2Seq(tokenizer)" in rest[4]
