@@ -220,7 +220,7 @@ def test_passes_of_a_mix_keep_the_weights_that_were_set(small: Path) -> None:
 def test_on_several_epochs_set_epoch_above_0_is_refused_and_names_the_cure(small: Path) -> None:
     stream = batched(small, 2)
     whole = ids(stream)
-    with pytest.raises(ConfigError, match=r"set_epoch\(1\) on a stream of epochs=2.*use epochs=1"):
+    with pytest.raises(ConfigError, match=r"set_epoch\(1\) on a stream with epochs=2.*use epochs=1"):
         stream.set_epoch(1)
     stream.set_epoch(0)
     assert ids(stream) == whole
@@ -286,5 +286,5 @@ def test_numbers_after_a_load_differ_from_epochs_by_one_offset(
             stream.set_epoch(number)
             assert stream.state_dict()["sequence_index"] == size * (number + loaded - first)
         else:
-            with pytest.raises(ConfigError, match=rf"set_epoch\({number}\) lies before the first epoch"):
+            with pytest.raises(ConfigError, match=rf"set_epoch\({number}\) is before the first epoch"):
                 stream.set_epoch(number)

@@ -36,7 +36,7 @@ def test_an_iterator_that_was_begun_before_a_fork_is_refused_after_it_and_iter_b
     found = context.Queue()
     child = context.Process(target=_go_on, args=(iterator, stream, found))
     child.start()
-    assert "forked since: call iter() there" in found.get(timeout=60)
+    assert "lacks its threads and files: call iter() there" in found.get(timeout=60)
     assert found.get(timeout=60) == first
     child.join(60)
     assert child.exitcode == 0

@@ -295,5 +295,5 @@ def test_what_cannot_end_or_has_no_strategy_is_refused_naming_the_way_out(folder
     with pytest.raises(ConfigError, match="source 'b' is never exhausted: its weight is 0 in the end"):
         len(never.pack(2))
     stream = mixed(folder, ARRAYS, stopping_strategy="first_exhausted").pack(8)
-    with pytest.raises(ConfigError, match="counted from the weights that it began with"):
+    with pytest.raises(ConfigError, match="counted from its first weights"):
         stream.set_weights({"array": 1, "tiny": 1})

@@ -77,7 +77,7 @@ def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, data: st.D
 
 def test_a_step_behind_the_end_is_refused_and_one_behind_an_epoch_is_of_the_next(dataset: Path) -> None:
     twice = pipeline.ShardDataset(dataset, epochs=2).pack(16).batch(2)
-    with pytest.raises(pipeline.ConfigError, match=f"step 99 lies behind the end: the stream has {len(twice)} steps"):
+    with pytest.raises(pipeline.ConfigError, match=f"step 99 is after the end: the stream has {len(twice)} steps"):
         twice.trace(99)
     once = pipeline.ShardDataset(dataset, epochs=1).pack(16).batch(2)
     before = 0

@@ -196,9 +196,9 @@ def test_a_step_before_the_state_or_behind_the_end_is_refused_with_what_to_do(te
     bounded = pipeline.TextDataset([str(path) for path in texts], tokenizer="bytes", epochs=1).pack(64).batch(8)
     count = len(list(bounded))
     assert_is(bounded.trace(count - 1, with_ids=True), list(bounded)[-1], bounded._config.sources.eos_id)
-    with pytest.raises(pipeline.ConfigError, match=f"step {count} lies behind the end"):
+    with pytest.raises(pipeline.ConfigError, match=f"step {count} is after the end"):
         bounded.trace(count)
-    with pytest.raises(pipeline.ConfigError, match=r"step 5 lies behind the end: the stream has 5 steps"):
+    with pytest.raises(pipeline.ConfigError, match=r"step 5 is after the end: the stream has 5 steps"):
         of_texts(texts).pack(16).batch(2).take(5).trace(5)
 
 

@@ -1,7 +1,7 @@
 """Which pass of a stream is read next, and from where.
 
-A pass is what frameworks call an epoch. Frameworks count their passes from 0 after every restart, so ``set_epoch(e)`` means pass
-``e + offset``. The first call that belongs to a load gives the offset.
+Frameworks call a pass an epoch. They count their passes from 0 after every restart, so ``set_epoch(e)`` means pass
+``e + offset``. The first call that belongs to a load sets the offset.
 
     what was called                                      the passes that are read after it
     -------------------------------------------------    ---------------------------------------------
@@ -36,10 +36,13 @@ from .passes import Passes
 class Bookmark:
     """Where a stream is read next, and how ``set_epoch`` counts.
 
-    ``number``: the pass. ``rest``: a position inside it that was loaded or skipped to; None: the pass is read whole.
-    ``at_end``: nothing of the pass is left after ``rest``. ``epoch``: what the latest ``set_epoch`` called the pass, None if
-    no call did. ``offset``: the pass less that epoch; None after a load, until a call says it. ``weights``: of a mix, as they
-    were set. ``begun``, ``ended``: whether somebody has read since, and to the end of the pass.
+    - ``number``: the pass.
+    - ``rest``: a position inside the pass that was loaded or skipped to; None: the pass is read whole.
+    - ``at_end``: nothing of the pass is left after ``rest``.
+    - ``epoch``: the number that the latest ``set_epoch`` gave the pass; None without a call.
+    - ``offset``: ``number`` less that epoch; None after a load, until a call sets it.
+    - ``weights``: the weights of a mix, if they were set.
+    - ``begun``, ``ended``: whether the stream was read since, and to the end of the pass.
 
     >>> stand = Bookmark().load(7, Position(40, pass_number=7), at_end=False).set_epoch(0)
     >>> stand.next_read, replace(stand, begun=True, ended=True).next_read
@@ -59,9 +62,9 @@ class Bookmark:
 
     @property
     def next_read(self) -> tuple[int, bool]:
-        """The pass that ``iter()`` reads, and whether it reads it whole.
+        """The pass that ``iter()`` reads, and whether it is read whole.
 
-        If nothing is left of a pass that ``set_epoch`` asked for, that is the one after it.
+        If nothing is left of a pass that ``set_epoch`` asked for, this is the next pass.
         """
         number = self.number + (self.rest is not None and self.at_end and self.epoch is not None)
         return number, self.rest is None or self.ended or number > self.number

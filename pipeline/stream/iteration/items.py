@@ -1,6 +1,6 @@
-"""One iteration of a stream: the items of one rank and worker, each with the position after it, through the user's stages.
+"""One iteration of a stream: the items of one rank and worker, through the user's stages.
 
-So nothing needs to know how far ahead of the consumer its source is.
+Each item carries the position after it, so no stage needs to know how far ahead of the consumer its source is.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger("pipeline")
 def make_items(
     config: StreamConfig, position: Position, context: WorkerContext
 ) -> tuple[Reader[Any], Iterator[Positioned]]:
-    """Return the reader of one worker, and the items that are made of its rows, from ``position`` on."""
+    """Return the reader of one worker, and the items made of its rows, from ``position`` on."""
     passes = Passes(config, context.world_size)
     end = StreamEnd(config, context)
     stages = UserStages(config, position, context, None if passes.bounded else passes.epoch)
     divides = config.counts_items and not (config.sequential and config.epochs is not None)
-    # Else each worker makes all items of its rank and gives every n-th: a stage may drop items, or it is unknown in advance
-    # which lanes of a bounded sequential stream end first.
+    # Otherwise each worker makes all items of its rank and gives every n-th: a stage may drop items, or nobody can tell in
+    # advance which lanes of a bounded sequential stream end first.
     share = WorkerShare(position.skip, context.workers) if divides else WorkerShare(0, 1)
     reader = make_reader(config, position, context, share)
     items = _made(config, reader, end, position, _steps(config, share, position, context))
@@ -60,7 +60,7 @@ def make_items(
 def _made(
     config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, steps: Iterator[tuple[RankStep, int]]
 ) -> Iterator[Positioned]:
-    """Yield a batch of each step, or its rows as samples where nothing batches them yet, each with the position after it."""
+    """Yield a batch of each step, or its rows as samples if they are batched later, each with the position after it."""
     size, batches = config.batch_size or 1, config.batch_size is not None and not config.steps
     collate = make_collator(config, size if batches else 1)
     after = partial(Position, weights=position.weights, pass_number=position.pass_number)
@@ -82,7 +82,7 @@ def _made(
                     reader.refuse_nothing()
                 return
             first = 0
-            del rows, item  # so that the next batch can reuse their memory, as that of samples which a stage drops
+            del rows, item  # so that the next batch can reuse their memory, and that of samples that a stage drops
             while made:
                 yield made.popleft()
     finally:
@@ -115,7 +115,7 @@ def _steps(
 
 
 def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:
-    """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
+    """Group samples into batches; if stages dropped some, the last batch of a bounded stream is smaller."""
     while rows := list(islice(samples, config.batch_size)):
         batch = stack([item for _, item in rows])
         yield rows[-1][0], to_numpy(batch) if config.numpy else to_torch(batch)

@@ -19,7 +19,7 @@ from .shared_bookmark import SharedBookmark
 from .user_stages import Positioned
 
 _NOTE_SECONDS = 0.05
-_NOTE = "(the iterator ended with this error and raises it again; iter() starts again where the stream stands)"
+_NOTE = "(the iterator ended with this error and raises it again; iter() starts again at the stream's position)"
 
 
 class StreamIterator:
@@ -47,20 +47,20 @@ class StreamIterator:
         return self
 
     def __next__(self) -> Any:
-        if self._error is not None:  # else a loop that skips what fails would take it for the end of the data
+        if self._error is not None:  # StopIteration would look like the end of the data to a loop that skips errors
             raise self._error.with_traceback(None)
         self._ranks.refuse_later_group(self._context)
         progress = self.progress
         if os.getpid() != self._process and progress.began is not None:
             raise StateError(
-                f"this iterator was begun by process {self._process}, and its threads and files are not in process "
-                f"{os.getpid()}, which was forked since: call iter() there, which begins where the stream stands"
+                f"process {self._process} began this iterator, and process {os.getpid()}, forked since, lacks its threads and "
+                "files: call iter() there, which begins at the stream's position"
             )
         begin = time.perf_counter()
         if progress.began is None:
             if self.moved_by is not None:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
-            self._shared.refuse_missed()  # not in iter(), where the error of a persistent worker would get lost
+            self._shared.refuse_missed()  # not in iter(), which loses the error of a persistent worker
             progress.began, self._process = begin, os.getpid()
             self._shared.note_begin()
         try:
@@ -94,11 +94,11 @@ class StreamIterator:
             self._error = error
         elif not isinstance(error, StopIteration):
             self._error = StateError(
-                "this iterator was interrupted; call iter(), which starts again where the stream stands"
+                "this iterator was interrupted; call iter(), which starts again at the stream's position"
             )
 
     def _note_stats(self) -> None:
-        """Let the parent of a loader's worker know what it counted."""
+        """Tell the parent of a loader's worker what the worker counted."""
         if self._in_worker:
             self._shared.counts.note(self.progress.stats())
 

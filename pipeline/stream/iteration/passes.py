@@ -1,8 +1,8 @@
-"""Passes: which sequences one has, how many items they make, and which pass holds a position.
+"""Passes: which sequences each has, how many items they make, and which pass holds a position.
 
 Pass ``e`` of a stream with ``epochs=E`` is the epochs ``e * E`` to ``(e + 1) * E``, cut from their own first token; ``take``
-gives its first steps. Pass ``e`` of an endless stream that ``take`` bounds is the ``e``-th run of as many steps. So all passes of
-an indexed stream have the same number of steps. An endless stream begins pass ``e`` with epoch ``e``, a sequential one too.
+keeps its first steps. If ``take`` bounds an endless stream, pass ``e`` is the ``e``-th run of so many steps. So all passes of an
+indexed stream have the same number of steps. Pass ``e`` of an endless or a sequential stream begins with epoch ``e``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..shape import sequential_lanes
 class Passes:
     """The passes of a stream that ``world_size`` ranks share.
 
-    ``exist``: ``set_epoch`` can move the stream; a mix has no epochs, so its passes are what ``take`` leaves of it.
+    ``exist``: ``set_epoch`` can move the stream. A mix has no epochs, so only ``take`` gives it passes.
     ``endless``: neither ``epochs`` nor ``take`` ends the stream.
     """
 
@@ -34,8 +34,8 @@ class Passes:
             taken.append(config.take_batches * (config.batch_size or 1) * world_size)
         if config.stopping_strategy is not None and config.layout is not None:
             taken.append(config.end_of_mix)
-        self._taken = min(taken, default=None)  # sequences that `take` leaves of a pass
-        # The sequences of a pass, where passes are runs of the endless stream.
+        self._taken = min(taken, default=None)  # sequences of a pass that `take` keeps
+        # The sequences of a pass, if passes are runs of the endless stream.
         self._run = None if config.sequential or config.epochs is not None else self._taken
         self.exist = not config.sources.is_mix or self._taken is not None
         self.bounded = config.epochs is not None or self._taken is not None
@@ -43,13 +43,13 @@ class Passes:
 
     @cached_property
     def _sequences(self) -> Sequences | None:
-        """Where epochs begin; None of a mix and of a sequential stream, which have only epoch 0 here."""
+        """Where epochs begin; None for a mix or a sequential stream, which has only epoch 0 here."""
         return self._config.sequences()
 
     def bounds(self, position: Position) -> tuple[int, int | None]:
-        """Return the first sequence of the pass that ``position`` is in, and the one after its last (None: endless).
+        """Return the first sequence of the pass of ``position``, and the sequence after its last (None: endless).
 
-        A sequential reader counts sequences from where ``set_epoch`` moved it, and does not know where its epochs end.
+        A sequential reader counts sequences from the latest ``set_epoch``, and does not know where its epochs end.
         """
         number, sequences = position.pass_number, self._sequences
         if self._run is not None:
@@ -81,8 +81,8 @@ class Passes:
     def step(self, number: int, position: Position) -> tuple[int, int, Position]:
         """Return the first sequence of the global step ``number`` of a run, how many it has, and where its pass begins.
 
-        Steps count from the first of the stream, through its passes in turn; ``position`` says how the run names them.
-        Raises ``ConfigError`` for a step behind the end of a stream that has one pass alone.
+        Steps count from the start of the stream, through all passes; ``position`` has the weights of the run. Raises
+        ``ConfigError`` for a step after the end of a stream that has only one pass.
         """
         size = (self._config.batch_size or 1) * self._world_size
         start, end = self.bounds(Position(0))
@@ -91,7 +91,7 @@ class Passes:
         steps = (end - start) // size if self._config.drop_last else -(-(end - start) // size)
         number_of_pass, inside = divmod(number, steps) if steps else (1, 0)
         if number_of_pass and not (steps and self.exist and (self._config.epochs or 1) == 1):
-            raise ConfigError(f"step {number} lies behind the end: the stream has {steps:,} steps")
+            raise ConfigError(f"step {number} is after the end: the stream has {steps:,} steps, counted from 0")
         begin = self.begin(number_of_pass, position.weights)
         at = begin.sequence_index + inside * size
         return at, min(size, begin.sequence_index + end - at), begin
@@ -104,7 +104,7 @@ class Passes:
     def place(self, position: Position) -> tuple[int, Position, bool]:
         """Return the pass that holds a loaded position, the position in it, and whether it is known to be the pass's end.
 
-        It may be another pass than the state was saved in, if ``take`` or the ranks were others then.
+        The state may have been saved in another pass, under another ``take`` or number of ranks.
         """
         config, index = self._config, position.sequence_index
         if not self.bounded:
@@ -116,22 +116,22 @@ class Passes:
         number, end = position.pass_number, self.bounds(position)[1]
         reached = number if self._run else self.epoch(position) // (config.epochs or 1)
         is_read = end is not None and index > end
-        if config.sequential and config.epochs:  # its epochs end where its lanes say so
+        if config.sequential and config.epochs:  # lanes alone know the end of its epochs
             is_read = reached > number and self._has_all_lanes(position)
         if index == end or (is_read and config.sequential):
             return number, position, True
-        number = reached if is_read else number  # what is read of a stream that took more is a later pass
+        number = reached if is_read else number  # a state of a stream with a larger `take` is in a later pass
         return number, replace(position, pass_number=number), False
 
     def epoch(self, position: Position) -> int:
-        """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""
+        """Return the epoch of the next sequence; with lanes, the epoch of the slowest lane."""
         if self._config.sequential:
             epochs = (epoch for cursor in (position.lanes or {}).values() for epoch in cursor[::NUMBERS])
             return min(epochs, default=position.pass_number * (self._config.epochs or 1))
         return 0 if self._sequences is None else self._sequences.epoch(position.sequence_index)
 
     def all_ranks_know(self, position: Position) -> bool:
-        """Say whether every rank finds the same pass in a loaded position: lanes of an endless stream drift apart."""
+        """Say whether every rank finds the same pass in a loaded position; lanes of an endless stream drift apart."""
         known = not self._config.sequential or position.lanes is None or self.bounded
         return known or self._has_all_lanes(position)
 

@@ -1,4 +1,4 @@
-"""What an iteration counts: how far it is, items, tokens and times, and what its reader and its mix say."""
+"""The counts of an iteration: its position, items, tokens and times, and the counts of its reader and its mix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .passes import Passes
 
 
 class IterationProgress:
-    """The position of an iterator, its counts and its times, which are known after the iterator is gone."""
+    """The position of an iterator, its counts and its times; they stay known after the iterator is gone."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
@@ -28,7 +28,7 @@ class IterationProgress:
         self.waited = 0.0
         self.began: float | None = None
         self.ended: float | None = None
-        self.finished = False  # all items were handed out, and no error ended it
+        self.finished = False  # whether all items were handed out without an error
         self.reader = reader
         self._config, self._world_size = config, world_size
 
@@ -37,7 +37,7 @@ class IterationProgress:
         return make_mixture(self._config, self._world_size)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts, times and rates, and what the reader counts."""
+        """Return counts, times and rates, and the counts of the reader."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         tokens_read = None if self.reader is None else self.reader.tokens_read
         return dict(
@@ -67,14 +67,14 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
 
 
 def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of what workers of a loader counted. They do not know how long their consumer waits.
+    """Return the sums of the counts of a loader's workers, which do not know how long their consumer waits.
 
     >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
     >>> stats_of_workers([one, two])
     {'items': 4, 'tokens': 16, 'seconds': 2.0, 'sequence_index': 10, 'epoch': 0, 'tokens_per_second': 8.0}
     """
     furthest = max(workers, key=lambda stats: stats["sequence_index"])
-    shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out what is too long
+    shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out counts that are too long
     merged = {name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")}
     for name in merged.keys() & {
         "items",
@@ -100,7 +100,7 @@ def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
-    """Return what a reader counts, or what it would count before it reads anything."""
+    """Return the counts of a reader, or zeros if there is none."""
     if reader is not None:
         return reader.stats()
     return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
@@ -113,7 +113,7 @@ def stats_at(
     mixture: Mixture | None,
     tokens_read: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Return the epoch of a position; of a mix, that of the source that is least far, and what each source served."""
+    """Return the epoch of a position; for a mix, the lowest epoch of its sources, and what each source served."""
     if mixture is None:
         return {"epoch": Passes(config, world_size).epoch(position)}
     shares = mixture.shares(position.sequence_index)

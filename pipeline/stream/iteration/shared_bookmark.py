@@ -1,4 +1,4 @@
-"""The bookmark of a stream in memory that the worker processes of a loader see, and what they note there about passes."""
+"""The bookmark of a stream in memory shared with the worker processes of a loader, and their notes there about passes."""
 
 from __future__ import annotations
 
@@ -18,32 +18,35 @@ from ..position import Position, WorkerContext
 from .bookmark import Bookmark
 from .worker_counts import MAX_WORKERS, WorkerCounts
 
-CAPACITY = 64 << 10  # bytes of a bookmark as JSON that reach workers which run already: some 1,400 lanes
+CAPACITY = 64 << 10  # bytes of a bookmark as JSON that reach running workers: some 1,400 lanes
 _BEGUN_OFTEN = 3
 
 log = logging.getLogger("pipeline")
 
 
 class _Worker(ctypes.Structure):
-    """What one worker notes.
+    """The notes of one worker.
 
-    ``read``: the pass that it read to its end, by a number that all workers of a pass share. ``begin``: where the rest that it
-    loaded begins in the order; ``is_empty``: whether it found nothing there.
+    ``read``: the pass that it read to its end, by a number that all workers of a pass share. ``begin``: where in the order the
+    rest that it loaded begins; ``is_empty``: whether nothing was left there.
     """
 
     _fields_ = (("read", ctypes.c_int64), ("begin", ctypes.c_int64), ("is_empty", ctypes.c_bool))
 
 
 class _Memory(ctypes.Structure):
-    """What processes share. All of it is cleared for each stage of a chain, so it stays small.
+    """The memory that processes share. Every stage of a chain makes and clears one, so it stays small.
 
-    ``generation``: how often the bookmark was set. ``texts``: the bookmark as JSON, in two that take turns, so that a worker
-    never reads one that is being written; empty if it is longer than `CAPACITY`. ``loaded``: the bookmark that a loader loaded in
-    its workers since, empty if it did not.
+    - ``generation``: how often the bookmark was set.
+    - ``texts``: the bookmark as JSON, empty if longer than `CAPACITY`. The two texts take turns, so that a worker never reads
+      the one that is being written.
 
-    The rest is what readers did since: ``begun``, how often one began; ``by_worker``, whether the latest is a worker; ``whole``,
-    whether the latest began a pass of which others had read a rest; ``at_end``, whether nothing was left of a rest; ``ended``,
-    whether a pass was read to its end; ``count``, how many workers loaded rests.
+    The rest is what happened since the bookmark was set:
+
+    - ``loaded``: the bookmark that a loader loaded in its workers, else empty; ``count``: how many workers loaded rests.
+    - ``begun``: how often a reader began; ``by_worker``: whether the latest reader is a worker.
+    - ``whole``: whether the latest reader started at the pass's beginning after others had read the rest of the pass.
+    - ``at_end``: whether nothing was left of a rest; ``ended``: whether a pass was read to its end.
     """
 
     _fields_ = (
@@ -61,11 +64,11 @@ class _Memory(ctypes.Structure):
 
 
 class SharedBookmark:
-    """A bookmark that the worker processes of a loader, persistent ones too, see when it is set later on.
+    """A bookmark in shared memory: worker processes of a loader, persistent ones too, see each later change.
 
-    It lies in shared memory, which ends with its processes. Worker processes get the memory however they are started; plain
-    pickles and ``deepcopy`` start at the same bookmark and move on their own. A process that is no worker of a loader but
-    inherited the memory, as a rank started by fork, shares nothing from when it first reads or moves the stream.
+    Worker processes get the memory by any start method; it ends with its processes. A plain pickle or a ``deepcopy`` starts
+    at the same bookmark and then moves alone. Another process that inherited the memory, such as a rank started by fork, stops
+    sharing when it first reads or moves the stream.
     """
 
     memory: Any  # a `_Memory`
@@ -78,12 +81,12 @@ class SharedBookmark:
         self._share_nothing()
 
     def get(self) -> Bookmark:
-        """Return the bookmark that was set last, or that workers loaded since, and what was read since."""
+        """Return the bookmark that was set last, or that workers loaded since, and how far it was read since."""
         memory = self.memory
         while (generation := memory.generation) != self._generation:
             text = memory.texts[generation % 2].value
             if memory.generation != generation:
-                continue  # it was set again, and may have been written over
+                continue  # it was set again, and the text may have been overwritten
             self._missed = not text
             if text:
                 self._bookmark = _parsed(text)
@@ -96,33 +99,33 @@ class SharedBookmark:
         """Set the bookmark from which every following ``iter()`` starts."""
         self.leave_parent()
         text = _text(bookmark)
-        self._bookmark, self._missed = _parsed(text), False  # shares nothing with what the caller has
+        self._bookmark, self._missed = _parsed(text), False  # a copy: shares nothing with the caller's
         self._generation += 1
         memory = self.memory
         memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
         memory.loaded = b""
         memory.by_worker = memory.whole = memory.at_end = memory.ended = False
         memory.begun = 0
-        memory.generation = self._generation  # last, so that who sees it finds the text
+        memory.generation = self._generation  # last, so that a process that sees it finds the text
 
     def set_by_worker(self, bookmark: Bookmark) -> None:
-        """Set what a loader loads into its workers before one of them reads; one of them sets it for all."""
+        """Set the bookmark that a loader loads into its workers before any of them reads; one worker sets it for all."""
         self.memory.loaded = _text(bookmark)[:CAPACITY]
         self.memory.whole = self.memory.at_end = self.memory.ended = False
 
     def refuse_missed(self) -> None:
-        """Raise ``StateError`` in a worker which the bookmark that was set last is too large to reach."""
+        """Raise ``StateError`` in a worker if the bookmark that was set last is too large to reach it."""
         if self._missed:
             raise StateError(
-                f"the position takes more than the {CAPACITY} bytes that reach the workers of a DataLoader which run already; "
+                f"the position takes more than the {CAPACITY} bytes that reach running workers of a DataLoader; "
                 "give the DataLoader persistent_workers=False"
             )
 
     def note_begin(self) -> None:
-        """Note that this process begins to read; warn if the same items begin for the third time and were never read to the end.
+        """Note that this process begins to read; warn if it begins the same items for the third time and never finished.
 
-        A loop that leaves each pass in its middle would train on its first batches for ever. Two beginnings are a look at a
-        batch, and then the run.
+        A loop that breaks off each pass would train on its first batches for ever. A second beginning is normal: the first was
+        a look at a batch.
         """
         info, memory = get_worker_info(), self.memory
         memory.by_worker = info is not None
@@ -131,21 +134,21 @@ class SharedBookmark:
             if memory.begun == _BEGUN_OFTEN and not memory.ended:
                 log.warning(
                     "the stream begins with the same items for the third time, and was never read to its end: each iter() begins "
-                    "where the stream stands; use stream.loader(), whose passes follow one another, or set_epoch(n) before each "
+                    "at the stream's position; use stream.loader(), whose passes follow one another, or set_epoch(n) before each "
                     "pass, or go on with one iterator; for evaluation, bound the stream by .take(n)"
                 )
 
     def note_end(self) -> None:
-        """Note that this process read its part of a pass to the end; with the last of a loader's workers, the pass is read."""
+        """Note that this process read its part of a pass to the end; after a loader's last worker, the whole pass is read."""
         memory = self.memory
         if (info := get_worker_info()) is None:
             memory.ended = True
             return
-        memory.workers[info.id].read = info.seed - info.id  # the loader's, another one for each of its passes
+        memory.workers[info.id].read = info.seed - info.id  # the loader's seed, which differs for each of its passes
         memory.ended |= len({memory.workers[worker].read for worker in range(info.num_workers)}) == 1
 
     def forget_end(self) -> None:
-        """Forget that this worker ended a pass, where it begins one: workers that persist have the same number for all."""
+        """Forget that this worker ended a pass, as it begins one: persistent workers keep one seed for all passes."""
         if (info := get_worker_info()) is not None:
             if info.num_workers > MAX_WORKERS:
                 raise ConfigError(f"num_workers must be at most {MAX_WORKERS}, got {info.num_workers}")
@@ -153,16 +156,16 @@ class SharedBookmark:
             self.counts.begin()
 
     def note_rest(self, context: WorkerContext, begin: int, is_empty: bool) -> None:
-        """Note where this worker begins a rest that it loaded, and whether it found nothing there."""
+        """Note where this worker begins the rest that it loaded, and whether nothing was left there."""
         worker = self.memory.workers[context.worker]
         self.memory.count, worker.begin, worker.is_empty = context.workers, begin, is_empty
 
     def nothing_left(self) -> bool:
-        """Say whether none of the workers found anything in the rests that they loaded."""
+        """Say whether the rests of all workers that loaded one are empty."""
         return all(worker.is_empty for worker in self._loaded_workers())
 
     def workers_before(self, number: int) -> int:
-        """Return how many workers a loader asks before this one, after rests that it loaded: it goes on after the last."""
+        """Return how many workers a loader asks before this one, after it loaded rests: it goes on after the last item."""
         begin = self.memory.workers[number].begin
         return sum(worker.begin < begin for worker in self._loaded_workers())
 
@@ -170,13 +173,13 @@ class SharedBookmark:
         return [self.memory.workers[number] for number in range(self.memory.count)]
 
     def leave_parent(self) -> None:
-        """Share nothing with the process that this one was forked from, unless it is a worker of a loader there."""
+        """Stop sharing with the process that this one was forked from, unless this is a worker of a loader."""
         if os.getpid() != self._owner and get_worker_info() is None:
             self._bookmark = self.get()
             self._share_nothing()
 
     def _share_nothing(self) -> None:
-        """Share with no other process what is set from now on."""
+        """Make memory of this process alone."""
         self._owner = os.getpid()
         self._generation = 0
         self._missed = False

@@ -1,4 +1,4 @@
-"""Where one stream stands in this process: makes its iterators, and saves, loads and moves it."""
+"""The position of one stream in this process: makes its iterators, and saves, loads and moves it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from .user_stages import Positioned
 
 
 class StreamPosition:
-    """Where every ``iter()`` of a stream of ``config`` begins, and its iterators, of which several may be under way."""
+    """The position where every ``iter()`` of a stream begins, and its iterators; several may run at once."""
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
         self._ranks = Ranks(config.stated_topology)
         self._shared = SharedBookmark()
-        # What a loader that saves its workers' states loaded into this worker, until it begins there.
+        # The state that a StatefulDataLoader loaded into this worker, until the worker begins there.
         self._of_worker: Bookmark | None = None
         self._progress: IterationProgress | None = None  # of the latest iterator
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
-    # Where the stream stands
+    # The position
 
     @property
     def world_size(self) -> int:
@@ -59,7 +59,7 @@ class StreamPosition:
 
     @property
     def current(self) -> Position:
-        """The position after the items handed out by the latest iterator; without one, where the next begins."""
+        """The position after the items handed out by the latest iterator; without one, the start of the next."""
         return self.start if self._progress is None else self._progress.position
 
     @property
@@ -89,7 +89,7 @@ class StreamPosition:
     def _bookmark(self) -> Bookmark:
         bookmark, progress = self._shared.get(), self._progress
         if progress is not None and progress.began is not None and get_worker_info() is None:
-            # A loop that knows how many items there are asks for none after the last.
+            # A loop that knows the number of items never asks for one after the last, so no StopIteration shows the end.
             end = self.passes.bounds(progress.position)[1]
             bookmark = replace(bookmark, ended=bookmark.ended or progress.position.sequence_index == end)
         return bookmark
@@ -97,7 +97,7 @@ class StreamPosition:
     # Iterating
 
     def iterate(self) -> StreamIterator:
-        """Return an iterator over the items of this process from where the stream stands."""
+        """Return an iterator over the items of this process, from the stream's position on."""
         self._ranks.refuse_unknown()
         self._shared.leave_parent()
         self._shared.forget_end()
@@ -125,10 +125,10 @@ class StreamPosition:
     def _or_next_pass(
         self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, of_worker: bool
     ) -> Iterator[Positioned]:
-        """Return the rest of a pass that ``set_epoch`` named, or if nothing is left of it for anybody, the next pass.
+        """Return the rest of a pass that ``set_epoch`` named; the next pass, if nothing of it is left for any worker.
 
-        Workers that load their states as a pass begins have looked for their first items before one of them reads on.
-        Workers that begin at one position for all look for items of all if they find none of their own.
+        Workers that loaded their own states have all made their first items before one of them reads on. Workers that start at
+        one common position, and find no item of their own, look for items of the others.
         """
 
         def is_read() -> bool:
@@ -153,13 +153,13 @@ class StreamPosition:
         return rest()
 
     def _existing(self) -> list[StreamIterator]:
-        """Return the iterators of this stream that somebody still refers to."""
+        """Return the iterators of this stream that are still referred to."""
         return [iterator for reference in self._iterators if (iterator := reference()) is not None]
 
     # Saving
 
     def save(self, batches: int | None) -> dict[str, Any]:
-        """Return the state of the current position, or of that after so many batches from where ``iter()`` begins."""
+        """Return the state of the current position, or of the position ``batches`` after the start of ``iter()``."""
         if batches is not None:
             return to_state(self._after(batches), self._config, self._ranks.context())
         if self._shared.memory.by_worker and get_worker_info() is None:
@@ -171,7 +171,7 @@ class StreamPosition:
         return to_state(self.current, self._config, self._ranks.context())
 
     def _after(self, batches: int) -> Position:
-        """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
+        """Return the position ``batches`` after the start of ``iter()``; ``StateError`` if they cannot be counted."""
         check_integer("batches", batches, least=0, most=MAX_STEPS)
         config = self._config
         if not config.counts_items:
@@ -186,16 +186,15 @@ class StreamPosition:
             )
         if config.batch_size is None:
             raise StateError(
-                "this stream gives single sequences, and what a DataLoader makes of them in its workers cannot be "
-                "counted; add .batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's "
-                "StatefulDataLoader"
+                "this stream gives single sequences, and batches that a DataLoader makes of them cannot be counted; add "
+                ".batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's StatefulDataLoader"
             )
-        # Workers read ahead, so they may have read the pass to its end before the consumer has. The latest says where it began.
+        # Workers read ahead, so they may have finished the pass before the consumer has. Ask the worker that started last.
         bookmark = replace(self._bookmark(), ended=self._shared.memory.whole)
         return self._batches_after(bookmark.start(self.passes), batches)
 
     def _batches_after(self, position: Position, batches: int) -> Position:
-        """Return the position that is ``batches`` (without `.batch`, sequences) after another, in the same pass."""
+        """Return the position ``batches`` (without `.batch`, sequences) after another, in the same pass."""
         index = position.sequence_index + batches * (self._config.batch_size or 1) * self.world_size
         end = self.passes.bounds(position)[1]
         if end is not None:
@@ -221,7 +220,7 @@ class StreamPosition:
         self._forget_iterators("load_state_dict")
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the start of a pass, or name the pass of a position that was loaded."""
+        """Move to the start of a pass, or number the pass of a loaded position."""
         check_integer("epoch", epoch, least=0, most=MAX_ROWS)
         config, passes = self._config, self.passes
         if not passes.exist:
@@ -233,22 +232,21 @@ class StreamPosition:
         self._refuse_live("set_epoch")
         if epoch > 0 and config.epochs is not None and config.epochs > 1:
             raise ConfigError(
-                f"set_epoch({epoch}) on a stream of epochs={config.epochs}, which passes over all of them at once; use "
+                f"set_epoch({epoch}) on a stream with epochs={config.epochs}, where one pass reads all of them; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
         before = self._bookmark()
         bookmark = before.set_epoch(epoch)
         if bookmark.offset is not None and epoch + bookmark.offset < 0:
             raise ConfigError(
-                f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-bookmark.offset}): the first call after "
-                "the state was loaded named the epoch that it was saved in; count up from there"
+                f"set_epoch({epoch}) is before the first epoch, which is set_epoch({-bookmark.offset}): the first call after "
+                "loading the state gave its epoch a number; count up from there"
             )
         if bookmark is not before and bookmark.next_read[1]:
             if before.rest is not None and not passes.all_ranks_know(before.rest):
                 raise StateError(
-                    f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the state that was loaded holds "
-                    "this rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all "
-                    "ranks'"
+                    f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the loaded state holds only this rank's "
+                    "lanes, and others may be in another epoch; load the result of pipeline.merge_states([...]) for all ranks"
                 )
             number, index = bookmark.next_read[0], bookmark.start(passes).sequence_index
             if max(number, index) > MAX_NUMBER:
@@ -288,8 +286,8 @@ class StreamPosition:
             raise ConfigError("set_weights is for streams of pipeline.mix")
         if config.stopping_strategy is not None:
             raise ConfigError(
-                f"the end of a mix with stopping_strategy={config.stopping_strategy!r} is counted from the weights that it began "
-                "with; state changes in advance, as a schedule, or end the mix by .take(n)"
+                f"the end of a mix with stopping_strategy={config.stopping_strategy!r} is counted from its first weights; state "
+                "changes in advance, as a schedule, or end the mix by .take(n)"
             )
         lanes = stream_lanes(config, self.world_size)
         schedule = weights_from_json(position.weights) if position.weights else config.weights
@@ -304,9 +302,7 @@ class StreamPosition:
 
     def _refuse_live(self, what: str) -> None:
         if any(iterator.live for iterator in self._existing()):
-            raise StateError(
-                f"{what} while an iterator of this stream is live would be ignored by it; end or drop it first"
-            )
+            raise StateError(f"a live iterator of this stream would ignore {what}; end or drop it first")
 
     def _forget_iterators(self, moved_by: str) -> None:
         """Invalidate iterators that have not begun: they start at the old position."""
@@ -319,7 +315,7 @@ class StreamPosition:
 
 
 def _looked_ahead(items: Iterator[Positioned], note: Callable[[bool], None]) -> Iterator[Positioned]:
-    """Make the first item now, and ``note`` whether there is none; its error is raised when it is asked for."""
+    """Make the first item now, and ``note`` whether there is none; an error is raised when the item is asked for."""
     error: Exception | None = None
     first: list[Positioned] = []
     try:

@@ -1,4 +1,4 @@
-"""The user's stages in one iteration. What a resume would lose of their items is refused."""
+"""The user's stages in one iteration. A stage is refused if a resume would lose items of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..sequential.sequential_reader import LongSearch
 Positioned = tuple[Position, Any]  # an item, with the position after it
 
 _ITEMS_A_CHECK = 64  # items that a stage takes between two looks at the epoch
-_EPOCHS_OF_A_PART = 8  # of which a rank, that sees a part of each, may give nothing
+_EPOCHS_OF_A_PART = 8  # so long may one of several ranks give nothing: it sees a part of each epoch
 
 log = logging.getLogger("pipeline")
 
@@ -24,7 +24,7 @@ log = logging.getLogger("pipeline")
 class UserStages:
     """The user's stages in one iteration from the position ``start`` on.
 
-    ``epoch_of`` gives the epoch of a position where the items have no end; it is None where they have one.
+    ``epoch_of`` returns the epoch of a position; it is None if the stream is bounded.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class UserStages:
         self.context = context
         self.epoch_of = epoch_of
         self.takes = config.takes
-        self.dropping: str | None = None  # a stage that gave another number of items than it took
+        self.dropping: str | None = None  # a stage that gave fewer or more items than it took
 
     def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
         """Run stages, numbered from ``first`` on, over items."""
@@ -56,7 +56,7 @@ class UserStages:
         return self.context.world_size > 1 and (self.epoch_of is None or any(take < number for take in self.takes))
 
     def _counted(self, count: int, number: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
-        """Give items until ``count`` were given since the pass began; too few on one of several ranks are an error."""
+        """Give items until ``count`` were given since the pass began; too few items on one of several ranks are an error."""
         given = self.start.given.get(str(number), 0)
         while given < count:
             for position, item in islice(items, 1):
@@ -81,18 +81,17 @@ def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iter
 class _AppliedStage:
     """A stage of the user in one iteration: each item that it gives gets the position after the last item that it took.
 
-    A state is saved between two items that the stage gives, so a stage that has more than one for an item is an error. What a
-    stage keeps of items that it took ahead is lost by a resume, which `assert_resumes` shows. The position of a stage that
-    drops items belongs to one rank. On several ranks of a bounded stream such a stage is an error, since a rank that ends early
-    leaves the others waiting forever.
+    A state may be saved between any two items, so a stage that gives two items for one is an error. A resume loses the items
+    that a stage took ahead; `assert_resumes` shows it. After a stage that drops items, a position belongs to one rank. On
+    several ranks of a bounded stream, such a stage is an error: a rank that ends early leaves the others waiting forever.
     """
 
     def __init__(self, stages: UserStages, number: int, stage: Any) -> None:
         self._stages = stages
         self._stage = stage
         self._name = stage_name(number, stage)
-        self._position = self._gave_at = stages.start  # after the last item that was taken, and that was given
-        self._taken = 0  # items since the last that was given
+        self._position = self._gave_at = stages.start  # after the last item taken, and after the last given
+        self._taken = 0  # items since the last given
         self._bound = stages.start.bound_to == self._name
         self._search = LongSearch()
         self._since: int | None = None  # the epoch in which it gave its last item
@@ -114,10 +113,10 @@ class _AppliedStage:
         for item in self._stage(feed()):
             if self._taken == 0:
                 raise ConfigError(
-                    f"stage {self._name} gave two items for one, so a state between them would lose the second; give one item "
-                    "that holds both"
+                    f"stage {self._name} gave two items for one, so a state saved between them would lose the second; give one "
+                    "item that holds both"
                 )
-            self._bound |= self._taken > 1  # ranks that gave equally many may have taken unequally many
+            self._bound |= self._taken > 1  # ranks may have taken unequally many items for equally many given
             if self._taken > 1:
                 self._dropped()
             self._taken, self._gave_at, self._since = 0, self._position, None
@@ -130,7 +129,7 @@ class _AppliedStage:
                 log.warning("stage %s took all %d items that were left, and gave none", self._name, self._taken)
 
     def _dropped(self) -> None:
-        """Note that items were dropped; ``ConfigError`` where ranks would then take unequally many steps."""
+        """Note that items were dropped; ``ConfigError`` if ranks would then take unequally many steps."""
         self._stages.dropping = self._name
         if self._must_be_even:
             ranks = self._stages.context.world_size
@@ -141,14 +140,14 @@ class _AppliedStage:
             )
 
     def _refuse_fruitless(self) -> None:
-        """Warn of a stage that has given nothing for seconds; an epoch of an endless stream without an item is an error."""
+        """Warn of a stage that gave nothing for seconds; ``ConfigError`` if it gives nothing for an epoch."""
         if self._taken % _ITEMS_A_CHECK:
             return
         if (seconds := self._search.overdue()) is not None:
             log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)
         if (epoch_of := self._stages.epoch_of) is None:
             return
-        if self._since is None:  # of the epoch that the search begins in, a part may be over
+        if self._since is None:  # the search may begin in the middle of an epoch
             self._since = epoch_of(self._gave_at) - (self._gave_at.sequence_index == 0)
         patience = 1 if self._stages.context.world_size == 1 else _EPOCHS_OF_A_PART
         if epoch_of(self._position) - self._since > patience:

@@ -1,4 +1,4 @@
-"""What the workers of a loader count, in memory that their parent sees."""
+"""The counts of a loader's workers, in memory that their parent sees."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.utils.data import get_worker_info
 
 MAX_WORKERS = 1 << 10
 _TEXT_BYTES = 64 << 10  # of the counts of all workers as JSON
-_LONG = ("sources", "rejected_by")  # left out if the others would not fit beside them
+_LONG = ("sources", "rejected_by")  # left out if not everything fits
 
 
 class _Memory(ctypes.Structure):
-    """``workers``: how many read the latest pass. ``texts``: in as many equal parts what each counted, as JSON.
+    """``workers``: how many read the latest pass. ``texts``: the counts of each as JSON, in so many equal parts.
 
     ``totals``: the items, tokens and seconds of each, noted at every item.
     """
@@ -29,7 +29,7 @@ class _Memory(ctypes.Structure):
 
 
 class WorkerCounts:
-    """Counts that the workers of a loader note, and that their parent adds up. In other processes nothing is noted."""
+    """Counts that the workers of a loader note, for their parent to add up. Other processes note nothing."""
 
     def __init__(self) -> None:
         self.memory: Any = RawValue(_Memory)
@@ -41,12 +41,12 @@ class WorkerCounts:
             self._write(info.id, b"")
 
     def note_totals(self, items: int, tokens: int, seconds: float) -> None:
-        """Note what this worker made in its pass. It costs little, so that a pause after any item finds all of it."""
+        """Note the totals of this worker's pass: cheap enough for every item, so the sums are exact after any item."""
         if (info := get_worker_info()) is not None:
             self.memory.totals[info.id][:] = items, tokens, seconds
 
     def note(self, stats: dict[str, Any]) -> None:
-        """Note what this worker counted in its pass; what would not fit is left out."""
+        """Note the counts of this worker's pass; long ones are left out if not everything fits."""
         if (info := get_worker_info()) is None:
             return
         for left_out in ((), _LONG):
@@ -57,11 +57,11 @@ class WorkerCounts:
                 return
 
     def read(self) -> list[dict[str, Any]]:
-        """Return what each worker counted in the latest pass."""
+        """Return the counts of each worker in the latest pass."""
         stats, size = [], _TEXT_BYTES // max(1, self.memory.workers)
         for worker in range(self.memory.workers):
             part = bytes(self.memory.texts[worker * size : (worker + 1) * size])
-            with suppress(ValueError):  # it has noted nothing yet, or is writing
+            with suppress(ValueError):  # the worker has noted nothing yet, or is writing
                 items, tokens, seconds = self.memory.totals[worker]
                 totals = {"items": int(items), "tokens": int(tokens), "seconds": seconds}
                 stats.append(json.loads(part.partition(b"\0")[0]) | totals)
