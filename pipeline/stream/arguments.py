@@ -1,4 +1,4 @@
-"""What users give to stages, checked: each error names the argument, its value and what is allowed."""
+"""Checks of the arguments of stages: each error names the argument, its value and the values that are allowed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group_topology(group: Any) -> tuple[int, int, Any]:
     raise ConfigError(f"shard needs a rank and a world size, a mesh or a process group, got {group!r}")
 
 
-MAX_ROWS = (1 << 31) - 1  # of sizes that arrays and counts of 32 bits hold
+MAX_ROWS = (1 << 31) - 1  # the largest size that counts of 32 bits hold
 MAX_STEPS = (1 << 62) - 1
 
 
@@ -37,7 +37,7 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Raise ``ConfigError`` for what is no boolean: a text such as "no" would count as true."""
+    """Raise ``ConfigError`` unless ``value`` is a boolean: a text such as "no" would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name} must be True or False, got {value!r}")
 
@@ -48,7 +48,7 @@ def check_choice(name: str, value: Any, *known: str) -> None:
 
 
 def check_path(name: str, value: Any) -> None:
-    """Raise ``ConfigError`` for what names no file or folder."""
+    """Raise ``ConfigError`` unless ``value`` can name a file or folder."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise ConfigError(f"{name} must be a path (str or os.PathLike), got {value!r}")
     try:
@@ -66,7 +66,7 @@ def check_options(name: str, value: Any) -> None:
 
 
 def parse_request_options(storage_options: Any, tries: Any, timeout: Any) -> RequestOptions:
-    """Return how remote objects are reached; ``ConfigError`` for settings that cannot be."""
+    """Return how remote objects are reached; ``ConfigError`` for settings that cannot work."""
     check_options("storage_options", storage_options)
     return RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
 
@@ -84,7 +84,7 @@ def labels_are_inputs(labels: Any) -> bool:
 
 
 def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None:
-    """Return how far ahead labels lie, None for ``"divisors"``, which are drawn for each step."""
+    """Return how many tokens ahead labels are; None for ``"divisors"``, which are drawn for each step."""
     if not isinstance(shift, int) or isinstance(shift, bool):
         if not isinstance(shift, str) or shift != "divisors":
             raise ConfigError(f"shift must be an integer of at least 1 or 'divisors', got {shift!r}")
@@ -94,7 +94,7 @@ def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None
             )
         if same_labels:
             raise ConfigError(
-                "shift='divisors' draws how far ahead labels lie; labels='same' has none ahead, remove it"
+                "shift='divisors' draws how far ahead labels are, but those of labels='same' are not ahead; remove it"
             )
         return None
     check_integer("shift", shift, least=1, most=MAX_ROWS)

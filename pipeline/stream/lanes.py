@@ -1,14 +1,14 @@
-"""Lanes of a sequential stream: how many there are, which of them a rank and a worker read, and where each stands.
+"""Lanes of a sequential stream: how many there are, which a rank and a worker read, and the cursor of each.
 
-A lane stands at a cursor: a window, which can be made again from its start alone, and a unit in it. Four integers:
+A cursor is the position of a lane: a window, which can be made again from its start alone, and a unit in it. Four integers:
 
-    epoch, cycle, round     where the window begins; of shards, cycle is 0 and round counts the lane's windows
-    unit                    what the next sequence begins at, of what the window keeps: a token, or where sequences are whole
-                            documents or packed best fit, a sequence
+    epoch, cycle, round     the start of the window; for shards, cycle is 0 and round counts the lane's windows
+    unit                    where in the window the next sequence begins: a token; for whole documents and best fit, the
+                            number of the sequence
 
-A lane of a mix has four such integers for each source, in the order of their names. Of a live source, ``cycle`` counts the
+A lane of a mix has four such integers for each source, in the order of their names. For a live source, ``cycle`` counts the
 records of the epoch before the window, and ``round`` is the source's own state there as text, 0 at the start of an epoch. All
-lanes of a rank stand at one position in it; the first alone holds that state, the others 0.
+lanes of a rank share one position in it; only the first holds that state, the others 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LANES_A_ROW = (4, 12, 24, 48)
 _FEWER_A_ROW = (24, 12, 4, 2, 1)
 _LEAST_LANES = 64
 
-# Of best fit: enough documents that little is padded, few enough to stay in memory.
+# For best fit: enough documents that little is padded, few enough to stay in memory.
 _LEAST_SEQUENCES = 16  # of a lane's epoch: with fewer, more than about 5% may be padding
 _WINDOW_SEQUENCES = 32  # of a window at least, whatever memory that takes
 _MOST_SEQUENCES = 256
@@ -36,7 +36,7 @@ _MOST_BYTES = 512 << 20  # of the least windows of all lanes
 class Lanes:
     """``count`` lanes that give the ``rows`` of a global batch: row ``j`` of step ``k`` comes from lane (k * rows + j) % count.
 
-    ``count`` is a multiple of ``rows``, unless there are fewer; one rank without workers reads them then.
+    ``count`` is a multiple of ``rows``. If it is smaller than ``rows``, one rank without workers reads all lanes.
 
     >>> lanes = Lanes(rows=4, count=8)
     >>> lanes.local(rank=1, world_size=2), lanes.local(rank=1, world_size=2, step=1, every=2)
@@ -48,7 +48,7 @@ class Lanes:
 
     @property
     def groups(self) -> int:
-        """Groups of lanes: lane ``l`` belongs to group ``l % groups``. Lanes of one row are one group."""
+        """The number of groups. The lanes of one row are a group: lane ``l`` belongs to group ``l % groups``."""
         return min(self.rows, self.count)
 
     @property
@@ -68,7 +68,7 @@ class Lanes:
         return [number * self.rows + row for number in first for row in range(rank * share, (rank + 1) * share)]
 
     def check(self, world_size: int, workers: int, *, is_shuffled: bool) -> None:
-        """Raise ``ConfigError`` where ranks and workers cannot share the lanes, naming what can."""
+        """Raise ``ConfigError`` if ranks and workers cannot share the lanes, naming numbers that can."""
         if self.count < self.rows:
             if world_size * workers == 1:
                 return
@@ -90,7 +90,7 @@ class Lanes:
 
 
 def _rounds(workers: int) -> int:
-    """Return how many lanes each of ``workers`` gets of a row in the lanes that an error proposes."""
+    """Return how many lanes of a row each of ``workers`` gets, for the number of lanes that an error proposes."""
     return max(1, _LANES_A_ROW[0] // workers)
 
 
@@ -102,7 +102,7 @@ def make_lanes(
     *,
     is_shuffled: bool = True,
 ) -> Lanes:
-    """Return the lanes of a stream of ``rows`` rows in a global batch: one where it is not shuffled.
+    """Return the lanes of a stream with ``rows`` rows in a global batch: one lane if it is not shuffled.
 
     ``stated`` are those that the user asked for. ``records(most)`` counts the records of an epoch up to ``most``;
     ``most_a_row`` bounds the lanes of a row. Raises ``ConfigError`` for stated lanes that are no multiple of ``rows``.
@@ -116,8 +116,8 @@ def make_lanes(
         if stated % rows:
             below, above = stated // rows * rows, -(-stated // rows) * rows
             raise ConfigError(
-                f"lanes={stated} is no multiple of the {rows} rows of a global batch (ranks x batch size), each of which "
-                f"has lanes of its own; use lanes={above}{f' or {below}' if below else ''}"
+                f"lanes={stated} is no multiple of the {rows} rows of a global batch (ranks x batch size), and each row needs "
+                f"its own lanes; use lanes={above}{f' or {below}' if below else ''}"
             )
         return Lanes(rows, stated)
     wanted = next((count for count in _LANES_A_ROW if count * rows >= _LEAST_LANES), _LANES_A_ROW[-1])
@@ -132,7 +132,7 @@ def make_lanes(
 
 
 def best_fit_tokens(seq_len: int, tokens: int) -> int:
-    """Return how many tokens best fit packs at a time, where a lane's window holds ``tokens``.
+    """Return how many tokens best fit packs at a time, if a lane's window holds ``tokens``.
 
     >>> best_fit_tokens(2048, 1 << 21) // 2048, best_fit_tokens(131_072, 1 << 20) // 131_072
     (256, 32)
@@ -153,9 +153,9 @@ def best_fit_lanes_a_row(seq_len: int, rows: int, tokens: int, item: int) -> int
 class TextWindowSize:
     """How long a lane's window of text is, in whole rounds.
 
-    It ends with the round that reaches ``bytes`` of blocks, or so many ``blocks`` where these are stated. The first windows of an
-    epoch are shorter, so that the first batch comes soon: at cycle ``b``, round ``r``, one ends with the round that reaches
-    max(4, 4 * (b + r)) blocks, but not below ``least`` bytes.
+    A window ends with the round that reaches ``bytes`` of blocks, or so many ``blocks`` if these are stated. The first windows
+    of an epoch are shorter, so that the first batch comes soon: a window that starts at cycle ``b``, round ``r`` ends with the
+    round that reaches max(4, 4 * (b + r)) blocks and ``least`` bytes.
     """
 
     bytes: int

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MAX_NUMBER = 1 << 53  # in a position: no product of it overflows, and JSON keeps it exactly everywhere
+MAX_NUMBER = 1 << 53  # of a position: no product of it overflows, and every JSON parser keeps it exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in the stream; every item comes with the one after it.
+    """A position in the stream; every item carries the position after it.
 
-    ``sequence_index``: the next sequence of the global order; ``skip``: items of this rank to pass over from there, for
-    a loader's worker that takes every n-th; ``taken``: rows of the step that begins here which this rank has taken, where
-    the position is inside one; ``pass_number``: the pass that it is in; ``given``: items that each ``take`` after a stage of
-    the user has given, by the number of that stage; ``bound_to``: the stage that makes this position one rank's own, if any;
-    ``weights``: (sequence index, weights as fractions) where a mix's were changed; ``lanes``: the cursors of a sequential
-    stream by the number of their lane, None at the start of all.
+    - ``sequence_index``: the next sequence of the global order.
+    - ``skip``: how many items of this rank to skip from there, for a loader's worker that takes every n-th.
+    - ``taken``: how many rows of the step that begins here this rank has taken, if the position is inside a step.
+    - ``pass_number``: the pass of the position.
+    - ``given``: how many items each ``take`` after a stage of the user has given, by the number of that stage.
+    - ``bound_to``: the stage that binds this position to one rank, if any.
+    - ``weights``: (sequence index, weights as fractions) of each change to a mix's weights.
+    - ``lanes``: the cursors of a sequential stream by lane number; None if all lanes are at the start.
     """
 
     sequence_index: int
@@ -41,7 +43,7 @@ class WorkerContext:
 
 
 class WorkerShare(NamedTuple):
-    """Which of its rank's items a loader's worker makes: ``skip`` are passed over, then every ``every``-th is made."""
+    """Which items of its rank a loader's worker makes: it skips ``skip``, then makes every ``every``-th."""
 
     skip: int
     every: int

@@ -1,4 +1,4 @@
-"""Ranks: which part of a stream a process iterates, as rank and worker of a loader; and where the stream ends for all ranks."""
+"""Ranks: which part of a stream a process iterates (rank and loader worker), and where the stream ends for all ranks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .position import WorkerContext
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """What the process numbered ``process`` tells a loader's worker that it starts without fork, which has no process group.
+    """What process ``process`` tells a loader's worker that it starts without fork, since the worker has no process group.
 
-    ``part``: its rank and world size, None where it does not know them though several ranks were ``launched``.
+    ``part``: rank and world size; None if they are unknown although several ranks were ``launched``.
     """
 
     process: int
@@ -34,8 +34,8 @@ class _Carried:
 class Ranks:
     """Rank and world size of this process.
 
-    They are those ``stated`` by the user, else those of torch.distributed where it is initialised, else 0 of 1. A loader's
-    worker that is started by fork inherits the group of its parent; a pickle that starts a process carries them over.
+    They are those ``stated`` by the user, else those of torch.distributed if it is initialised, else 0 of 1. A loader's
+    forked worker inherits the group of its parent; for other workers, the pickle that starts the process carries both over.
     """
 
     def __init__(self, stated: tuple[int, int] | None) -> None:
@@ -43,17 +43,17 @@ class Ranks:
         self._carried: _Carried | None = None
 
     def context(self) -> WorkerContext:
-        """Return the context of this process, where an iteration begins."""
+        """Return the context of this process, as an iteration begins."""
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world_size = self._known() or (0, 1)
         return WorkerContext(rank, world_size, worker, workers)
 
     def refuse_unknown(self) -> None:
-        """Raise ``ConfigError`` where nothing says rank and world size, but there may be several ranks.
+        """Raise ``ConfigError`` if rank and world size are unknown, but there may be several ranks.
 
-        ``WORLD_SIZE`` above 1, which torchrun sets, never decides the rank. It shows that several processes run, and without
-        a group each of them would read the whole stream.
+        ``WORLD_SIZE`` above 1, set by torchrun, never decides the rank. It shows that several processes run; without a group,
+        each of them would read the whole stream.
         """
         if self._known() is not None:
             return
@@ -66,20 +66,20 @@ class Ranks:
             )
         if get_worker_info() is not None and not _is_forked():
             raise ConfigError(
-                "this worker of a DataLoader was started without fork and got this stream in another way than as the "
-                "loader's dataset, so it cannot see whether its parent has a process group: give the DataLoader the stream "
-                "itself, or state the part by .shard(rank, world_size); .shard(0, 1) reads the whole stream on purpose"
+                "this worker of a DataLoader was started without fork, and the stream is not the loader's dataset, so the "
+                "worker cannot see whether its parent has a process group: give the DataLoader the stream itself, or state "
+                "the part by .shard(rank, world_size); .shard(0, 1) reads the whole stream on purpose"
             )
 
     def refuse_later_group(self, began: WorkerContext) -> None:
-        """Raise ``ConfigError`` where a process group gives this process another part than an iteration began with."""
+        """Raise ``ConfigError`` if a process group gives this process another part than that of an iteration under way."""
         if self.stated is not None or get_worker_info() is not None:
             return
         now = _distributed()
         if now is not None and now != (began.rank, began.world_size):
             raise ConfigError(
-                f"this iteration began as rank {began.rank} of {began.world_size}, but torch.distributed is initialised "
-                f"since, as rank {now[0]} of {now[1]}: call torch.distributed.init_process_group() before iter(), or state "
+                f"this iteration began as rank {began.rank} of {began.world_size}, but torch.distributed was initialised "
+                f"later, as rank {now[0]} of {now[1]}: call torch.distributed.init_process_group() before iter(), or state "
                 "the part of this process by .shard(rank, world_size)"
             )
 
@@ -91,22 +91,19 @@ class Ranks:
         return {"stated": self.stated, "_carried": carried}
 
     def _known(self) -> tuple[int, int] | None:
-        """Return rank and world size, None where nobody stated them and this process has no group."""
+        """Return rank and world size; None if they were not stated and this process has no group."""
         carried = self._from_parent()
         return self.stated or (None if carried is None else carried.part) or _distributed()
 
     def _from_parent(self) -> _Carried | None:
-        """Return what the parent of a loader's worker carried over.
-
-        What an earlier process carried over, such as a launcher before it started the ranks, does not count.
-        """
+        """Return what the parent of a loader's worker carried over, but not what an earlier process did, such as a launcher."""
         parent = multiprocessing.parent_process()
         if get_worker_info() is None or self._carried is None or parent is None:
             return None
         return self._carried if parent.pid == self._carried.process else None
 
     def _launched_ranks(self) -> int:
-        """Return how many ranks the launcher of this process or its parent says it started; 1 where it says nothing."""
+        """Return how many ranks the launcher of this process or its parent says it started; 1 if it says nothing."""
         if (carried := self._from_parent()) is not None:
             return carried.launched
         text = os.environ.get("WORLD_SIZE", "")
@@ -121,7 +118,7 @@ def _distributed() -> tuple[int, int] | None:
 
 def _is_forked() -> bool:
     """Say whether this process has the memory of its parent, and with it a process group."""
-    # Of the default context the class names no method; a child is told the default of its parent.
+    # The class of the default context names no start method; a child is told its parent's default.
     method = getattr(multiprocessing.current_process(), "_start_method", None) or multiprocessing.get_start_method()
     return method == "fork"
 
@@ -134,19 +131,19 @@ log = logging.getLogger("pipeline")
 
 
 def ranks_agree(config: StreamConfig, context: WorkerContext) -> bool:
-    """Say whether the ranks of a stream must agree on its end: it is bounded, and none of them knows the others' lanes."""
+    """Say whether the ranks of a stream must agree on its end: it is bounded, and no rank knows the others' lanes."""
     return config.sequential and config.epochs is not None and context.world_size > 1
 
 
 class StreamEnd:
     """Says at each step whether a stream goes on.
 
-    Of one rank, it ends behind the last row. Of several, ``last="pad"`` goes on until no rank has a row, and ``last="drop"``
-    until one of them lacks a row: each step is one sum of three numbers over the ranks, by a group of its own on the CPU, or by
-    the group that `Stream.shard` was given. It is made in the thread of the training, so that all ranks have it in the same
+    On one rank, the stream ends after the last row. On several, ``last="pad"`` goes on until no rank has a row, and
+    ``last="drop"`` until one rank lacks a row. To agree, ranks sum three numbers at each step: in a CPU group made for this, or
+    in the group given to `Stream.shard`. The sum is made in the thread of the training, so that all ranks have it in the same
     order among other collectives. A rank that fails says so, and the others end with an error instead of waiting.
 
-    Raises ``ConfigError`` where ranks must agree and cannot.
+    Raises ``ConfigError`` if ranks must agree and cannot.
     """
 
     def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
@@ -167,7 +164,7 @@ class StreamEnd:
             )
 
     def read(self, read: Callable[[], T]) -> T:
-        """Return what ``read`` does; where it fails, the other ranks fail at this step, too."""
+        """Return the result of ``read``; if it fails, the other ranks fail at this step too."""
         try:
             return read()
         except Exception:
@@ -175,9 +172,9 @@ class StreamEnd:
             raise
 
     def goes_on(self, filled: int, missing: int, tokens_left: Callable[[], int]) -> bool:
-        """Say whether the stream has this step, of which this rank has ``filled`` rows and misses others.
+        """Say whether the stream has this step, of which this rank has ``filled`` rows and misses ``missing``.
 
-        ``tokens_left()`` are those that wait behind these rows.
+        ``tokens_left()`` counts the tokens in memory after these rows.
         """
         some, short, failed = self._sum(filled, missing, 0)
         if failed:
@@ -188,9 +185,9 @@ class StreamEnd:
         if self._agree and some:
             rest = "its lanes have ended"
             if not missing:
-                rest = f"its lanes hold {tokens_left():,} tokens in memory, and what they have not read yet"
+                rest = f"its lanes hold {tokens_left():,} tokens in memory, and have unread input"
             log.warning(
-                "last='drop' ends the stream where a rank lacks a row: this rank drops %d rows of this step; %s",
+                "last='drop' ends the stream when a rank lacks a row: this rank drops %d rows of this step; %s",
                 filled,
                 rest,
             )

@@ -1,7 +1,7 @@
-"""What a config means over its data: the lanes of a sequential stream, and the shape that a state holds.
+"""What a config and its data amount to: the lanes of a sequential stream, and the shape that a state holds.
 
-The data is asked here, and not in a config: a table of extents is loaded, texts are read to count their records, or hashed. A
-source does so once.
+This reads the data, which a config never does: it loads a table of extents, or reads texts to count their records and hash
+them. A source does so once.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout
 from .order.mixture import weights_to_json
 
-ORDER = 2  # version of the order of documents: another one is another stream
+ORDER = 2  # version of the order of documents: a state is refused under another
 
 
 def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
-    """Return the lanes of a sequential stream, as the source of most documents has; text is read to count these.
+    """Return the lanes of a sequential stream: those of the source with most documents; text is read to count them.
 
     Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
     """
@@ -41,14 +41,14 @@ def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
 
 
 def stream_lanes(config: StreamConfig, world_size: int) -> int:
-    """Return how many lanes the stream has, on so many ranks."""
+    """Return how many lanes the stream has on ``world_size`` ranks."""
     return sequential_lanes(config, world_size).count if config.sequential else config.lane_count
 
 
 def shape(config: StreamConfig, world_size: int) -> dict[str, Any]:
-    """Return what the order depends on: a state made under one shape is refused under another.
+    """Return the values that the order depends on: a state made under one shape is refused under another.
 
-    Of a sequential stream that is the global batch too, so it takes the number of ranks.
+    In a sequential stream, the global batch is one of them, so the shape depends on ``world_size``.
     """
     layout, sources = config.layout or DocumentLayout(), config.sources
     shape: dict[str, Any] = {"order": ORDER, "split": sources.split, "kind": layout.kind}

@@ -1,13 +1,16 @@
-"""A position as users save it: plain JSON of some hundred bytes, refused where it belongs to another stream.
+"""A position as users save it: plain JSON of some hundred bytes, refused by any other stream.
 
-    version, shape          what the state holds under
-    sequence_index ...      the position: also start_epoch, given and step, of a mix weights, of a sequential stream lanes
-    rank_R: {STAGE: {...}}  in place of it where a stage of the user may bind the position to one rank
+    version, shape          the release and the stream that the state belongs to
+    sequence_index ...      the position: also start_epoch, given and step; for a mix weights, for a sequential stream lanes
+    rank_R: {STAGE: {...}}  replaces the position if a stage of the user may bind it to one rank
 
-``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
-stream's state has, and keeps equal keys of several ranks once. So every state of one stream has the same keys, what
-varies in length (``shape``, ``given``, ``weights``) is one string of JSON, a lane is a key of its own, so that any rank
-finds it, and what belongs to one rank has the rank in its key.
+``torch.distributed.checkpoint`` makes an entry of each key of a nested dict, loads only the keys that a fresh stream's state
+has, and stores equal keys of several ranks once. So
+
+- every state of one stream has the same keys;
+- fields of varying length (``shape``, ``given``, ``weights``) are one string of JSON;
+- each lane is a key, so that any rank finds it;
+- fields of one rank have the rank in their key.
 """
 
 from __future__ import annotations
@@ -33,19 +36,19 @@ STATE_VERSION = 3
 _VERSIONS = (
     2,
     3,
-)  # that are read; of version 2, start_epoch is None before set_epoch(), and an epoch if there are several
+)  # readable ones; in version 2, start_epoch is None before set_epoch(), and an epoch if there are several
 _CURES = {
-    "data": "; the shards or texts are other ones: load the state into a stream of those that it was saved with",
-    "filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)",
+    "data": "; the shards or texts are different: load the state into a stream of the same ones",
+    "filters": "; if both filters keep the same documents, give them one name: .filter(..., name=...)",
     "weights": (
-        "; write the weights that the run began with, and change them by set_weights() after load_state_dict(): a state keeps "
-        "what set_weights() made"
+        "; give mix() the weights that the run began with: the state remembers changes by set_weights(), and more can follow "
+        "load_state_dict()"
     ),
-    "ranks": "; a live source is shared among a number of ranks, and goes on with as many",
-    "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
+    "ranks": "; a live source is shared among a number of ranks: go on with as many ranks",
+    "global_batch": "; a sequential stream needs as many rows in a global batch (ranks x batch size) as before",
 }
 
-# What windows and lanes follow from, and what each is in a shape that does not state it.
+# Fields that decide windows and lanes, with the value that a shape without them stands for.
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
 _EDIT_CURE = "it is damaged or was edited: load it as it was saved"
 _FIELDS = ("sequence_index", "start_epoch", "given", "step")  # of each state
@@ -60,7 +63,7 @@ log = logging.getLogger("pipeline")
 
 
 def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
-    """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
+    """Return a position as JSON that shares nothing with it, with the shape of its stream."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.pass_number}
     part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
     part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
@@ -87,15 +90,14 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
 def from_state(state: object, config: StreamConfig, context: WorkerContext) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
-    Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
-    other stages, or belongs to another rank; and naming the lanes that the rank needs and the
-    state lacks, except in a worker, which needs only some of them.
+    Raises ``StateError``, naming the field and both values, if the state has another version or shape, other stages, or
+    belongs to another rank. Outside a worker, which needs only some lanes, it also names the lanes that the state lacks.
     """
     saved = parse_state(state, context.rank)
     _refuse_other_shape(saved.shape, config, context)
     if saved.workers != context.workers:
         raise StateError(
-            f"a loader of {saved.workers} workers saved this state, and its position lies in all of them, but it is loaded with "
+            f"a loader of {saved.workers} workers saved this state, and each knows a part of the position, but it is loaded with "
             f"{context.workers}; load it with num_workers={saved.workers}, or save stream.state_dict(batches=n) instead, which "
             "any number of workers loads"
         )
@@ -124,9 +126,9 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """A state whose form is sound, whatever stream it is of: each field has its type, and no number is absurd.
+    """A state of any stream whose form is sound: each field has its type, and no number is absurd.
 
-    ``rank``: the rank whose part this is, None where the state is of all.
+    ``rank``: the rank that this part belongs to.
     """
 
     version: int
@@ -145,10 +147,7 @@ class SavedState:
 
 
 def parse_state(state: object, rank: int) -> SavedState:
-    """Return the fields of a state, in the part of ``rank`` where ranks have parts; every other reader gets it from here.
-
-    Raises ``StateError`` naming the field and its value.
-    """
+    """Return the fields of a state; if ranks have parts, those of ``rank``. Raises ``StateError``, naming field and value."""
     if not isinstance(state, Mapping) or "version" not in state:
         names = ", ".join(map(_short, state)) if isinstance(state, Mapping) else ""
         description = f"a dict of {names}" if isinstance(state, Mapping) else f"of type {type(state).__name__}"
@@ -202,8 +201,7 @@ def parse_state(state: object, rank: int) -> SavedState:
 def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
     """Return the position's part of a state, and the rank that it belongs to.
 
-    A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved holds that
-    rank's part.
+    A state that several ranks saved together, as DCP does, has a part for each rank; the state of a single rank has one part.
     """
     if "sequence_index" in state:
         return rank, state
@@ -220,7 +218,7 @@ def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
 
 
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
-    """Raise ``StateError`` for the first field that differs, what others follow from first; ``epochs`` may be raised."""
+    """Raise ``StateError`` for the first field that differs, causes before effects; ``epochs`` may be raised."""
     current = shape(config, context.world_size)
     for field in {**_CAUSES, **current, **saved}:
         before, now = (shape.get(field, _CAUSES.get(field)) for shape in (saved, current))
@@ -233,7 +231,7 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
 
 
 def _pass_number(saved: SavedState, config: StreamConfig) -> int:
-    """Return the pass in which a state was saved; raises if an earlier release cut that pass otherwise."""
+    """Return the pass in which a state was saved; ``StateError`` if an earlier release cut that pass differently."""
     number, epochs = saved.start_epoch or 0, config.epochs
     if saved.version > 2 or saved.start_epoch is None or epochs is None:
         return number
@@ -242,14 +240,14 @@ def _pass_number(saved: SavedState, config: StreamConfig) -> int:
         is_cut = sequences.labelled < sequences.pass_size or (number and epochs * sequences.tokens % sequences.stride)
         if is_cut:
             raise StateError(
-                f"an earlier release saved this state in pass {number} (start_epoch), whose sequences it cut otherwise; begin "
+                f"an earlier release saved this state in pass {number} (start_epoch) and cut its sequences differently; begin "
                 f"that pass again, by set_epoch({number}) in place of load_state_dict()"
             )
     return number // epochs
 
 
 def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
-    """Return a position inside a step: its rows that the rank has taken, and what says which rows these are."""
+    """Return a position inside a step: how many rows the rank has taken, and the values that decide which rows these are."""
     return {
         "taken": taken,
         "rank": context.rank,
@@ -259,7 +257,7 @@ def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str,
 
 
 def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerContext) -> int:
-    """Return how many rows of its step this rank had taken; raises where it takes other rows of the step now."""
+    """Return how many rows of its step this rank had taken; ``StateError`` if it would now take other rows of the step."""
     if saved is None:
         return 0
     taken = saved.get("taken", 0)
@@ -269,19 +267,19 @@ def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerCo
     for field in current:
         if saved.get(field) != current[field]:
             raise StateError(
-                f"the state was saved inside a step, which goes on under the same ranks and batches only: {field} was "
-                f"{saved.get(field)!r} when it was saved, but is {current[field]!r} in this stream; load it there and save "
-                "at the end of a step"
+                f"the state was saved inside a step, which goes on with the same ranks and batches only: {field} was "
+                f"{saved.get(field)!r} when it was saved, but is {current[field]!r} in this stream; load it with the former "
+                f"{field}, and save at the end of a step"
             )
     return taken
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the one state that any number of ranks can load, from those that all ranks saved after the same batch.
+    """Join the states that all ranks saved after the same batch into one that any number of ranks can load.
 
-    The states of a sequential stream (``TextDataset``, ``filter``, ``best_fit``) hold their own rank's lanes each; those
-    of any other stream are all the same. Raises ``StateError`` for states of different positions or streams, where a lane
-    is missing, and where a stage of ``apply`` binds the state to one rank.
+    In a sequential stream (``TextDataset``, ``filter``, ``best_fit``), each state holds the lanes of its rank; in any other
+    stream all states are the same. Raises ``StateError`` for states of different positions or streams, if a lane is missing,
+    or if a stage of ``apply`` binds a state to one rank.
 
     >>> import pipeline
     >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
@@ -296,7 +294,9 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     lanes: dict[str, Any] = {}
     for number, each in enumerate(saved):
         if each.bound_to is not None:
-            raise StateError(f"stage {each.bound_to} makes state {number} its rank's own; it cannot be merged")
+            raise StateError(
+                f"stage {each.bound_to} drops items, so state {number} belongs to its rank and cannot be merged; load it there"
+            )
         for field in (
             "version",
             "shape",
@@ -317,7 +317,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for lane, cursor in (each.lanes or {}).items():
             if lanes.setdefault(lane, cursor) != cursor:
                 raise StateError(
-                    f"lane {lane} stands at {_short(lanes[lane])} in one state, but at {_short(cursor)} in state {number}"
+                    f"lane {lane} is at {_short(lanes[lane])} in one state, but at {_short(cursor)} in state {number}: merge "
+                    "states that all ranks of one run saved after the same batch"
                 )
     merged = dict(_part(states[0], 0)[1]) | {"version": states[0]["version"], "shape": states[0]["shape"]}
     if any(each.lanes is not None for each in saved):
@@ -346,7 +347,7 @@ def _leaf(field: str, leaf: Any, kind: type) -> Any:
 
 
 def _number(field: str, value: Any, other: str = "", least: int = 0, most: int = MAX_NUMBER) -> int:
-    """Return a number of a state; ``StateError`` names ``field`` and value of what is none that a position can hold."""
+    """Return a number of a state; ``StateError`` names ``field`` and value if no position can hold it."""
     if type(value) is not int or not least <= value <= most:
         raise _edited(field, value, f"an integer from {least} to {most}{other}")
     return value
@@ -357,7 +358,7 @@ def _edited(field: str, value: object, expected: str) -> StateError:
 
 
 def _short(value: object) -> str:
-    """Return a value of a state as text, which an edit may have made long or deep."""
+    """Return a value of a state as short text: an edit may have made it long or deep."""
     try:
         text = _REPR.repr(value)
     except ValueError:  # an integer of more than 4,300 digits
@@ -366,7 +367,7 @@ def _short(value: object) -> str:
 
 
 def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[list[Any]]:
-    """Return the weights of a mix that a state holds; raises where they are no schedule of its sources."""
+    """Return the weights of a mix that a state holds; ``StateError`` if they are no schedule of its sources."""
     if schedule is None:
         raise StateError(f"weights are missing in the state of a mix; {_EDIT_CURE}")
     names = list(config.weights[0][1])

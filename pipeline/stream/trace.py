@@ -1,6 +1,6 @@
-"""What a global step is made of: of every row its documents, and which tokens of each.
+"""The documents in each row of a global step, and which tokens of each.
 
-Rows of an indexed stream are found by arithmetic. A sequential one is read on, from where it stands to the step, with a number in
+Rows of an indexed stream are found by arithmetic. A sequential stream is read from its position to the step, with a number in
 place of each token (`sequential.catalogue`).
 """
 
@@ -24,11 +24,11 @@ from .sequential.catalogue import Catalogue, Span
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
-_WINDOWS = 64  # whose documents stay listed: rows of one lane lie in one window
+_WINDOWS = 64  # whose documents stay listed: neighbouring rows of a lane are in one window
 
 
 class _Origin(NamedTuple):
-    """A document of a row: its source, shard and number there, and the span that gets what the shard says of it."""
+    """A document of a row: its source, shard and number there, and the span to which the shard's record of it is added."""
 
     source: str
     shard: int
@@ -49,7 +49,9 @@ def trace(
 ) -> list[dict[str, Any]]:
     """Return the rows of a step, of all ranks or of one, as `Stream.trace` gives them."""
     if not config.counts_items:
-        raise ConfigError("a stage given to .apply() may drop items, so steps behind it cannot be traced")
+        raise ConfigError(
+            "a stage given to .apply() may drop items, so steps after it cannot be traced; remove .apply()"
+        )
     ranks = range(world_size) if rank is None else [rank]
     if config.sequential:
         progress = progress or Progress(quiet=True)
@@ -58,7 +60,7 @@ def trace(
 
 
 def _span(at: int, first: int, last: int, length: int) -> dict[str, Any]:
-    """Return tokens ``first`` to before ``last`` of a document of ``length``, which begin at token ``at`` of a row."""
+    """Return the entry of tokens ``first`` to before ``last`` of a document of ``length``, which begin at token ``at`` of a row."""
     span = {"row_begin": at, "row_end": at + last - first, "document_begin": first, "document_end": last}
     return span | {"document_tokens": length}
 
@@ -100,12 +102,12 @@ class Trace:
             reader.close()
 
     def _source(self, reader: IndexedReader, location: Location) -> tuple[dict[str, str], CountedData]:
-        """Return the data that a sequence is of, and of a mix its name."""
+        """Return the data that holds a sequence, and in a mix its name."""
         name, source = list(self._config.sources.counted.items())[reader.source_of(location.lanes)]
         return {"source": name} if self._config.sources.is_mix else {}, source
 
     def _spans(self, location: Location) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield shard, number, first token, the one behind the last, and the length of each document in a row."""
+        """Yield shard, number, first token, the token after the last, and the length of each document in a row."""
         layout, position = self._config.stated_layout(), location.position
         if layout.unit == "documents":
             listing, at = self._listing_at(location.lanes, position)
@@ -146,24 +148,25 @@ class ReadTrace:
             raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
         if position.taken:
             raise ConfigError(
-                f"the state stands inside a step, of which {position.taken} rows were taken; load one from between two steps"
+                f"the state was saved inside a step, after {position.taken} rows of it; load a state saved between two steps"
             )
         self._config, self._world_size, self._position = config, world_size, position
         self._progress = progress
         self._size = (config.batch_size or 1) * world_size  # rows of a step
-        self._first = position.sequence_index // self._size  # the step at which the stream stands
+        self._first = position.sequence_index // self._size  # the step at the stream's position
         self._end = Passes(config, world_size).bounds(position)[1]
 
     def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
-        """Return the rows of some ranks in a step. Steps count from the beginning of the pass that the position is in."""
+        """Return the rows of some ranks in a step. Steps count from the beginning of the position's pass."""
         end, drop_last = self._end, self._config.drop_last
         if number < self._first:
             raise ConfigError(
-                f"step {number} was read before the stream came to where it stands, step {self._first}: load a state of an "
-                "earlier step"
+                f"step {number} was read before the stream's position, step {self._first}: load a state of an earlier step"
             )
         if end is not None and number >= (end // self._size if drop_last else -(-end // self._size)):
-            raise ConfigError(f"step {number} lies behind the end: the stream has {-(-end // self._size):,} steps")
+            raise ConfigError(
+                f"step {number} is after the end: the stream has {-(-end // self._size):,} steps, counted from 0"
+            )
         traced, missing = list[dict[str, Any]](), 0
         with self._progress.bar("trace", len(ranks) * (number + 1 - self._first), "steps") as advance:
             for rank in ranks:
@@ -179,7 +182,7 @@ class ReadTrace:
                         {"rank": rank, "row": row, "sequence_index": begin + row, **name, "documents": documents}
                     )
         if not traced or (drop_last and missing):
-            raise ConfigError(f"step {number} lies behind the end of the stream")
+            raise ConfigError(f"step {number} is after the end of the stream")
         return traced
 
     def _read(
@@ -200,7 +203,7 @@ class ReadTrace:
             reader.close()
 
     def _documents(self, spans: list[Span], *, with_ids: bool) -> list[dict[str, Any]]:
-        """Return what a trace says of the documents of a row."""
+        """Return the entries of the documents of a row."""
         documents, at = list[dict[str, Any]](), 0
         for span in spans:
             document = _span(at, span.first, span.last, span.length)

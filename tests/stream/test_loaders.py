@@ -258,7 +258,9 @@ def test_ranks_of_torch_distributed_share_the_global_order_in_every_kind_of_work
     assert [row for row in rows if any(row)] == [row for row in whole if any(row)]
     assert ranks[0]["index"] == ranks[1]["index"]
     for rank, read in enumerate(ranks):
-        assert f"began as rank 0 of 1, but torch.distributed is initialised since, as rank {rank} of 2" in read["error"]
+        assert (
+            f"began as rank 0 of 1, but torch.distributed was initialised later, as rank {rank} of 2" in read["error"]
+        )
         own = ids(islice(batched(dataset).shard(rank, 2), 3))
         assert [value for key, value in read.items() if key.startswith("fork")] == [own] * (2 + (rank > 0))
         assert read["stated"] == ids(islice(batched(dataset), 3))  # peers, as in tensor parallelism

@@ -64,7 +64,7 @@ def test_other_data_and_another_order_of_shards_are_named_before_all_that_follow
     manifest = Manifest.read(turned)
     write_manifest(turned, {"train": manifest.split("train").shards[::-1]}, tokenizer=manifest.tokenizer)
     for other in ("other", "turned"):
-        with pytest.raises(StateError, match=r"^data was .* load the state into a stream of those"):
+        with pytest.raises(StateError, match=r"^data was .* load the state into a stream of the same"):
             batches(tmp_path / other, seed=2).load_state_dict(batches(dataset, seed=1).state_dict())
 
 

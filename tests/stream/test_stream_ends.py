@@ -84,14 +84,11 @@ def _drops(file: str) -> Any:
 def test_each_rank_says_what_it_drops_where_the_first_of_them_lacks_a_row(file: str) -> None:
     (given, said), (other_given, other_said) = run_ranks(_drops, 2, file)
     assert given == other_given == [3]
-    begins = "last='drop' ends the stream where a rank lacks a row: this rank drops "
+    begins = "last='drop' ends the stream when a rank lacks a row: this rank drops "
     (full,), (ended,) = said, other_said
     assert ended == f"{begins}0 rows of this step; its lanes have ended"
     waiting = sum(map(len, TEXTS[12:16:2]))  # of the first window, of eight documents, six are given or dropped
-    assert (
-        full
-        == f"{begins}3 rows of this step; its lanes hold {waiting} tokens in memory, and what they have not read yet"
-    )
+    assert full == f"{begins}3 rows of this step; its lanes hold {waiting} tokens in memory, and have unread input"
 
 
 def uneven(last: str = "pad") -> pipeline.Stream:

@@ -95,7 +95,7 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
         pipeline.merge_states([state, ahead.state_dict()])
     moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 1]}}
-    with pytest.raises(StateError, match="lane 2 stands at"):
+    with pytest.raises(StateError, match="lane 2 is at"):
         pipeline.merge_states([state, moved])
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
@@ -112,7 +112,7 @@ def test_a_state_of_another_global_batch_is_refused_with_the_cure(
     other = pipeline.TextDataset(files, "bytes").shuffle(seed=3, window=72).pack(64).batch(batch_size).shard(0, ranks)
     with pytest.raises(StateError, match=r"(global_batch|lanes) was (6|36) when"):
         other.load_state_dict(state)
-    with pytest.raises(StateError, match=r"global_batch was 6 .* but is 12 .* as many rows together"):
+    with pytest.raises(StateError, match=r"global_batch was 6 .* but is 12 .* needs as many rows"):
         packed(files).shard(0, 2).load_state_dict(state)
 
 

@@ -1,12 +1,12 @@
 """Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
-lane.py               a lane: the windows that its next sequence lies in, and where it begins
+lane.py               a lane: the windows that hold its next sequence, and where that begins
 sequential_reader.py  the rows that a rank takes of each step
-catalogue.py          what tokens belong to, for traces
+catalogue.py          the documents that tokens belong to, for traces
 text/                 windows of raw text
 shard_windows.py      windows of documents of shards
 
-An example: a batch of 2 rows, 4 lanes. Every lane reads documents of its own, window after window, and joins them; row 0 comes
+An example: a batch of 2 rows, 4 lanes. Every lane reads its own documents, window after window, and joins them. Row 0 comes
 from lanes 0 and 2 in turn, row 1 from lanes 1 and 3::
 
     lane 0    | a a a b b c c | d d d d e e |          windows of shuffled documents a, b, c, ..., of unequal lengths
@@ -17,10 +17,10 @@ from lanes 0 and 2 in turn, row 1 from lanes 1 and 3::
     step 0    row 0: lane 0, a a a b b c c d           step 1    row 0: lane 2, k k l l l l m m       step 2    row 0: lane 0
               row 1: lane 1, f f f f g g h h                     row 1: lane 3, n o o o o o p p                 row 1: lane 1
 
-A state holds where each lane stands: the start of the window that its next sequence begins in, from which it is made again,
-and the token there. After step 0, lane 0 of shards stands at ``[0, 0, 1, 1]``: epoch 0; cycle 0, as always of shards; its
-window number 1; the token 1 there, the second d. Which blocks of text files a lane reads in which cycle and round, and what
-these are, `text.assignment` draws.
+A state holds the cursor of each lane: the start of the window in which its next sequence begins, and the token there. The
+window is made again from its start. After step 0, lane 0 of shards has the cursor ``[0, 0, 1, 1]``: epoch 0; cycle 0, as always
+for shards; its window number 1; the token 1 there, the second d. `text.assignment` draws cycles and rounds, and which blocks of
+text files a lane reads in each.
 
 The definition
 ==============

@@ -1,7 +1,7 @@
-"""What the tokens of a sequential stream belong to: a trace reads the stream with a number in place of each token.
+"""The documents that tokens of a sequential stream belong to: a trace reads the stream with a number in place of each token.
 
-Lanes, best fit, strides and mixes move numbers as they move ids, so none of them knows of traces. What the user's functions
-make of documents is numbered, since these look at ids::
+Lanes, best fit, strides and mixes move numbers as they move ids, so none of them knows of traces. The user's functions look at
+ids, so their results are numbered::
 
     documents of a window    | to be | or not |        a catalogue that gave 40 numbers before:
     numbers in their place   | 40 41 | 42 43  |        41, 42 in a row are "be" of the first and "or" of the second
@@ -21,7 +21,7 @@ from ..windows.window import Window
 
 
 class Span(NamedTuple):
-    """Tokens ``first`` to before ``last`` of a document of ``source``, which has ``length`` of them; ``ids`` are these tokens."""
+    """Tokens ``first`` to before ``last`` of a document of ``source`` with ``length`` tokens; ``ids`` are these tokens."""
 
     source: str
     origin: Any
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Catalogue:
-    """The windows whose tokens were numbered, as long as a lane holds them, and those that lanes dropped in the last step."""
+    """The windows whose tokens were numbered: those that lanes hold, and those that they dropped in the last step."""
 
     def __init__(self) -> None:
         self._windows: dict[int, tuple[str, Window]] = {}  # by their first numbers, ascending
@@ -53,7 +53,7 @@ class Catalogue:
         return window._replace(tokens=np.arange(first, self._next))
 
     def watch(self, numbered: Window, cut: Window) -> None:
-        """Keep what was numbered as long as the window that was made of it."""
+        """Keep a numbered window as long as ``cut``, the window that was made of it, exists."""
         if len(numbered.tokens):
             finalize(cut.tokens, self._dropped.append, int(numbered.tokens[0]))
 

@@ -1,4 +1,4 @@
-"""One lane of a sequential stream: the windows that its next sequence lies in, and where in them it begins."""
+"""One lane of a sequential stream: the windows that hold its next sequence, and where in them that begins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..lanes import Cursor, WindowStart
 from ..windows.token_rows import fill_row
 from ..windows.window import Window
 
-REJECTED_BY = "rejected by "  # begins the names of counts, which end with a reason
+REJECTED_BY = "rejected by "  # the names of counts of reasons are this and the reason
 
 
 class SequentialWindow(NamedTuple):
-    """What a lane keeps of some documents, from ``start`` to before ``following``.
+    """The documents that a lane keeps, from ``start`` to before ``following``.
 
-    ``cuts`` (int64): the tokens at which sequences begin, and the last one ends; None where the documents are one stream
-    of tokens that sequences are cut out of.
+    ``cuts`` (int64): the tokens at which sequences begin, and the end of the last; None if the documents are one stream of
+    tokens, to be cut later.
     """
 
     start: WindowStart
@@ -31,30 +31,30 @@ class SequentialWindow(NamedTuple):
 
     @property
     def units(self) -> int:
-        """Tokens, or where sequences are cut already, sequences."""
+        """The number of tokens; of sequences, if they are cut already."""
         return len(self.window.tokens) if self.cuts is None else len(self.cuts) - 1
 
     def gives_rows(self, lag: int) -> bool:
-        """Say whether it adds to a row: by any token, or if sequences are cut by one that has a label (see `Lane`)."""
+        """Say whether it adds to a row: any token does; if sequences are cut already, one with a label (see `Lane`)."""
         if self.cuts is None or not lag:
             return self.units > 0
         return bool((np.diff(self.cuts) > lag).any())
 
 
 class WindowReader(Protocol):
-    """What makes the windows of lanes; ``shared``: it has one sequence of windows, which all lanes of the rank share."""
+    """Makes the windows of lanes; ``shared``: all lanes of the rank share one run of windows."""
 
     shared: bool
 
     @property
     def counts(self) -> Counter[str]:
-        """How many documents were read, rejected, by each reason too, and bad, and how many files damaged."""
+        """Numbers of documents read, rejected (in all and by reason) and bad, and of damaged files."""
 
     @property
     def bytes_read(self) -> int: ...
 
     def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window of ``lane`` that begins at ``start``, or None behind the last epoch."""
+        """Return the window of ``lane`` that begins at ``start``, or None after the last epoch."""
 
     def close(self) -> None:
         """Close files, and stop threads."""
@@ -63,7 +63,7 @@ class WindowReader(Protocol):
 class WholeSourceWindows:
     """Windows of a source that has fewer documents than there are lanes: each lane reads all of them.
 
-    ``make_reader(lane)`` makes what reads the windows of a lane, as those of a stream of one lane.
+    ``make_reader(lane)`` makes the reader of a lane, which reads as a stream of one lane does.
     """
 
     shared = False
@@ -97,8 +97,8 @@ class WholeSourceWindows:
 class Lane:
     """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
 
-    Those of at most ``lag`` tokens have no label, and are passed over; 0 gives all. ``make`` makes its windows. ``on_empty()`` is
-    called after each whole epoch that gives the lane no row.
+    Sequences of at most ``lag`` tokens have no label and are skipped; with 0, none is. ``make`` makes the windows.
+    ``on_empty()`` is called after each whole epoch without a row for the lane.
     """
 
     _unit: int
@@ -118,7 +118,7 @@ class Lane:
         self._on_empty = on_empty
         self._windows: deque[SequentialWindow] = deque()  # all give rows; the next sequence begins in the first
         self._next: WindowStart = (epoch, cycle, round)
-        self._searched: int = epoch + any(cursor[1:])  # from this epoch on, none gave the lane a row
+        self._searched: int = epoch + any(cursor[1:])  # no epoch from this one on has given the lane a row
 
     @property
     def cursor(self) -> Cursor:
@@ -126,7 +126,7 @@ class Lane:
         return [*(self._windows[0].start if self._windows else self._next), self._unit]
 
     def ready(self) -> bool:
-        """Have the window of the next sequence made; return False at the end of a bounded stream."""
+        """Make the window of the next sequence; return False at the end of a bounded stream."""
         while self._windows or self._load():
             if self._has_label():
                 return True
@@ -134,7 +134,7 @@ class Lane:
         return False
 
     def _has_label(self) -> bool:
-        """Say whether the next sequence has a label; of those that lie in several windows, these are made."""
+        """Say whether the next sequence has a label; makes further windows if the sequence is in several."""
         first = self._windows[0]
         if first.cuts is not None:
             begin, end = first.cuts[self._unit : self._unit + 2]
@@ -145,12 +145,12 @@ class Lane:
 
     @property
     def tokens_left(self) -> int:
-        """Tokens of the windows that are made, of sequences that were not given."""
+        """Tokens in the windows in memory that no sequence has given yet."""
         begins = [self._unit if one.cuts is None else int(one.cuts[self._unit]) for one in list(self._windows)[:1]]
         return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
 
     def gives_nothing_for(self, epochs: int) -> bool:
-        """Say whether so many whole epochs in a row give it no row, which it reads to know that."""
+        """Read on, and say whether so many whole epochs in a row give the lane no row."""
         while not self._windows and self._next[0] < self._searched + epochs and self._read():
             pass
         epoch: int = self._next[0]
@@ -171,7 +171,7 @@ class Lane:
         return window.tokens[begin:end], None if window.mask is None else window.mask[begin:end]
 
     def _cut(self) -> tuple[Window, int, int]:
-        """Return the window of the next sequence and where it begins and ends there; go on behind it."""
+        """Return the window of the next sequence, and its begin and end there; move to the sequence after it."""
         first = self._windows[0]
         assert first.cuts is not None
         begin, end = first.cuts[self._unit : self._unit + 2].tolist()
@@ -179,7 +179,7 @@ class Lane:
         return first.window, begin, end
 
     def _parts(self) -> Iterator[tuple[Window, int]]:
-        """Yield where the next sequence begins, and the beginnings of the windows behind, which are made when needed."""
+        """Yield where the next sequence begins, then the beginnings of the later windows, made when needed."""
         yield self._windows[0].window, self._unit
         number = 1
         while number < len(self._windows) or self._load():

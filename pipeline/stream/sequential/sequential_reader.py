@@ -30,10 +30,10 @@ log = logging.getLogger("pipeline")
 class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
-    The local lanes begin at ``cursors``, and read the windows of each of ``sources``, each window changed by ``cut(source, lane,
-    window)``; ``mixture`` says which source serves a lane's row, None where there is one. ``buffer`` takes packed rows, and is
-    None where rows are whole documents. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next
-    local lane that has not.
+    The local lanes begin at ``cursors`` and read the windows of each of ``sources``; ``cut(source, lane, window)`` cuts each
+    window. ``mixture`` says which source serves a lane's row; None for one source. ``buffer`` takes packed rows; None for whole
+    documents. In a ``bounded`` stream, never a mix, the row of a lane that has ended comes from the next local lane that has
+    not.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SequentialReader:
         self._bounded = bounded
         self._mixture = mixture
         self._seq_len = layout.longest or 0
-        # A process that reads a part of each epoch sees another part each time, and best fit joins other documents.
+        # Another epoch may give a row: a process that reads a part sees another one, and best fit joins other documents.
         self._patience = 1 if len(cursors) == lanes.count and not layout.best_fit else _PATIENCE
         self._search = LongSearch()
         on_empty = weakly(self._on_empty)
@@ -76,21 +76,21 @@ class SequentialReader:
 
     @property
     def cursors(self) -> dict[str, Cursor]:
-        """The cursors of the local lanes after what was read, by their number."""
+        """The cursors of the local lanes after the rows read so far, by lane number."""
         moved = self._local if self._shares else self._moved
         self._cursors = self._cursors | {str(lane): self._cursor(lane) for lane in moved}
         self._moved = set()
         return self._cursors
 
     def _cursor(self, lane: int) -> Cursor:
-        """Return a lane's cursor. The state of a live source, which is text, stands in that of the first local lane alone."""
+        """Return a lane's cursor. Only that of the first local lane holds the state of a live source, which is text."""
         cursor = [number for source in self._local[lane] for number in source.cursor]
         if self._shares and lane != next(iter(self._local)):
             return [0 if isinstance(number, str) else number for number in cursor]
         return cursor
 
     def stats(self) -> dict[str, Any]:
-        """Return what was read."""
+        """Return the counts of all sources."""
         counts = sum((source.counts for source in self._sources), Counter[str]())
         read = sum(source.bytes_read for source in self._sources)
         return lane_stats(counts, read)
@@ -104,7 +104,7 @@ class SequentialReader:
         return self._documents(numbers) if self._buffer is None else self._packed(numbers, self._buffer)
 
     def tokens_left(self) -> int:
-        """Return the tokens that wait in memory: what the stream drops at least if it ends here."""
+        """Return how many tokens are in memory: the stream drops at least these if it ends here."""
         lanes = {
             id(lane): lane for lanes in self._local.values() for lane in lanes
         }  # one of a live source is all of them
@@ -127,7 +127,7 @@ class SequentialReader:
         return DocumentRows.of(documents, len(numbers) - len(documents))
 
     def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
-        """Yield the source and the lane that gives the row of each number, until all local ones have ended."""
+        """Yield the source and the lane that give the row of each number, until all local lanes have ended."""
         for number in numbers:
             candidates = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
             ready = next((one for one in candidates if one is not None and one[1].ready()), None)
@@ -136,7 +136,7 @@ class SequentialReader:
             yield ready
 
     def _lane(self, number: int) -> tuple[int, Lane] | None:
-        """Return the source and the lane that a row belongs to, None where another process reads it."""
+        """Return the source and the lane that a row belongs to; None if another process reads the lane."""
         lane = self._lanes.lane(number)
         source = 0 if self._mixture is None else self._mixture.source(number // self._lanes.count, lane)[0]
         if lane not in self._local:
@@ -153,7 +153,7 @@ class SequentialReader:
             raise self._error_of_nothing(source, of)
 
     def refuse_nothing(self) -> None:
-        """Raise ``ConfigError`` that says what became of the documents of a bounded stream that ended without a row."""
+        """Raise ``ConfigError`` for a bounded stream that ended without a row, with the counts of its documents."""
         raise self._error_of_nothing(0, "of the whole stream")
 
     def _error_of_nothing(self, source: int, of: str) -> ConfigError:
@@ -187,12 +187,12 @@ def _make(
     lane: int,
     start: WindowStart,
 ) -> SequentialWindow | None:
-    """Return the window of a lane, cut in sequences; log where none has held a row for long."""
+    """Return the window of a lane, cut in sequences; log a warning if no window has held a row for long."""
     made = windows.make(lane, start)
     if (seconds := search.overdue()) is not None:
         read, rejected, bad = _read(windows)
         log.warning(
-            "no row for %d seconds: %d documents were read so far, filters kept %d of them (%d bad records beside them)",
+            "no row for %d seconds: %d documents were read so far, filters kept %d of them (and %d bad records)",
             seconds, read, read - rejected, bad,
         )  # fmt: skip
     return None if made is None else cut(lane, made)
@@ -213,11 +213,11 @@ def lane_stats(counts: Counter[str], bytes_read: int) -> dict[str, Any]:
     return stats | {"bytes_read": bytes_read, "rejected_by": dict(sorted(reasons.items()))}
 
 
-_SECONDS = 5.0  # without a find; then twice as many
+_SECONDS = 5.0  # without a find, before the first warning; each later one waits twice as long
 
 
 class LongSearch:
-    """When to say that a search through the data, by a filter or a stage of the user, has found nothing for long."""
+    """Says when to warn that a filter or a stage of the user has found nothing for long."""
 
     def __init__(self) -> None:
         self.restart()
@@ -228,7 +228,7 @@ class LongSearch:
         self._due = _SECONDS
 
     def overdue(self) -> int | None:
-        """Return the seconds that were waited, where it is time to say so, else None."""
+        """Return the seconds waited if it is time to warn, else None."""
         waited = time.monotonic() - self._since
         if waited < self._due:
             return None

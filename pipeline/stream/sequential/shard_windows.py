@@ -1,4 +1,4 @@
-"""Windows of documents of shards: each lane reads a part of its own of every epoch's shuffled documents."""
+"""Windows of documents of shards: each lane reads its own part of every epoch's shuffled documents."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..order import Shuffle
 from ..windows.window import Key, Window, WindowCache
 from .lane import REJECTED_BY, SequentialWindow
 
-_MOST_BYTES = 512 << 20  # of windows that lanes need next
+_MOST_BYTES = 512 << 20  # of the windows that lanes need next
 
 
 class ShardWindows:
-    """Windows of about ``size`` documents: lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, of ``D``.
+    """Windows of about ``size`` documents: of ``D``, lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on.
 
-    ``starts``: where the lanes begin that this process reads. ``filters`` say which documents stay; behind ``epochs`` (None:
-    nowhere) the stream ends. ``with_origins`` lists the shard of each document, and its number there.
+    ``starts``: where the lanes of this process begin. ``filters`` say which documents stay. The stream ends after ``epochs``
+    (None: never). ``with_origins`` lists the shard of each document, and its number there.
     """
 
     shared = False
@@ -72,7 +72,7 @@ class ShardWindows:
         return SequentialWindow(start, following, made)
 
     def _part(self, lane: int, start: WindowStart) -> tuple[int, int, WindowStart]:
-        """Return the documents of an epoch's order from a start of a lane on, first and behind the last, and the next start."""
+        """Return a window's first document in the epoch's order, the one after its last, and the start of the next window."""
         epoch, _, number = start
         begin, end = (self._order.documents * n // self._lanes for n in (lane, lane + 1))
         count = max(1, (2 * (end - begin) + self._size) // (2 * self._size))  # windows of the lane's part
@@ -80,14 +80,14 @@ class ShardWindows:
         return first, stop, (epoch + 1, 0, 0) if number + 1 >= count else (epoch, 0, number + 1)
 
     def _keys(self, lane: int, start: WindowStart) -> list[Key]:
-        """Return the windows that hold the documents of a lane from a start on."""
+        """Return the keys of the windows in memory that hold the documents of a lane's window."""
         first, stop, _ = self._part(lane, start)
         (epoch, begin), _ = self._window_of(start[0], first)
         (_, end), _ = self._window_of(start[0], stop - 1)
         return [(epoch, number) for number in range(begin, end + 1)]
 
     def _window_of(self, epoch: int, document: int) -> tuple[Key, int]:
-        """Return the window that holds a document of an epoch's order, and at which document of the epoch it begins."""
+        """Return the key of the window that holds a document of an epoch's order, and the first document of that window."""
         if (epochs := self._loaded.maker.epochs) > 1:
             return (epoch - epoch % epochs, 0), -(epoch % epochs) * self._order.documents
         starts = self._order.epoch(epoch).document_starts
@@ -98,7 +98,7 @@ class ShardWindows:
         self._loaded.close()
 
     def _documents(self, epoch: int, first: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the tokens of documents of an epoch's order one after the other, and how many each has."""
+        """Return the tokens of documents in an epoch's order, end to end, and how many each has."""
         tokens, lengths = [np.zeros(0, np.uint8)], [np.zeros(0, np.int64)]
         while first < stop:
             key, begin = self._window_of(epoch, first)
@@ -113,7 +113,7 @@ class ShardWindows:
         return joined, np.concatenate(lengths)
 
     def _origins(self, epoch: int, first: int, stop: int) -> list[tuple[int, int]]:
-        """Return the shard of each of the same documents, and its number there."""
+        """Return the shard of each of these documents, and its number there."""
         origins = list[tuple[int, int]]()
         while first < stop:
             key, begin = self._window_of(epoch, first)
