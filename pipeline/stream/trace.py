@@ -60,7 +60,7 @@ def trace(
 
 
 def _span(at: int, first: int, last: int, length: int) -> dict[str, Any]:
-    """Return the entry of tokens ``first`` to before ``last`` of a document of ``length``, which begin at token ``at`` of a row."""
+    """Return the entry of tokens ``first`` to before ``last`` of a document of ``length``, from token ``at`` of a row on."""
     span = {"row_begin": at, "row_end": at + last - first, "document_begin": first, "document_end": last}
     return span | {"document_tokens": length}
 

@@ -323,7 +323,7 @@ def test_a_state_that_json_does_not_give_back_is_refused_naming_the_key(state: A
         def state_dict(self) -> Any:
             return state
 
-    with pytest.raises(ConfigError, match=f"state_dict.. of Other holds what JSON does not: {said}"):
+    with pytest.raises(ConfigError, match=f"state_dict.. of Other holds a value that JSON cannot hold: {said}"):
         next(iter(documents(Other())))
 
 
@@ -357,11 +357,11 @@ def test_a_function_that_gives_other_records_is_refused_when_it_is_resumed() -> 
     state = stream.state_dict()
     for now, said in (
         (TEXTS[:5], "now ends after 5"),
-        ([text.upper() for text in TEXTS], "now gives another one there"),
+        ([text.upper() for text in TEXTS], "now gives another record there"),
     ):
         resumed = documents(lambda now=now: iter({"text": text} for text in now))
         resumed.load_state_dict(state)
-        with pytest.raises(StateError, match=rf"saved behind record \d+ of <lambda>, which {said}"):
+        with pytest.raises(StateError, match=rf"saved after record \d+ of <lambda>, which {said}"):
             next(iter(resumed))
 
 

@@ -93,7 +93,7 @@ def test_an_eos_id_that_the_tokens_do_not_hold_ends_no_document() -> None:
     ],
 )
 def test_what_needs_documents_is_an_error_that_names_lengths_and_eos_id(stage: Any) -> None:
-    with pytest.raises(ConfigError, match=r"needs documents, and nothing says where .* lengths=, or the eos_id="):
+    with pytest.raises(ConfigError, match=r"needs documents, but nothing says where .* lengths=, or the eos_id="):
         stage(pipeline.ShardDataset.from_tokens(TOKENS))
     stage(pipeline.ShardDataset.from_tokens(TOKENS, lengths=[len(TOKENS)]))
 

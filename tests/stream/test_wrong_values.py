@@ -197,7 +197,7 @@ def test_a_wrong_value_for_shards_names_the_argument(
 @pytest.mark.parametrize("name", ["x.jsonl", "raw/*.parquet", "part-{0..9}.txt.gz", "https://host/x.csv"])
 def test_text_given_as_shards_is_sent_to_where_text_is_read(tmp_path: Path, name: str) -> None:
     for given in (name, [name]):
-        with pytest.raises(ConfigError, match=r"text, and no shard of tokens; stream it with pipeline\.TextDataset"):
+        with pytest.raises(ConfigError, match=r"text, not a shard of tokens; stream it with pipeline\.TextDataset"):
             pipeline.ShardDataset(given)
 
 

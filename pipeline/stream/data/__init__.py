@@ -1,9 +1,9 @@
 """The sources of streams: each offers its counts, a fingerprint, and a way to open it.
 
-sources.py       what a stream reads: one source, or those of a mix by their names
-counted_data.py  what sources of counted documents share, and their extents that are streamed
+sources.py       the protocol of a source; one source, or those of a mix by their names
+counted_data.py  the base of sources with counts known in advance, and their extents that are streamed
 shard_data.py    shards of a dataset, or arrays in memory
 text_data.py     raw text: files, or a live source
-live_source.py   datasets that stream, and functions, read again from any position
+live_source.py   streaming datasets and functions, read again from any position
 holdout.py       which extents or documents a split holds out
 """

@@ -1,4 +1,4 @@
-"""What the kinds of data with counts known in advance share, and the extents of their shards that are streamed."""
+"""The base of data with counts known in advance, and the extents of its shards that are streamed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class CountedData:
-    """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
+    """One source of documents: its counts, known without opening a shard, and a way to its bytes.
 
-    ``documents`` and ``tokens`` are those of every shard, by whose names in ``shard_names`` `.split` knows them. ``splits`` says
-    how many splits made this, ``rows`` which extents of its table they left (None: all).
+    ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes the names in ``shard_names``. ``splits`` is how
+    many splits made this, ``rows`` the extents of its table that they kept (None: all).
     """
 
     live = False
@@ -47,11 +47,11 @@ class CountedData:
         return self.label
 
     def load_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer that made the ids; ``ConfigError`` where nobody knows it."""
+        """Return the tokenizer that made the ids; ``ConfigError`` if it is unknown."""
         if self.encoder is not None:
             return self.encoder
         raise ConfigError(
-            f"{self.label} does not say its tokenizer: load it by pipeline.load_tokenizer(NAME), and decode a row's input_ids"
+            f"{self.label} does not name its tokenizer: load it by pipeline.load_tokenizer(NAME), and decode a row's input_ids"
         )
 
     def table(self) -> ExtentTable:
@@ -60,11 +60,11 @@ class CountedData:
 
     @cached_property
     def extents(self) -> ExtentSelection:
-        """The extents, and what is streamed of them."""
+        """The extents that are streamed."""
         return ExtentSelection(self.table(), self.rows)
 
     def selection(self, rows: NDArray[np.int64]) -> CountedData:
-        """Return the same data with these rows of the table of extents alone."""
+        """Return the same data with only these rows of the table of extents."""
         data, table = copy.copy(self), self.extents.table
         data.rows = rows
         data.extents = ExtentSelection(table, rows)
@@ -78,7 +78,7 @@ class CountedData:
         return {name: value for name, value in vars(self).items() if name != "extents"}
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
-        """Say where a document comes from, by its shard and its number there."""
+        """Return the origin of a document, given by its shard and its number there."""
         return {"document": document[1]}
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
@@ -86,7 +86,7 @@ class CountedData:
         raise NotImplementedError
 
     def ranges(self) -> BlockReader:
-        """Return what reads extents, in the process that iterates."""
+        """Return a reader of the extents, for the process that iterates."""
         raise NotImplementedError
 
     @property
@@ -166,5 +166,5 @@ class ExtentSelection:
     def table_rows(
         self, first: NDArray[np.int64], last: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return which rows of the table, first and behind the last, hold these extents ``first`` to before ``last``."""
+        """Return the first row of the table, and the one after the last, of extents ``first`` to before ``last``."""
         return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)

@@ -1,12 +1,12 @@
-"""Which extents or documents a split holds out: what a hash of a name and a number, or of a document's id, says.
+"""Which extents or documents a split holds out: a hash of a name and a number, or of a document's id, decides.
 
-Documents of text have keys, which `held_out` judges. The hash of extent or document ``n`` of a shard is
-``mix64(mix64(n * 0x9E3779B97F4A7C15) ^ key("split", name))`` of the shard's name (the file's, "" of an array); split ``level``
-holds it out where ``mix64(that ^ key("share", level))`` is below the share of all 64-bit numbers. So both parts stay as
-they are when shards are added, and a larger share holds out what a smaller one did, and more.
+Documents of text have keys; `held_out` hashes these. The hash of extent or document ``n`` of a shard is
+``mix64(mix64(n * 0x9E3779B97F4A7C15) ^ key("split", name))``, with the file name of the shard ("" for an array). Split ``level``
+holds it out if ``mix64(hash ^ key("share", level))`` is below the share of all 64-bit numbers. So both parts stay as they are
+when shards are added, and a larger share holds out what a smaller one did, and more.
 
-A part can be split again: ``level`` is 0 for the first split, 1 for that of one of its parts, and so on, so that splits are
-independent: of ``rest.split(val=0.1)`` a tenth of the rest is held out.
+A part can be split again: ``level`` is 0 for the first split, 1 for a split of its parts, and so on. So splits are independent:
+``rest.split(val=0.1)`` holds out a tenth of the rest.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Hashes = NDArray[np.uint64]  # of extents or documents, by the name of their sha
 
 
 def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np.bool_]:
-    """Say of each key of a text whether split ``level`` holds its document out, as ``share`` of all documents are.
+    """Say for each key of a text whether split ``level`` holds its document out, as a ``share`` of all documents.
 
-    The hash takes a key's UTF-8 bytes as 64-bit words, little-endian, zeros at the end, and mixes them one after another
-    into a fixed start, ``derive_key("split")``, of a split of a part ``derive_key("split", level)``; what comes out
-    below ``share`` of all 64-bit numbers is held out.
+    The hash takes a key's UTF-8 bytes as 64-bit words, little-endian, zeros at the end. It mixes them one after another into a
+    fixed start: ``derive_key("split")``, or for a split of a part ``derive_key("split", level)``. A document is held out if its
+    hash is below ``share`` of all 64-bit numbers.
 
     >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()
     [True, False]
@@ -50,7 +50,7 @@ def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np
 
 
 def parse_share(val: Any) -> Fraction:
-    """Return a share as an exact rational, decimals as written; ``ConfigError`` unless it lies between 0 and 1."""
+    """Return a share as an exact rational, decimals as written; ``ConfigError`` unless it is between 0 and 1."""
     try:
         share = Fraction(str(val))
     except ValueError:
@@ -61,13 +61,13 @@ def parse_share(val: Any) -> Fraction:
 
 
 def hashes_of(names: Sequence[str], counts: NDArray[np.integer[Any]]) -> Hashes:
-    """Return the hashes of the extents or documents of shards, of which each shard has ``counts``."""
+    """Return the hashes of the extents or documents of shards; ``counts`` is how many each shard has."""
     pairs = zip(names, counts.tolist(), strict=True)
     hashes = [keyed_hashes(count, derive_key("split", name)) for name, count in pairs]
     return np.concatenate([np.zeros(0, np.uint64), *hashes])
 
 
 def hashes_held_out(hashes: Hashes, share: Fraction, level: int) -> NDArray[np.bool_]:
-    """Say of each extent or document whether split ``level`` holds it out."""
+    """Say for each extent or document whether split ``level`` holds it out."""
     drawn: NDArray[np.uint64] = mix64(hashes ^ np.uint64(derive_key("share", level)))
     return drawn < np.uint64(int(share * 2**64))

@@ -1,7 +1,7 @@
-"""Sources that are alive: datasets that stream, objects that save their own position, functions that return iterators.
+"""Live sources: streaming datasets, objects that save their own position, functions that return iterators.
 
-Nothing of them is written to disk. Each is read again from any position: an object by its own ``state_dict``, a function by
-skipping what it gave before.
+Their records are not written to disk. Each source is read again from any position: an object by its own ``state_dict``, a
+function by skipping the records that it gave before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("pipeline")
 
 
 def is_live(value: Any) -> bool:
-    """Whether a value is read by its own ``state_dict``, or is a function that returns an iterator."""
+    """Say whether a value is read by its own ``state_dict``, or is a function that returns an iterator."""
     return _saves_itself(value) or (callable(value) and not hasattr(value, "__iter__"))
 
 
@@ -31,7 +31,7 @@ def _saves_itself(value: Any) -> bool:
 
 
 def refuse_iterator(value: Any) -> None:
-    """Raise ``InputError`` for a generator and its like, which can be read once only."""
+    """Raise ``InputError`` for a generator or another iterator, which can be read only once."""
     if isinstance(value, Iterator) and not hasattr(value, "__arrow_c_stream__"):
         name = getattr(value, "__name__", "records")
         raise InputError(
@@ -43,8 +43,8 @@ def refuse_iterator(value: Any) -> None:
 class LiveReading:
     """Iterates over the records of a rank, each with its number in the epoch, from 1 on.
 
-    ``number`` is that of the record read last, of whatever rank. Of ``ranks`` that read the same records, each keeps those
-    whose number less 1 leaves ``rank``. ``save(record)`` returns the state behind the record read last.
+    ``number`` is that of the record read last, kept or not. All ``ranks`` read the same records; rank ``rank`` keeps record
+    ``n`` if ``(n - 1) % ranks == rank``. ``save(record)`` returns the state after the record read last.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LiveReading:
                 yield self.number, self._last
 
     def advance(self) -> bool:
-        """Read one record; return False behind the last."""
+        """Read one record; return False after the last."""
         try:
             self._last = next(self._items)
         except StopIteration:
@@ -72,15 +72,15 @@ class LiveReading:
         return True
 
     def state(self) -> str:
-        """Return what `LiveSource.read` goes on by behind the record that was read last."""
+        """Return the state from which `LiveSource.read` goes on after the record read last."""
         return self._save(self._last)
 
 
 class LiveSource:
     """An object with ``state_dict`` and ``load_state_dict``, or a function that returns an iterator.
 
-    ``label`` is what the user calls it as the source of documents. A warning says how much of a function was skipped after so
-    many seconds, then after twice as many.
+    ``label`` is the user's name for it as the source of documents. While records of a function are skipped, a warning says how
+    many after ``seconds``, then each time that twice the time has passed.
     """
 
     def __init__(self, value: Any, label: str = "", seconds: float = 5.0) -> None:
@@ -91,7 +91,7 @@ class LiveSource:
         self._said = False
 
     def read(self, epoch: int, number: int, state: str, rank: int, ranks: int) -> LiveReading:
-        """Read the part of a rank on from ``state``, which was saved behind ``number`` records of an epoch ('' at its start)."""
+        """Read a rank's part from ``state`` on, which was saved after ``number`` records of an epoch ('' at its start)."""
         datasets = sys.modules.get("datasets")
         splits_itself = datasets is not None and isinstance(self._value, datasets.IterableDataset)
         if rank == 0 and ranks > 1 and not splits_itself and not self._said:
@@ -121,26 +121,26 @@ class LiveSource:
             return copy.deepcopy(self._value)
         except Exception as error:
             raise ConfigError(
-                f"{self.name} cannot be copied ({error}), and each iterator of a stream reads a copy of its own: give the "
-                "class a __deepcopy__, open files in __iter__, or give a function that returns an iterator"
+                f"{self.name} cannot be copied ({error}), but each iterator of a stream reads its own copy: give the class a "
+                "__deepcopy__, open files in __iter__, or give a function that returns an iterator"
             ) from None
 
     def _state_of(self, value: Any) -> str:
         state = value.state_dict()
         for wrong in _no_json(state, ""):
             raise ConfigError(
-                f"state_dict() of {self.name} holds what JSON does not: {wrong}; a state is plain JSON, so give it dicts with "
-                "string keys, lists, strings and numbers, or give a function that returns an iterator"
+                f"state_dict() of {self.name} holds a value that JSON cannot hold: {wrong}; a state is plain JSON, so return "
+                "dicts with string keys, lists, strings and numbers, or give a function that returns an iterator"
             )
         return json.dumps(state, separators=(",", ":"))
 
     def _call_again(self, number: int, state: str, rank: int, ranks: int) -> LiveReading:
-        """Call the function, and skip what it gave before; a hash of the last record shows that it gives the same."""
+        """Call the function, and skip the records that it gave before; a hash of the last one shows that they are the same."""
         items = self._value()
         if not hasattr(items, "__iter__"):
             raise InputError(
-                f"{self.name}() returned {type(items).__name__}; a function that gives a stream its records returns an "
-                "iterator of dicts"
+                f"{self.name}() returned {type(items).__name__}; a function as a source must be one that returns an iterator of "
+                "dicts"
             )
         reading = LiveReading(self.name, iter(items), 0, rank, ranks, _hash_of)
         begin, due = time.monotonic(), self._seconds
@@ -150,14 +150,14 @@ class LiveSource:
                 due = 2 * seconds
                 log.warning(
                     "%s was called again to resume, and %d of %d records were skipped in %d seconds; an object with state_dict "
-                    "and load_state_dict begins where it stood",
+                    "and load_state_dict resumes without skipping",
                     self.name, reading.number, number, seconds,
                 )  # fmt: skip
         if reading.number < number or (number and reading.state() != state):
-            difference = f"ends after {reading.number:,}" if reading.number < number else "gives another one there"
+            difference = f"ends after {reading.number:,}" if reading.number < number else "gives another record there"
             raise StateError(
-                f"the state was saved behind record {number:,} of {self.name}, which now {difference}: to be resumed, a function "
-                "gives the same records each time it is called"
+                f"the state was saved after record {number:,} of {self.name}, which now {difference}: to resume, a function must "
+                "give the same records each time it is called"
             )
         return reading
 
@@ -168,8 +168,8 @@ def _part_of(dataset: Any, rank: int, ranks: int) -> Any:
 
     if (split := getattr(dataset, "_distributed", None)) is not None:
         raise ConfigError(
-            f"the dataset is split among {split.world_size} ranks already, and the stream would split the part of this rank "
-            "again: give the whole dataset, or state .shard(0, 1)"
+            f"the dataset is split among {split.world_size} ranks already, and the stream would split this rank's part again: "
+            "give the whole dataset, or state .shard(0, 1)"
         )
     return split_dataset_by_node(dataset, rank, ranks)
 
@@ -180,7 +180,7 @@ def _hash_of(record: Any) -> str:
 
 
 def _no_json(value: Any, key: str) -> Iterator[str]:
-    """Yield key, type and value of what JSON does not give back as it was."""
+    """Yield key, type and value of each part that JSON cannot hold exactly."""
     if type(value) is dict and all(isinstance(name, str) for name in value):
         for name, item in value.items():
             yield from _no_json(item, f"{key}[{name!r}]")

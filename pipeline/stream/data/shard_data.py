@@ -1,4 +1,4 @@
-"""Where tokens come from: shards of a dataset directory, tars of other tools, or arrays in memory."""
+"""Data of tokens: shards of a dataset directory, tars of other tools, or arrays in memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_CACHE = "auto"
-PIECE_TOKENS = 4096  # of an array without documents, that are shuffled as one (section 2 of the order)
+PIECE_TOKENS = 4096  # an array without documents is shuffled in pieces of so many (section 2 of the order)
 _SAMPLES = 256  # pieces of a mapped file that identify it
 _OF_DOCUMENTS = (
     "documents",
@@ -55,7 +55,7 @@ ShardNames = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class _Table:
-    """A table of extents, loaded at its first use, and again in a process that this is sent to."""
+    """A table of extents, loaded at its first use; a process that this is sent to loads it again."""
 
     def __init__(self, parts: Sequence[ShardList], access: ShardAccess, table: ExtentTable | None = None) -> None:
         self._parts, self._access = parts, access
@@ -71,10 +71,10 @@ class _Table:
 
 
 class ShardFiles(CountedData):
-    """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
+    """Shards in order, on disk or remote, with their entries in the manifest; for tars without one, with their index.
 
-    Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
-    bytes (None: through memory), reached by ``requests``.
+    Remote shards are read in blocks (or whole: ``whole_shards``) by ``requests``, through a cache in ``cache_dir`` of at most
+    ``cache_limit`` bytes (``cache_dir`` None: through memory).
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class ShardFiles(CountedData):
         ]  # without queries, which may be signed anew
         self._table = _Table(parts, self._access)
         self._stamps: Sequence[Stamp | None] | None = None
-        self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
+        self._numbers: Sequence[int] | None = None  # the shards of the table that belong to this source; None: all
         self.label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
         self._manifest, self._directory = parts[0].manifest, parts[0].directory
-        manifest = parts[0].manifest  # others agree with it in all that is read of it here
+        manifest = parts[0].manifest  # the other manifests agree with it in all fields that are read here
         if manifest is not None:
             self._infos = infos = [info for part in parts for info in part.infos or ()]
             self.dtype = manifest.token_dtype
@@ -128,9 +128,10 @@ class ShardFiles(CountedData):
         else:
             if verify:
                 raise ConfigError(
-                    f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, none lies beside {source}"
+                    f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, but there is none beside {source}; "
+                    "leave verify out"
                 )
-            # Before the tars are read, so that a later change is one.
+            # Taken before the tars are read, so that any later change is noticed.
             self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in self._urls]
             table, contents = load_tars(self._urls, self._access)
             self._table = _Table(parts, self._access, table)
@@ -153,7 +154,7 @@ class ShardFiles(CountedData):
         return {source: self._only(chosen, source) for source, chosen in numbers.items()}
 
     def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
-        """Return the same data with the shards of one source alone."""
+        """Return the same data with only the shards of one source."""
         data = copy.copy(self)
         data.label = f"{self.label}.sources()[{source!r}]"
         data.shard_names = [self.shard_names[k] for k in numbers]
@@ -187,7 +188,7 @@ class ShardFiles(CountedData):
         return LocalBlocks(table, self._urls, self._infos, self._access, verify=self._verify, stamps=self._stamps)
 
     def _by_blocks(self, table: ExtentTable) -> bool:
-        """Whether remote shards are read block by block; says why where they cannot be."""
+        """Say whether remote shards are read in blocks; if they cannot be, a warning says why."""
         if self._whole_shards or not all(map(is_remote, self._urls)):
             return False
         if not table.indexed.all():
@@ -202,16 +203,16 @@ class ShardFiles(CountedData):
     def load_tokenizer(self) -> Tokenizer:
         if self._manifest is None or not self._manifest.tokenizer.get("sha256"):
             return super().load_tokenizer()
-        from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # which training does without
+        from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # training does not need it
 
         return tokenizer_of_dataset(DatasetFolder(self._directory, self._access.requests), self._manifest)
 
 
 class MemoryData(CountedData):
-    """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them.
+    """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` if ``lengths`` or ``eos_id`` do not fit them.
 
-    ``pieces``: the lengths are those of pieces, and nothing says where documents end. ``fingerprint``: None for that of the
-    tokens and lengths.
+    ``pieces``: the lengths are those of pieces, and the ends of documents are unknown. ``fingerprint``: None to hash the tokens
+    and lengths.
     """
 
     def __init__(
@@ -259,12 +260,12 @@ class MemoryData(CountedData):
         if self._pieces and method in _OF_DOCUMENTS:
             named = method if method.endswith(")") else f"{method}()"
             raise ConfigError(
-                f".{named} needs documents, and nothing says where those of this array end; give from_tokens lengths=, or "
-                "the eos_id= that ends each of them in the array"
+                f".{named} needs documents, but nothing says where the documents of this array end; give from_tokens lengths=, "
+                "or the eos_id= that ends each document in the array"
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process that is started by spawn maps the file again: its tokens do not travel.
+        # A worker process that is started by spawn maps the file again: its tokens are not sent.
         return {**super().__getstate__(), "_tokens": _mapped_file(self._tokens) or self._tokens}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -275,17 +276,17 @@ class MemoryData(CountedData):
 
 
 def _mapped_file(tokens: NDArray[Any]) -> tuple[str, int, str, int] | None:
-    """Return the file that a contiguous array is mapped from, the byte that it begins at, its dtype and size; or None."""
+    """Return the file from which a contiguous array is mapped, its first byte there, its dtype and size; or None."""
     root: Any = tokens
     while isinstance(root.base, np.ndarray):
         root = root.base
-    if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c":  # changes of which no file holds
+    if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c":  # "c": changes are in no file
         return None
     return str(root.filename), root.offset + tokens.ctypes.data - root.ctypes.data, tokens.dtype.str, len(tokens)
 
 
 def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
-    """Return pieces at equal distances, the first and the last tokens among them."""
+    """Return pieces at equal distances, from the first tokens to the last."""
     last = max(0, len(tokens) - PIECE_TOKENS)
     starts = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
     return np.concatenate([tokens[start : start + PIECE_TOKENS] for start in starts])
@@ -297,7 +298,7 @@ def _provenance(access: ShardAccess, url: str, info: ShardInfo) -> dict[str, lis
 
 
 def _check_source(source: Any) -> None:
-    """Raise ``ConfigError`` for what names no shards: another type, or files of text."""
+    """Raise ``ConfigError`` unless ``source`` names shards: for another type, or for files of text."""
     listed = isinstance(source, Sequence) and not isinstance(source, str | bytes)
     if not (listed or isinstance(source, str | PathLike)):
         raise ConfigError(f"a dataset is named by a path, a pattern, a url or a list of these, got {source!r}")
@@ -306,11 +307,11 @@ def _check_source(source: Any) -> None:
         name = os.fspath(spec).lower()
         if name.endswith(ENDING) or "." not in os.path.basename(name):
             continue
-        from ...text.formats import find_format  # which streams of shards do without
+        from ...text.formats import find_format  # streams of shards do not need it
 
         if find_format(name) is not None:
             raise ConfigError(
-                f"{_bare(spec)}: text, and no shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
+                f"{_bare(spec)}: this is text, not a shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
                 "shardwright build"
             )
 
@@ -330,7 +331,7 @@ def _digest(value: Any) -> str:
 
 
 def _digest_of_arrays(*arrays: NDArray[Any]) -> str:
-    """Return the sha256 of contiguous 1-D arrays, each with its dtype and size; none is copied."""
+    """Return the sha256 of contiguous 1-D arrays, each with its dtype and size, without copying them."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str} {len(array)}\n".encode())

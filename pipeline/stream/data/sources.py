@@ -1,4 +1,4 @@
-"""What a stream reads: one source, or the sources of a mix by their names, of whatever kinds."""
+"""The sources of a stream: one source, or those of a mix by their names, of any kinds."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """What a stream reads: documents of shards, of an array, or of texts. These members are all that a stream asks of it."""
+    """Documents of shards, of an array, or of texts. A stream uses only these members."""
 
-    split: str  # its name, in words
-    dtype: np.dtype[Any]  # of its token ids
-    eos_id: int  # which ends documents, and fills what is padded
-    vocab_size: int | None  # None where nobody knows it
-    tokenizer: str | None  # the sha256 of the tokenizer, None where nobody knows it
-    live: bool  # whether each rank reads a part of its own
+    split: str  # the name of the split, in words
+    dtype: np.dtype[Any]  # of the token ids
+    eos_id: int  # ends documents, and fills padding
+    vocab_size: int | None  # None if unknown
+    tokenizer: str | None  # the sha256 of the tokenizer; None if unknown
+    live: bool  # whether each rank reads its own part
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of a token in memory, of texts about."""
+        """Bytes of a token in memory; for texts, about."""
 
     @property
     def fingerprint(self) -> str:
-        """What a state belongs to: a hash of all that the order and the ids depend on."""
+        """A hash of everything that the order and the ids depend on: a state belongs to it."""
 
     @property
     def total_tokens(self) -> int:
-        """How many tokens there are, of texts about."""
+        """How many tokens there are; for texts, about."""
 
     def records(self, most: int) -> int:
-        """Return how many documents there are, at most ``most``; of texts this reads and estimates."""
+        """Return how many documents there are, at most ``most``; texts are read, and the rest is estimated."""
 
     def window(self, lanes: int, mixed: int, stated: int | None, *, is_shuffled: bool, is_sequential: bool) -> Any:
-        """Return how many blocks are shuffled together, as a state holds them; of texts what the user ``stated``.
+        """Return how many blocks are shuffled together, as a state holds them; for texts, the number ``stated``.
 
-        ``mixed``: the sources of the mix that this is one of, else 0.
+        ``mixed``: how many sources the mix has that this one belongs to, else 0.
         """
 
     def origin(self, document: Any) -> dict[str, Any]:
-        """Say where a document comes from: by its shard and number, or by its file and line."""
+        """Return the origin of a document: its shard and number, or its file and line."""
 
     def load_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer that made the ids; ``ConfigError`` where nobody knows it."""
+        """Return the tokenizer that made the ids; ``ConfigError`` if it is unknown."""
 
     def sizes(self) -> str:
         """Return how much data there is, in words."""
 
     def check_stage(self, method: str) -> None:
-        """Raise ``ConfigError`` for a method of a stream that it cannot have."""
+        """Raise ``ConfigError`` for a method of a stream that this source cannot have."""
 
     def check_rules(self, fields: Sequence[str]) -> None:
-        """Raise ``ConfigError`` where rules cannot judge it, or where it lacks ``fields`` that they read."""
+        """Raise ``ConfigError`` if rules cannot judge this source, or if it lacks ``fields`` that they read."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Sources:
 
     @classmethod
     def of_mix(cls, sources: Mapping[str, Source]) -> Sources:
-        """Return sources as those of a mix; raises ``ConfigError`` where they cannot be mixed."""
+        """Return sources as those of a mix; ``ConfigError`` if they cannot be mixed."""
         by_name = dict(sorted(sources.items()))
         first = next(iter(by_name.values()))
         for name, source in by_name.items():
@@ -102,17 +102,17 @@ class Sources:
 
     @property
     def mixed(self) -> int:
-        """How many sources are mixed; 0 for one that is no mix."""
+        """How many sources are mixed; 0 if this is no mix."""
         return len(self.by_name) if self.is_mix else 0
 
     @cached_property
     def counted(self) -> dict[str, CountedData]:
-        """Those of which it is known in advance how many tokens and documents they have; others are texts."""
+        """The sources whose tokens and documents are counted in advance; the others are texts."""
         return {name: source for name, source in self.by_name.items() if isinstance(source, CountedData)}
 
     @property
     def all_counted(self) -> bool:
-        """Whether it is known in advance how many tokens and documents each source has."""
+        """Whether tokens and documents of every source are counted in advance."""
         return len(self.counted) == len(self.by_name)
 
     @property
@@ -122,7 +122,7 @@ class Sources:
 
     @property
     def default_lanes(self) -> int:
-        """The lanes of a shuffled indexed stream that states none."""
+        """How many lanes a shuffled indexed stream has if none are stated."""
         return LANES_OF_MIX if self.is_mix else LANES
 
     @property
@@ -144,7 +144,7 @@ class Sources:
         return self._first.vocab_size
 
     def load_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer that made the ids; raises ``ConfigError`` where nobody knows it."""
+        """Return the tokenizer that made the ids; ``ConfigError`` if it is unknown."""
         return self._first.load_tokenizer()
 
     def fingerprints(self) -> dict[str, str]:
@@ -168,6 +168,6 @@ class Sources:
             source.check_stage(method)
 
     def check_rules(self, fields: Sequence[str]) -> None:
-        """Raise ``ConfigError`` where rules cannot judge a source, or where it lacks ``fields`` that they read."""
+        """Raise ``ConfigError`` if rules cannot judge a source, or if it lacks ``fields`` that they read."""
         for source in self.by_name.values():
             source.check_rules(fields)

@@ -1,4 +1,4 @@
-"""Raw text as the data of a stream: files, or a live source; what reads them is loaded when they are streamed."""
+"""Raw text as the data of a stream: files, or a live source. The code that reads them is imported when they are streamed."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from ...text.where import Where
     from .live_source import LiveSource
 
-_COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
+_COUNTED_BYTES = 64 << 20  # of input in which records are counted; the number of all is estimated from it
 _KEYS = 256  # documents that are judged at once
 
 
 class TextData:
     """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
 
-    ``on_error`` says what happens where a record cannot be used: "stop" raises ``InputError``, "records" counts and skips
-    it, and "skip" also skips the rest of a file that cannot be read further.
+    ``on_error`` says what a record that cannot be used does: "stop" raises ``InputError``, "records" counts and skips it, and
+    "skip" also skips the rest of a file that cannot be read further.
     """
 
     live = False
     split = "text"
-    token_bytes = 4  # of text that becomes one: about
+    token_bytes = 4  # about as many bytes of text become one token
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class TextData:
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
         self.normalize = normalize
-        self.extract = extract  # what makes text of HTML, and its name in states; None and '' for the default
+        self.extract = extract  # makes text of HTML, with its name in states; None and '' for the default
         self._extract_name = extract_name
-        self.vocabulary = vocabulary  # of the ids that records hold, None: they hold text
+        self.vocabulary = vocabulary  # of the ids that records hold; None if they hold text
         self.on_error = on_error
         self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
         self.vocab_size: int | None = tokenizer.vocab_size
         self.tokenizer: str | None = tokenizer.sha256
-        # Of each split that made this: the share held out, and whether this is what was.
+        # For each split that made this: the share held out, and whether this is the part held out.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._stamps = {file.name: _stamp(file) for file in files}
         self.bytes = sum(map(self.weight_of, files))
@@ -93,7 +93,7 @@ class TextData:
         return self._stamps[file.name][0]
 
     def weight_of(self, file: InputFile) -> int:
-        """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
+        """Return about how many bytes of text a file holds: its size, or three times that if it is compressed."""
         from ...text.formats import text_times
 
         return self.size_of(file) * text_times(file)
@@ -126,7 +126,8 @@ class TextData:
                         if (read := done + reader.bytes_read * times) >= _COUNTED_BYTES:
                             return min(most, count * self.bytes // read)
             except InputError as error:
-                # Damage is raised when the stream comes to it. A wrong answer that one rank alone gets would part the lanes.
+                # Damage is raised when the stream comes to it. If one rank alone got a wrong answer, ranks would assign lanes
+                # differently.
                 damaged, skips = isinstance(error, DamagedInputError), self.on_error == "skip"
                 if not (damaged and skips if file.stored is not None else damaged or skips):
                     raise
@@ -135,12 +136,12 @@ class TextData:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How files are read: options of a `DocumentReader`."""
+        """The options of a `DocumentReader` for these files."""
         keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "keep": self.fields}
         return keys | {"where": self.where, "extract": self.extract, "vocabulary": self.vocabulary}
 
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:
-        """Say of each document whether the splits that made this leave it here."""
+        """Say for each document whether it is in this part of the splits that made this."""
         kept = np.ones(len(documents), bool)
         if self.splits and documents:
             keys = [_key(document) for document in documents]
@@ -183,9 +184,9 @@ class TextData:
     def window_size(
         self, lanes: int, sources: int, *, is_shuffled: bool, window: int | None, best_fit: int | None
     ) -> TextWindowSize:
-        """Return how long the windows of so many lanes are, where so many ``sources`` have windows.
+        """Return how long the windows of ``lanes`` lanes are, if ``sources`` sources share the memory.
 
-        ``window``: the blocks that the user stated for all lanes; ``best_fit``: the tokens of a row that is packed so.
+        ``window``: the blocks that the user stated for all lanes; ``best_fit``: the tokens of a row under best fit, else None.
         """
         size = WINDOW_BYTES // (lanes * sources) if is_shuffled else 0
         if self.encoder.encoder == "bytes":
@@ -195,7 +196,7 @@ class TextData:
         return TextWindowSize(max(size, least), least, blocks)
 
     def hold_out(self, share: Fraction) -> tuple[TextData, TextData]:
-        """Return the rest and what is held out, to be told apart when documents are read."""
+        """Return the rest and the part held out. Documents are told apart when they are read."""
         rest, val = copy.copy(self), copy.copy(self)
         for data, is_val in ((rest, False), (val, True)):
             data.splits = (*self.splits, (share, is_val))
@@ -204,9 +205,9 @@ class TextData:
         return rest, val
 
     def check(self, file: InputFile) -> None:
-        """Raise ``InputError`` for a file of this machine that is gone or changed since the stream was made.
+        """Raise ``InputError`` for a local file that is gone or changed since the stream was made.
 
-        Every range of a remote file is held to the version that was listed, when it is read.
+        For a remote file, each range that is read is compared with the version that was listed.
         """
         if file.stored is not None:
             return
@@ -216,16 +217,16 @@ class TextData:
             raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; bring it back") from None
         if stamp != self._stamps[file.name]:
             raise InputError(
-                f"{file.name} changed since the stream was made, so its order is another one; create the stream again, "
-                "and do not write to files that are read"
+                f"{file.name} changed since the stream was made, so the order of its documents would change; create the stream "
+                "again, and do not write to files that are read"
             )
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the order and the ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
+        """A hash of what order and ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
 
-        Made when a state is first saved or loaded, for very many files take a while. Raises ``InputError`` for a file that
-        changed since the stream was made.
+        It is made when a state is first saved or loaded, since very many files take a while. Raises ``InputError`` for a file
+        that changed since the stream was made.
         """
         from ...text.discovery import fingerprint
 
@@ -236,7 +237,7 @@ class TextData:
         splits = [[str(share), is_val] for share, is_val in self.splits]
         facts: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
         if self.fields:
-            facts.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
+            facts.append([str(field) for field in self.fields])  # a field of another type makes a bad record
         if self.where is not None:
             facts.append({"where": self.where.text})
         if self.normalize:
@@ -253,7 +254,7 @@ class TextData:
 
 
 def _key(document: Document) -> str:
-    """Return what a document is split by: its id, or where its record has none a hash of its text or ids."""
+    """Return the key by which a document is split: its id, or without one a hash of its text or ids."""
     from ...text.document import made_id, made_id_at
 
     made = (made_id(document.file, document.line), made_id_at(document.file, document.byte or 0))
@@ -278,8 +279,8 @@ _ORDERED_BYTES = 1 << 20
 class LiveData(TextData):
     """A live source and the tokenizer that makes ids of its texts.
 
-    Each rank reads a part of the source, as one lane that all its rows share, so that a state belongs to a number of ranks.
-    What a source is, nothing tells: its fingerprint is that of the tokenizer and of the settings.
+    Each rank reads a part of the source, as one lane that all its rows share, so a state belongs to a number of ranks. Nothing
+    identifies a live source, so its fingerprint is that of the tokenizer and the settings.
     """
 
     live = True
@@ -295,7 +296,7 @@ class LiveData(TextData):
         return "a live source of unknown size"
 
     def records(self, most: int) -> int:
-        """Return ``most``: how many there are is unknown, and every lane of a mix gets some."""
+        """Return ``most``: the number is unknown, and every lane of a mix gets some."""
         return most
 
     def window_size(

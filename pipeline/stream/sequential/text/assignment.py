@@ -70,7 +70,7 @@ _REQUESTS_AT_ONCE = 4
 
 
 class FilePart(NamedTuple):
-    """What is read apart of a file: all of it, or a span. ``lines``: rows of the file before it; ``weight`` from its bytes."""
+    """A part of a file that is read by itself: all of it, or a span. ``lines``: rows before it; ``weight``: from its bytes."""
 
     file: int
     span: FileSpan
@@ -79,7 +79,10 @@ class FilePart(NamedTuple):
 
 
 class BlockShare(NamedTuple):
-    """How a run of blocks of a shared file part is divided: the group of each, its number among the group's, and the group's."""
+    """How a run of blocks of a shared file part is divided.
+
+    ``groups``: the group of each block; ``numbers``: its number among the group's blocks; ``blocks_of``: each group's blocks.
+    """
 
     groups: list[int]
     numbers: list[int]
@@ -87,7 +90,7 @@ class BlockShare(NamedTuple):
 
 
 def cut_file_parts(data: TextData, lanes: int) -> list[FilePart]:
-    """Return the file parts of the files, for ``lanes`` lanes; one lane reads files as they are."""
+    """Return the file parts of the files for ``lanes`` lanes; one lane reads whole files."""
     sizes = [data.size_of(file) for file in data.files]
     lines = [load_reader(format_of(file)).cut_anywhere and not is_named_compressed(file) for file in data.files]
     plain = sum(size for size, is_plain in zip(sizes, lines, strict=True) if is_plain)
@@ -106,7 +109,7 @@ def cut_file_parts(data: TextData, lanes: int) -> list[FilePart]:
 
 
 def _rows_of_parts(files: list[InputFile]) -> dict[int, list[int]]:
-    """Return the rows of each part of the files that have parts, by their numbers; remote ones are asked for together."""
+    """Return the rows of each part of the files that have parts, by file number; remote files are asked at the same time."""
     count = {number: load_reader(format_of(file)).part_rows for number, file in enumerate(files)}
     wanted = [(number, files[number], rows) for number, rows in count.items() if rows]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-footer") as threads:
@@ -143,7 +146,7 @@ class BlockAssignment:
 
 
 class EpochAssignment:
-    """Says it for one epoch, of ``parts`` in its order and under its ``rotation``; a file part is named by its number there.
+    """Says for one epoch which lane reads which block; ``parts`` are in the epoch's order, and numbered in it.
 
     The example of the module; lanes, cycles and rounds of the blocks of B:
 
@@ -195,7 +198,7 @@ class EpochAssignment:
         return (at + q + self._lane_rotation) % self._lanes * self._groups + group, cycle, round
 
     def _find_parts_of(self, group: int) -> range:
-        """Return the numbers of all file parts of a group: neighbours, of which the first and the last may be shared."""
+        """Return the numbers of all file parts of a group: neighbours; the first and the last may be shared."""
         first = int(self._last.searchsorted(group, side="left"))
         stop = int(self._first.searchsorted(group, side="right"))
         if first < stop and not self._has(group, first):
@@ -209,7 +212,7 @@ class EpochAssignment:
         return share is None or group in share.blocks_of
 
     def _make_share(self, part: int) -> BlockShare | None:
-        """Return how the blocks of a shared file part are divided, None for one that a single group reads."""
+        """Return how the blocks of a shared file part are divided; None if a single group reads the part."""
         first, last = int(self._first[part]), int(self._last[part])
         if first == last:
             return None

@@ -1,8 +1,8 @@
 """Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept.
 
-A block ends before the record that begins a number of bytes behind the block's own beginning. Where bytes are not known, it
-ends with the record whose text makes it reach as many characters. So what it holds depends on the file alone, and any number
-of readers can share a file's blocks among them. The last record counts by its characters: no next one says where it ends.
+A block ends before the first record that begins so many bytes after the block's beginning. If bytes are unknown, it ends with
+the record whose text makes it reach so many characters. So the blocks depend on the file alone, and any number of readers can
+share them. The last record counts by its characters, since no next record shows where it ends.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ....text.readers.document_reader import DocumentReader
 from ....text.readers.format_reader import WHOLE, FileSpan, load_reader
 from ....text.storage.remote_file import FIRST_BYTES
 
-_AT_ONCE = 32  # files that are waited for together
+_AT_ONCE = 32  # files that are opened at the same time
 
 
 class Block(NamedTuple):
-    """Some neighbouring records; ``size`` is how many bytes they take, but for the last record of a file or span."""
+    """Neighbouring records, of ``size`` bytes; the last record of a file or span counts by characters."""
 
     size: int
     records: list[Record]
 
 
 def begin_together(scans: Sequence[BlockScan]) -> None:
-    """Read each up to its first wanted block in threads, so that their files are waited for together."""
+    """Read each scan up to its first wanted block, all at the same time in threads."""
     reads = [functools.partial(next, scan._blocks, None) for scan in scans]
     threads = DaemonThreads(_AT_ONCE, "scan")
     for scan, read in zip(scans, reads, strict=True):
@@ -43,14 +43,14 @@ def begin_together(scans: Sequence[BlockScan]) -> None:
 
 
 class BlockScan:
-    """Goes once over the blocks of about ``block_bytes`` of a file or span; iterating gives (number, block) of the wanted ones.
+    """Goes once over the blocks of about ``block_bytes`` of a file or span, and yields (number, block) of the wanted ones.
 
     ``span``: bytes of a plain file of lines, whose documents then have a byte offset and no line; or row groups of Parquet,
-    with ``rows_before`` rows before them. A compressed file has no seek, so its first span holds all of it. Records that are
-    not selected are in no block. ``options`` are those of a `DocumentReader`.
+    with ``rows_before`` rows before them. A compressed file cannot be sought, so its first span holds all of it. Records that
+    are not selected are in no block. ``options`` are those of a `DocumentReader`.
 
-    ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
-    ``InputError`` for a file that cannot be read further, after the blocks before the fault.
+    ``number`` is the next block; at the end, the number of blocks. ``bytes_read`` counts raw bytes. If a file cannot be read
+    further, the blocks before the fault come first, then ``InputError``.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class BlockScan:
         """Close the file."""
         if self._first is not None and not self._first.cancel():
             self._first.exception()
-        if not ending():  # at exit files close by themselves, and modules may be gone, so `sys` is bound early
+        if not ending():  # at exit files close by themselves; modules may be gone, so `sys` is bound early
             self._blocks.close()
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
@@ -118,7 +118,7 @@ class BlockScan:
                     first = byte or 0
                 records.append(record)
                 size += length
-        except DamagedInputError as error:  # what lies before damage is a block, each time
+        except DamagedInputError as error:  # the records before the damage are a block, in every scan
             fault = error
         if records:
             yield Block(size, records)
@@ -126,9 +126,9 @@ class BlockScan:
             raise fault
 
     def _read(self) -> Iterator[tuple[Record, int | None, int]]:
-        """Yield each record that is selected, the byte at which it begins where the format has lines, and its length.
+        """Yield each selected record, the byte at which it begins (None if the format has no lines), and its length.
 
-        That is a number of characters: bytes are known when the next record begins.
+        The length is in characters: its bytes are known only when the next record begins.
         """
         span, has_lines = self._span, load_reader(format_of(self._file)).cut_anywhere
         options = self._options

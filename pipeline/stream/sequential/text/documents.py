@@ -1,4 +1,4 @@
-"""What becomes of the records that windows of text read: filters leave some documents, and a tokenizer makes ids of these."""
+"""Filters the documents of blocks of text, by functions, rules and languages, and makes token ids of those that are kept."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Filters = tuple[Callable[[Any], Any], ...]
 
 
 class FilteredBlock(NamedTuple):
-    """A block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
+    """A block of ``read_bytes`` after the filters: None for each document that is not kept.
 
-    ``size`` is about what it takes in memory.
+    ``read``: documents before the filters; ``rejected``: how many, by reason; ``size``: about the bytes in memory.
     """
 
     size: int
@@ -47,7 +47,7 @@ class FilteredBlock(NamedTuple):
 
 
 class DocumentEncoder:
-    """Filters the documents of blocks, counts what became of them, and makes windows of their tokens."""
+    """Filters the documents of blocks, counts them by outcome, and makes windows of their tokens."""
 
     def __init__(self, data: TextData, filters: Filters, *, with_origins: bool = False) -> None:
         self.counts: Counter[str] = Counter()
@@ -56,7 +56,7 @@ class DocumentEncoder:
         self._filters = filters
 
     def filter(self, block: Block) -> FilteredBlock:
-        """Leave those documents of a block that are selected and pass the filters."""
+        """Return a block with the documents that are selected and pass the filters."""
         bad = [record for record in block.records if isinstance(record, BadRecord)]
         documents = [record for record in block.records if isinstance(record, Document)]
         selected = self._data.selects(documents)
@@ -76,7 +76,7 @@ class DocumentEncoder:
         return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
 
     def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
-        """Yield the reason why a filter leaves out each document, None for one that it keeps."""
+        """Yield for each document the reason why a filter drops it; None if it is kept."""
         if isinstance(predicate, RuleFilter):
             for drop in predicate(documents, normalized=self._data.normalize):
                 yield None if drop is None else drop.rule
@@ -90,7 +90,7 @@ class DocumentEncoder:
             yield None if is_kept else "filter"
 
     def count(self, filtered: FilteredBlock) -> None:
-        """Count what became of a block that a window takes; ``InputError`` for a bad record where one stops the stream."""
+        """Count the outcomes of a block that a window takes; ``InputError`` for a bad record under ``on_error="stop"``."""
         for record in filtered.bad:
             if self._data.on_error == "stop":
                 detail = f" ({record.detail})" if record.detail else ""
@@ -112,7 +112,7 @@ class DocumentEncoder:
         return Window(ids, np.append(0, np.cumsum(lengths)), origins=kept if self._with_origins else None)
 
     def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the ids of documents, and how many each has; an error names file and line of the document."""
+        """Return the ids of documents, and how many each has; an error names the document's file and line."""
         encode, marks = self._data.encoder.encode_flat, self._data.marks
         if self._data.vocabulary is not None:
             return self._joined([document.tokens for document in documents if document.tokens is not None])
@@ -127,7 +127,7 @@ class DocumentEncoder:
             raise
 
     def _joined(self, documents: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return documents of ids as ``_encode`` does; marks are put where a document lacks them."""
+        """Return documents of ids as ``_encode`` does; begin and end marks are added if a document lacks them."""
         encoder, marks = self._data.encoder, self._data.marks
         begin, end = (np.array([id or 0], self._data.dtype) for id in (encoder.bos_id, encoder.eos_id))
         parts, lengths = [np.empty(0, self._data.dtype)], []
@@ -149,9 +149,9 @@ def _where(record: Document | BadRecord) -> str:
 
 
 class RuleFilter:
-    """A filter of a stream: the rules of a build, and the languages that it keeps, as ``"en,de=0.7"``.
+    """A filter of a stream by the rules of a build, and by the languages to keep, as ``"en,de=0.7"``.
 
-    ``name`` changes with every decision: with the rules, their files and the language model.
+    ``name`` changes whenever decisions can: with the rules, their files and the language model.
     """
 
     def __init__(self, rules: Any, language: Any) -> None:
@@ -176,7 +176,7 @@ class RuleFilter:
         self.rules.prepare()  # compiles here, not while rows are waited for
 
     def __call__(self, documents: Sequence[Document], *, normalized: bool) -> list[Drop | None]:
-        """Return why each document is dropped. Rules with a [cut] table edit texts, which ``normalized`` mends again."""
+        """Return why each document is dropped. Rules with a [cut] table edit texts; these are ``normalized`` again if set."""
         if self.rules.cleaners:
             for document in documents:
                 text, _ = self.rules.cut(document.text, document.where)

@@ -1,7 +1,7 @@
-"""The blocks of parts of files, which the lanes of one process read by shared scans.
+"""The blocks of file parts, read by scans that the lanes of one process share.
 
-A block that one lane passes on its way is kept for the lane that reads it, up to a bound beyond which that lane reads the
-part again. Filters judge a block before it is kept, so that a lane may be far ahead of others where they leave little.
+A scan keeps each block that it passes for the lane that needs it. If too much is kept already, that lane reads the part again.
+Filters judge a block before it is kept. So if they keep little, a lane may be far ahead of others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEPT_BYTES = 256 << 20
 _WHOLE_BYTES = 128 << 20
 _SMALL_BYTES = 256 << 10
-_SCANS = 8  # that are open beyond one for each lane
+_SCANS = 8  # open scans beyond one for each lane
 
 BlockKey = tuple[int, int, int]  # epoch, number of the file part in its order, number of the block
 
@@ -34,9 +34,9 @@ log = logging.getLogger("pipeline")
 
 
 class SharedScans:
-    """Reads blocks of about ``block_bytes`` of file parts, for lanes that read from ``starts`` on, and move on there.
+    """Reads blocks of about ``block_bytes`` of file parts; ``starts`` is where each lane reads next, and the lanes move it.
 
-    ``documents`` filters blocks, before they are kept: filters leave less of them.
+    ``documents`` filters blocks before they are kept, so that they take less memory.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class SharedScans:
         self._kept_bytes = 0
         self._most_kept = kept_bytes // sources
         self._is_remote = any(file.stored for file in data.files)
-        self._begun: set[tuple[int, int]] = set()  # epochs and remote parts that were begun before a lane read them
+        self._begun: set[tuple[int, int]] = set()  # epochs and remote parts whose first blocks were read ahead
         self._scans: list[_Scan] = []  # the most recently used last
-        # Those of the parts that lanes read, and where files are remote of those that they read next.
+        # One for each part that a lane reads; for remote files, also for the part that it reads next.
         self._most_scans = min(
             (2 if self._is_remote else 1) * len(starts) + _SCANS, max(1, _allowed_files() // sources)
         )
-        # All blocks of little text, of which an epoch takes less time than to open its files.
+        # All blocks of a small text: to open its files takes longer than to go through an epoch of it.
         self._small: dict[tuple[FilePart, int], FilteredBlock | None] | None = (
             {} if data.bytes <= _SMALL_BYTES else None
         )
@@ -79,7 +79,7 @@ class SharedScans:
         return self._bytes_read + sum(scan.blocks.bytes_read for scan in self._scans)
 
     def block(self, epoch: int, at: int, number: int) -> FilteredBlock | None:
-        """Return a block of file part ``at`` of an epoch, kept or scanned for now; None behind its end."""
+        """Return a block of file part ``at`` of an epoch, kept or scanned now; None after the end of the part."""
         if self._small is None:
             return self._block(epoch, at, number)
         key = self._assignment.epoch(epoch).parts[at], number
@@ -96,7 +96,7 @@ class SharedScans:
         return None if block is None else self._documents.filter(block)
 
     def begin(self, epoch: int, group: int, cycle: int) -> None:
-        """Read the first blocks of remote parts together: of a cycle and the next, and at first of all lanes' cycles."""
+        """Read the first blocks of remote parts at the same time: of a cycle and the next; at first, of all lanes' cycles."""
         if not self._is_remote:
             return
         cycles = [(epoch, group, cycle), (epoch, group, cycle + 1)]
@@ -109,7 +109,7 @@ class SharedScans:
             assignment = self._assignment.epoch(epoch)
             for at in assignment.cycle(group, cycle):
                 if len(self._scans) >= self._most_scans:
-                    break  # what lanes read now is not closed for what they read next
+                    break  # else scans that lanes use now would be closed
                 if self._data.files[assignment.parts[at].file].stored is not None and (epoch, at) not in self._begun:
                     self._begun.add((epoch, at))
                     begun.append(self._open_scan(epoch, at))
@@ -123,10 +123,10 @@ class SharedScans:
             self._drop(self._scans[0])
 
     def _scan(self, epoch: int, at: int, number: int) -> Block | None:
-        """Return a block by a scan, which keeps those before it for other lanes; None behind the end of the part."""
+        """Return a block by a scan, which keeps the blocks before it for other lanes; None after the end of the part."""
         part = self._assignment.epoch(epoch).parts[at]
         scans = [scan for scan in self._scans if scan.part == (epoch, at) and scan.blocks.number <= number]
-        if scans:  # it goes to its end even if this lane has no more: others have blocks there
+        if scans:  # it goes to its end even if this lane needs no more: others need the blocks
             scan = max(scans, key=lambda scan: scan.blocks.number)
             self._scans.remove(scan)
             self._scans.append(scan)
@@ -140,11 +140,11 @@ class SharedScans:
                     return block
                 self._keep((epoch, at, passed), block)
         except InputError as error:
-            far = self._data.files[part.file].stored is not None
-            if self._data.on_error != "skip" or (far and not isinstance(error, DamagedInputError)):
+            is_remote = self._data.files[part.file].stored is not None
+            if self._data.on_error != "skip" or (is_remote and not isinstance(error, DamagedInputError)):
                 raise  # a remote file that changed is not damaged: other ranks may have read it before
             self._documents.counts["damaged_files"] += part not in self._ends
-            log.warning("%s; the rest of this file is passed over", error)
+            log.warning("%s; the rest of this file is skipped", error)
         self._ends[part] = scan.blocks.number
         self._drop(scan)
         return None
@@ -155,7 +155,7 @@ class SharedScans:
         data, assignment, starts = self._data, self._assignment.epoch(epoch), self._starts
         part = assignment.parts[at]
         file = data.files[part.file]
-        if data.on_error != "skip" or os.path.exists(file):  # what is gone is passed over like what is damaged
+        if data.on_error != "skip" or os.path.exists(file):  # a missing file is skipped like a damaged one
             data.check(file)
 
         def wanted(number: int) -> bool:
@@ -193,15 +193,15 @@ class _Scan(NamedTuple):
 
 
 def _allowed_files() -> int:
-    """Return how many files the streams of this process may open: half of what the process may."""
+    """Return how many files the streams of this process may open: half of the process's limit."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(8, min(allowed // 2, 1 << 14)) if allowed > 0 else 1 << 14
 
 
 def _whole_files(data: TextData, most: int) -> set[int]:
-    """Return the remote files of plain lines that are downloaded whole: all of them if they are at most ``most`` bytes.
+    """Return the remote files of plain lines that are downloaded whole: all of them if they have at most ``most`` bytes.
 
-    Pieces of little input are small: to ask for each alone takes a request for some KB.
+    Otherwise each piece of a small input would take a request for a few KB.
     """
     plain = [
         number

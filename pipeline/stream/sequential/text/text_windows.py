@@ -1,11 +1,10 @@
 """Windows of raw text: documents of files or of a live source, read, filtered, shuffled and tokenized by one call.
 
-`assignment` says which blocks of files a lane reads in an epoch, and in which order. A window is some rounds of these blocks,
-whose documents are shuffled by (seed, lane and the window's start); without a seed everything stays as it is in the files.
+`assignment` says which blocks of files a lane reads in an epoch, and in which order. A window is some rounds of these blocks.
+Its documents are shuffled by seed, lane and the window's start; without a seed they stay in file order.
 
-Of a live source, a window is a run of its records. Its start is (epoch, records of the epoch that were read before it, the state
-of the source there). Only the first two numbers say how its documents are shuffled, so that a source may write its state in
-several ways.
+A window of a live source is a run of its records. Its start is (epoch, records of the epoch before it, state of the source
+there). A source may write one state in several ways, so only the first two numbers decide how documents are shuffled.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
     from ...data.text_data import LiveData, TextData
 
 _BLOCK_BYTES = 32 << 10
-_BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
+_BLOCKS_A_LANE = 8  # of an epoch, at least: small input has small blocks, so that every lane gets some
 
 
 class TextWindows:
     """Makes the windows of some of the ``lanes``; ``starts`` says where each of these begins to read.
 
-    ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends. As many ``sources`` as a mix has
-    share the memory and the open files. ``with_origins`` gives the documents of a window beside their tokens.
+    ``filters`` say which documents stay. The stream ends after ``epochs`` (None: never). ``sources`` of a mix share the memory
+    and the open files. ``with_origins`` keeps the documents of a window beside their tokens.
     """
 
     shared = False
@@ -75,7 +74,7 @@ class TextWindows:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many documents were read, rejected and bad, and how many files damaged."""
+        """Numbers of documents read, rejected and bad, and of damaged files."""
         return self._documents.counts
 
     @property
@@ -84,9 +83,9 @@ class TextWindows:
         return self._scans.bytes_read
 
     def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window of ``lane`` that begins at ``start``, or None behind the last epoch.
+        """Return the window of ``lane`` that begins at ``start``, or None after the last epoch.
 
-        A window ends with its epoch; where the lane has no block left in it, the window is empty.
+        A window ends with its epoch; if the lane has no block left in the epoch, the window is empty.
         """
         if self._epochs is not None and start[0] >= self._epochs:
             return None
@@ -99,7 +98,7 @@ class TextWindows:
         self._scans.close()
 
     def _read(self, lane: int, start: WindowStart) -> tuple[list[Document | None], WindowStart]:
-        """Return the documents of a window in the order of their blocks, None for each that is not kept; and its end."""
+        """Return the documents of a window in the order of their blocks (None if not kept), and the next window's start."""
         epoch, cycle, round = start
         assignment, (number, group) = self._assignment.epoch(epoch), divmod(lane, self._lanes.groups)
         documents: list[Document | None] = []
@@ -122,14 +121,14 @@ class TextWindows:
         return documents, following
 
 
-_FIRST_DOCUMENTS = 8  # of the first window of an epoch
+_FIRST_DOCUMENTS = 8  # in the first window of an epoch
 
 
 class LiveWindows:
     """Makes the windows that all lanes of ``rank`` share.
 
     A window ends with the document that reaches ``window.bytes`` of text, or as many documents as the epoch had records before
-    it, but at least 8: so the first batch of a slow source comes soon.
+    it, at least 8. So the first batch of a slow source comes soon.
     """
 
     shared = True
@@ -154,16 +153,16 @@ class LiveWindows:
         kept = merge_fields([data.fields, data.where.fields if data.where else ()])
         names = data.text_key, data.id_key, data.source.name, data.source.label
         self._keys = RecordKeys(*names, kept=kept, record="dict", vocabulary=data.vocabulary)
-        self._reading: LiveReading | None = None  # stands where the next window begins
+        self._reading: LiveReading | None = None  # at the start of the next window
         self._records: Iterator[tuple[int, Any]] = iter(())
 
     @property
     def counts(self) -> Counter[str]:
-        """How many documents were read, rejected and bad."""
+        """Numbers of documents read, rejected and bad."""
         return self._documents.counts
 
     def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window that begins at ``start``, or None behind the last epoch."""
+        """Return the window that begins at ``start``, or None after the last epoch."""
         epoch, number, state = start
         if self._epochs is not None and epoch >= self._epochs:
             return None
@@ -183,7 +182,7 @@ class LiveWindows:
         return SequentialWindow(start, following, window)
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Drop the source."""
         self._reading, self._records = None, iter(())
 
     def _take(self, before: int) -> tuple[Block, bool]:
