@@ -23,8 +23,8 @@ from ..text.storage.in_memory import can_be_read_again, is_in_memory, materializ
 from ..text.storage.input_file import InputFile
 from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .counts.build_stats import funnel
-from .engine.engine import UNIT_TRIES, default_start_method
-from .engine.engines import check_engine, open_engine
+from .engine.engine import UNIT_TRIES
+from .engine.engines import EngineOptions
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
 from .output_directory import check_apart, clear, commits_of_started, finished, leave, place, start
@@ -105,11 +105,18 @@ def build(
     _check_type("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec")
     _check_type("after_stage", after_stage, Callable, "a function of the name of a stage")
     requests = RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
-    check_engine(engine, workers, start_method, ray_address, ray_skip_bad_nodes, unit_tries)
+    options = EngineOptions(
+        engine=engine,
+        workers=workers,
+        start_method=start_method,
+        ray_address=ray_address,
+        ray_skip_bad_nodes=ray_skip_bad_nodes,
+        unit_tries=unit_tries,
+    )
     if isinstance(transforms := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(function) for function in transforms]
-    recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
-    _check_transforms(recipe, engine, workers, start_method)
+    recipe = (recipe or Recipe()).updated(settings)
+    _check_transforms(recipe, options)
     workspace = place(output, work, requests)
     check_apart(recipe, workspace)
     progress = progress or Progress()
@@ -118,17 +125,8 @@ def build(
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.places, limits, requests, commits)
-        open_workers = functools.partial(
-            open_engine,
-            engine,
-            start_method=start_method,
-            workers=workers,
-            ray_address=ray_address,
-            ray_skip_bad_nodes=ray_skip_bad_nodes,
-            unit_tries=unit_tries,
-            shared=workspace.root,
-            read_input=functools.partial(read_a_byte, plan.inputs[0], plan.credentials),
-        )
+        read_input = functools.partial(read_a_byte, plan.inputs[0], plan.credentials)
+        open_workers = functools.partial(options.open, shared=workspace.root, read_input=read_input)
         if overwrite:
             with open_workers():  # refuses what cannot work before anything is removed
                 clear(workspace, plan)
@@ -192,12 +190,11 @@ def _check_type(name: str, value: object, kind: Any, wanted: str) -> None:
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
 
 
-def _check_transforms(recipe: Recipe, engine: str, workers: int | None, start_method: str | None) -> None:
-    """Raise ``ConfigError`` for functions of this process alone where other processes would have to find them."""
+def _check_transforms(recipe: Recipe, options: EngineOptions) -> None:
+    """Raise ``ConfigError`` if other processes need functions that only this process knows."""
     local = local_functions(recipe.transforms)
-    forked = workers in (None, 1) or (start_method or default_start_method()) == "fork"
-    if local and (engine != "local" or not forked):
-        where = f"engine {engine!r}" if engine != "local" else "worker processes that are not forked"
+    if local and not options.is_one_process:
+        where = f"engine {options.engine!r}" if options.engine != "local" else "worker processes that are not forked"
         raise ConfigError(
             f"transform {local[0].partition('@')[0]!r} is known to this process only, and {where} cannot load it: put it into a "
             "module, or build with workers=1"

@@ -285,6 +285,10 @@ class Recipe:
                 del value[item.name]  # so that the manifests of builds without it stay as they are
         return value
 
+    def updated(self, settings: Mapping[str, Any]) -> Recipe:
+        """Return this recipe with other values of some settings, by name."""
+        return Recipe.from_json({**self.to_json(), **settings})
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Recipe:
         """Build a recipe from settings by name; an unknown name raises ``ConfigError`` offering the nearest.

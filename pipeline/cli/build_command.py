@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.builder.engine.engine import UNIT_TRIES
-from pipeline.builder.engine.engines import ENGINES, check_engine
+from pipeline.builder.engine.engines import ENGINES, EngineOptions
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder, with_folder
@@ -143,7 +143,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
         if not isinstance(value, str):
             raise ConfigError(f"{name} must be the name of a directory, got {value!r}")
     requests = RequestOptions(**{name: running.pop(name) for name in ("tries", "timeout") if name in running})
-    check_engine(**running)
+    EngineOptions(**running)
     return inputs, output, recipe, {**running, "work": work, "tries": requests.tries, "timeout": requests.timeout}
 
 

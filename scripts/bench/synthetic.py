@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pipeline.builder.dedup.bands import buckets_for
 from pipeline.builder.dedup.lsh import write_clusters
 from pipeline.builder.dedup.row_files import Piece
-from pipeline.builder.engine.engines import open_engine
+from pipeline.builder.engine.engines import EngineOptions
 from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
 from pipeline.builder.stages.stage import Step
 from scripts.bench.process import Peak, cpu_seconds, watch
@@ -77,7 +77,7 @@ def main() -> None:
     prepare_dedup()
 
     def make(step: Step[Any]) -> None:
-        with open_engine(workers=1 if step.in_parent else workers, prepare=step.prepare) as engine:
+        with EngineOptions(workers=1 if step.in_parent else workers).open(step.prepare) as engine:
             for _ in engine.map(step.function, step.units):
                 pass
 

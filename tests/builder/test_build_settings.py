@@ -83,6 +83,7 @@ def test_a_setting_is_the_same_as_a_flag_in_a_config_file_and_in_python(tmp_path
     assert getattr(recipe_of(parser.parse_args(flags), (name,)), name) == wanted
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({name: list(value) if isinstance(value, tuple) else value}))
     assert getattr(Recipe.from_json(read_config(tmp_path / "config.yaml")), name) == wanted
+    assert getattr(Recipe().updated({name: value}), name) == wanted  # as `build` does
 
 
 def test_a_setting_that_is_added_enters_no_manifest_at_its_default() -> None:

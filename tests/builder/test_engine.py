@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.builder.engine.engine import report_progress
-from pipeline.builder.engine.engines import open_engine
+from pipeline.builder.engine.engines import EngineOptions
 from pipeline.builder.engine.ray import check_address
 from pipeline.errors import BuildError, ConfigError
 from pipeline.signals import reraise_swallowed_signals
@@ -47,14 +47,14 @@ def die_always(unit: object) -> None:
 
 @pytest.mark.parametrize(("workers", "method"), [(1, None), (2, "fork"), (2, "spawn")])
 def test_every_unit_is_run_once_and_results_carry_their_unit(workers: int, method: str | None) -> None:
-    with open_engine(workers=workers, start_method=method) as engine:
+    with EngineOptions(workers=workers, start_method=method).open() as engine:
         assert sorted(engine.map(square, range(20))) == [(k, k * k) for k in range(20)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_first_exception_of_a_unit_ends_the_map_as_itself(workers: int) -> None:
     with (
-        open_engine(workers=workers, start_method="fork") as engine,
+        EngineOptions(workers=workers, start_method="fork").open() as engine,
         pytest.raises(ConfigError, match="three is too many"),
     ):
         list(engine.map(fail_on_three, range(9)))
@@ -62,7 +62,7 @@ def test_the_first_exception_of_a_unit_ends_the_map_as_itself(workers: int) -> N
 
 def test_a_worker_killed_in_mid_unit_is_replaced_and_a_unit_that_kills_all_ends_the_build(tmp_path: Path) -> None:
     units = [str(tmp_path / str(k)) for k in range(4)]
-    with open_engine(workers=2, start_method="fork") as engine:
+    with EngineOptions(workers=2, start_method="fork").open() as engine:
         retries: list[tuple[int, str]] = []
         engine.on_retry = lambda index, reason: retries.append((index, reason))
         assert sorted(engine.map(die_once, units)) == list(enumerate(units))
@@ -73,7 +73,7 @@ def test_a_worker_killed_in_mid_unit_is_replaced_and_a_unit_that_kills_all_ends_
 
 def test_no_more_workers_are_started_than_there_are_units() -> None:
     others = set(multiprocessing.active_children())
-    with open_engine(workers=5, start_method="fork") as engine:
+    with EngineOptions(workers=5, start_method="fork").open() as engine:
         for units, started in ((2, 2), (3, 3), (1, 3), (9, 5)):
             assert sorted(engine.map(square, range(units))) == [(k, k * k) for k in range(units)]
             assert len(set(multiprocessing.active_children()) - others) == started
@@ -89,7 +89,7 @@ def report(unit: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> None:
     told: list[tuple[int, int]] = []
-    with open_engine(workers=workers, start_method="fork") as engine:
+    with EngineOptions(workers=workers, start_method="fork").open() as engine:
         engine.on_progress = lambda index, amount: told.append((index, amount))
         before_results = [len(told) for _ in engine.map(report, [0, 1])]
     assert before_results[0] > 0

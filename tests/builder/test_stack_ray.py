@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.engine.engines import open_engine
+from pipeline.builder.engine.engines import EngineOptions
 from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError
 from tests.builder.test_engine import die_once, fail_on_three
@@ -68,7 +68,7 @@ def test_sigterm_reaches_the_build_and_not_ray_alone(cluster: str) -> None:
     received: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     try:
-        with open_engine("ray", workers=2, ray_address=cluster) as engine:
+        with EngineOptions(engine="ray", workers=2, ray_address=cluster).open() as engine:
             os.kill(os.getpid(), signal.SIGTERM)
             assert dict(engine.map(abs, [-3])) == {0: 3}
     finally:
@@ -99,7 +99,7 @@ def test_a_unit_whose_ray_worker_is_killed_is_run_again_and_its_error_is_raised_
     cluster: str, tmp_path: Path
 ) -> None:
     units = [str(tmp_path / str(k)) for k in range(4)]
-    with open_engine("ray", workers=2, ray_address=cluster) as engine:
+    with EngineOptions(engine="ray", workers=2, ray_address=cluster).open() as engine:
         assert sorted(engine.map(die_once, units)) == list(enumerate(units))
         with pytest.raises(ConfigError, match="three is too many"):
             list(engine.map(fail_on_three, range(9)))
@@ -139,8 +139,8 @@ def test_a_client_of_ray_that_cannot_connect_is_told_what_it_needs() -> None:
     """The server begins as those of Ray do and says no more. Without grpc, Ray's client does not even try."""
     pytest.importorskip("ray")
     code = (
-        "import sys; from pipeline.builder.engine.engines import open_engine; from pipeline.errors import ConfigError\n"
-        "try: open_engine('ray', workers=1, ray_address=sys.argv[1])\n"
+        "import sys; from pipeline.builder.engine.engines import EngineOptions; from pipeline.errors import ConfigError\n"
+        "try: EngineOptions(engine='ray', workers=1, ray_address=sys.argv[1]).open()\n"
         "except ConfigError as error: print(error)"
     )
     with answering(b"\0\0", b"\6\4\0\0\0\0\0") as address:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.builder.engine.engines import open_engine
+from pipeline.builder.engine.engines import EngineOptions
 from pipeline.errors import BuildError
 from tests.builder.test_engine import die_always, die_once
 from tests.helpers import interpreters
@@ -93,7 +93,7 @@ def blind_node(address: str, hidden: Path) -> Iterator[None]:
 def test_a_node_that_does_not_see_output_or_input_is_named_or_left_out(nodes: Nodes, tmp_path: Path) -> None:
     inputs, hidden_inputs = write_inputs(tmp_path / "in", 60), write_inputs(nodes.hidden / "in", 60)
     run_plain(inputs, tmp_path / "local")
-    options: dict[str, Any] = {"engine": "ray", "ray_address": nodes.address}
+    options: dict[str, Any] = {"engine": "ray", "ray_address": nodes.address, "workers": None}
     output = nodes.hidden / "ray"
     with pytest.raises(BuildError, match=r"1 of 3 nodes .*\n  node .*: .*\.build: No such file .* give an --output"):
         run_plain(inputs, output, **options)
@@ -114,8 +114,8 @@ def test_a_node_with_other_code_of_this_package_is_named(nodes: Nodes, tmp_path:
         shutil.copytree(ROOT / folder, nodes.hidden / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (nodes.hidden / "pipeline" / "added.py").write_text("")
     code = (
-        "import sys; from pathlib import Path; from pipeline.builder.engine.engines import open_engine\n"
-        "try: open_engine('ray', ray_address=sys.argv[1], shared=Path(sys.argv[2]))\n"
+        "import sys; from pathlib import Path; from pipeline.builder.engine.engines import EngineOptions\n"
+        "try: EngineOptions(engine='ray', workers=None, ray_address=sys.argv[1]).open(shared=Path(sys.argv[2]))\n"
         "except Exception as error: print(error)"
     )
     command = [sys.executable, "-c", code, nodes.address, str(tmp_path)]
@@ -130,7 +130,7 @@ def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word(nodes: Nodes) ->
     with subprocess.Popen([sys.executable, "-c", HOLD, nodes.address, "20"], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         with pytest.warns(UserWarning, match="the cluster has 3 CPUs, fewer than --workers 4"):
-            engine = open_engine("ray", workers=4, ray_address=nodes.address)
+            engine = EngineOptions(engine="ray", workers=4, ray_address=nodes.address).open()
         assert other.stdout.readline() == b"held\n"
         said = r"no unit has begun for \d\d s: .* 3 CPUs, 0 of them free; -[34] waits for one, and 1 units after it"
         with engine, pytest.warns(UserWarning, match=said):
@@ -142,7 +142,7 @@ def test_a_unit_whose_worker_dies_is_run_again_with_a_reason_and_one_that_always
 ) -> None:
     retries: list[tuple[int, str]] = []
     ran: list[str] = []
-    with open_engine("ray", workers=2, ray_address=nodes.address, unit_tries=2) as engine:
+    with EngineOptions(engine="ray", workers=2, ray_address=nodes.address, unit_tries=2).open() as engine:
         engine.on_retry = lambda index, reason: retries.append((index, reason))
         engine.on_node = lambda index, node, seconds: ran.append(node)
         assert list(engine.map(die_once, [str(tmp_path / "mark")])) == [(0, str(tmp_path / "mark"))]

@@ -10,7 +10,7 @@ import numpy as np
 
 import pipeline.builder.stages
 from pipeline.builder.counts.build_stats import BuildStats
-from pipeline.builder.engine.engines import open_engine
+from pipeline.builder.engine.engines import EngineOptions
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.partitions.partition import Partition
 from pipeline.builder.plan import Plan
@@ -54,7 +54,7 @@ def test_the_first_stage_that_drops_a_document_counts(tmp_path: Path) -> None:
 
 
 def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:
-    run = Run(Workspace(tmp_path), Plan((), (), Recipe(), {}, {}), Progress(quiet=True), open_engine)
+    run = Run(Workspace(tmp_path), Plan((), (), Recipe(), {}, {}), Progress(quiet=True), EngineOptions().open)
     there, done = tmp_path / "there", list[Path]()
     there.write_text("as it was")
     for in_parent, name in ((True, "a/b/new"), (False, "c/newer")):
