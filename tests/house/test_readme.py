@@ -6,6 +6,7 @@ import glob
 import os
 import random
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -99,6 +100,11 @@ def test_every_page_with_blocks_runs_and_every_link_leads_to_a_file_and_a_sectio
             known = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
             assert not section or section in known, f"{name}: {target}"
     assert {name for name in PAGES if name.startswith("docs/")} <= set(re.findall(r"\((docs/\w+\.md)\)", README))
+
+
+def test_the_site_has_every_page() -> None:
+    listed = runpy.run_path(str(ROOT / "docs/conf.py"))["include_patterns"]
+    assert sorted(listed) == sorted(PAGES)
 
 
 def test_files_that_pages_name_are_there() -> None:
