@@ -128,8 +128,7 @@ def descending(numbers: Mapping[str, int]) -> list[tuple[str, int]]:
 class Bins:
     """The bins of the values that some rules measure.
 
-    They are equal parts of 0 to ``top``. If the limits are far apart, as for 50 to 100,000 words, the parts are of
-    log2(1 + value).
+    They divide 0 to ``top`` equally, or log2(1 + value) if the limits are far apart, as for 50 to 100,000 words.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:

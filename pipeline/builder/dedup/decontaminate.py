@@ -90,14 +90,12 @@ class Decontaminator:
         return [(number, names.get(row)) for row, number in enumerate(counts)]
 
     def save(self, directory: Path) -> None:
-        """Write plain JSON and arrays, which `load` reads."""
         write_json(directory / _NAMES, self.names)
         for name in _ARRAYS:
             np.save(directory / f"{name}.npy", getattr(self, name))
 
     @classmethod
     def load(cls, directory: Path) -> Decontaminator:
-        """Read what `save` wrote."""
         loaded = cls({})
         loaded.names = read_json(directory / _NAMES)
         for name in _ARRAYS:
@@ -133,7 +131,6 @@ def _unspaced_letters() -> NDArray[np.bool_]:
 
 
 def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return how many words each text has."""
     from .kernels import shingle
 
     points, ends = _units([text.lower() for text in texts])
@@ -145,12 +142,10 @@ def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
 def read_evaluation_sets(
     specs: Sequence[str], key: str, *, normalized: bool = True
 ) -> tuple[Decontaminator, dict[str, str], dict[str, list[int]]]:
-    """Read the evaluation sets that ``specs`` name.
+    """Return the n-grams of the sets that ``specs`` name; each file's sha256 by name; how many texts are too short, of how many.
 
-    Returns their n-grams; the sha256 of each file by name; and, by name of each set that has texts too short to be
-    compared, the number of these and of all its texts. ``key`` names the field of the texts. ``normalized`` says whether the
-    documents are, and so the texts. Raises ``ConfigError`` if a set yields no n-gram. Warns if records yield no text, and
-    if texts are too short.
+    ``key`` names the field of the texts. ``normalized`` says whether the texts are normalised, as the documents are. Raises
+    ``ConfigError`` if a set yields no n-gram. Warns if records yield no text, and if texts are too short.
     """
     from ...text.readers.document_reader import find_inputs
 

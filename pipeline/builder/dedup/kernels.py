@@ -214,7 +214,6 @@ def flatten(parents: Any) -> None:
 
 @compiled("void(uint32[::1], uint32[::1])")
 def count_members(roots: Any, counts: Any) -> None:
-    """Count the members of each root."""
     for k in range(len(roots)):
         counts[roots[k]] += np.uint32(1)
 

@@ -67,8 +67,7 @@ def is_blank(line: str) -> bool:
 def remove_passages(text: str, cut: Collection[tuple[int, int]]) -> str:
     """Return a text without some of its passages. Each of ``cut`` is a passage's first line and the line after its last.
 
-    If nothing is left of a paragraph, the blank lines after it are cut too. If the last line is cut, blank lines at the end
-    are cut too.
+    If a whole paragraph is cut, so are the blank lines after it. If the last line is cut, so are blank lines at the end.
 
     >>> remove_passages("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
     'A fine day.\\n\\nIt rained.'

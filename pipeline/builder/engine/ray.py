@@ -303,9 +303,7 @@ def _probe(path: str, token: str, versions: dict[str, str], read_input: Callable
     directory = Path(path).parent
     try:
         if Path(path).read_text() != token:
-            return (
-                f"{directory}: not the directory of this build, but another one; give an --output that all nodes share"
-            )
+            return f"{directory}: not the directory of this build; give an --output that all nodes share"
         Path(f"{path}.{secrets.token_hex(4)}").write_text(token)
     except OSError as error:
         return f"{directory}: {error.strerror}; give an --output on a file system that all nodes share and may write to"

@@ -76,7 +76,6 @@ class Scores:
         return cls(names, keys[first], values[first]), named.sha256
 
     def save(self, directory: Path) -> None:
-        """Write the table into an existing directory."""
         write_json(directory / _NAMES, list(self.names))
         np.save(directory / _KEYS, self._keys)
         np.save(directory / _VALUES, self._values)

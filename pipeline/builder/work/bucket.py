@@ -59,11 +59,9 @@ class Bucket:
         return shown(self.url)
 
     def path(self, name: str) -> str:
-        """Return the url of an object of the dataset."""
         return f"{self.url.rstrip('/')}/{name}"
 
     def manifest(self) -> Manifest | None:
-        """Return the manifest of the dataset; None if there is none."""
         try:
             return Manifest.read(self.url, self.requests)
         except MissingObjectError:

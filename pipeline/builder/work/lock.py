@@ -26,7 +26,7 @@ _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
     """Lock the work directory for this caller until the block ends. A missing directory is made.
 
-    Then the file of the lock is removed, and the work directory if it is empty, and its parent if it was made here too.
+    At the end the lock's file is removed, with the work directory if it is empty, and with its parent if this call made it.
     Without ``lock``, nothing excludes other builds. Raises ``BuildError`` if another build holds the lock for longer than
     ``patience`` seconds, if the file system has no locks, or if the directory cannot be written.
     """

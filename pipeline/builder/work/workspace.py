@@ -72,7 +72,6 @@ class Workspace:
         return self.root / "round"
 
     def folder(self, stage: str) -> Path:
-        """Return the directory of a later stage than the ingest stage."""
         return self.round / stage
 
     @contextmanager
