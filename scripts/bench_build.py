@@ -117,10 +117,10 @@ class Datatrove:
         self._options, self._folder, self._runs = options, folder, 0
         sample = texts[:: max(1, len(texts) // options.sample)]
         self.characters = sum(map(len, sample))
-        for name, taken in (("sample", sample), ("start", [ENGLISH] * options.workers)):
+        for name, used in (("sample", sample), ("start", [ENGLISH] * options.workers)):
             (folder / name).mkdir()
             for k in range(options.workers):
-                lines = [json.dumps({"id": str(i), "text": text}) for i, text in enumerate(taken[k :: options.workers])]
+                lines = [json.dumps({"id": str(i), "text": text}) for i, text in enumerate(used[k :: options.workers])]
                 (folder / name / f"{k}.jsonl").write_text("\n".join(lines), encoding="utf-8")
         (folder / "peer.py").write_text(PEER, encoding="utf-8")
         self._run("start")  # this first run fills the cache of models

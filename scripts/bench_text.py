@@ -141,8 +141,8 @@ def remote(texts: Texts) -> None:
         with serving(Path(texts.files[0]).parent) as url:
             begin = time.monotonic()
             urls = [f"{url}/{Path(file).name}" for file in texts.files]
-            halves = {"a": texts.dataset(urls[::2]), "b": texts.dataset(urls[1::2] or urls)}
-            stream = pipeline.mix(halves, {"a": 1, "b": 1}).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+            mixed = {"a": texts.dataset(urls[::2]), "b": texts.dataset(urls[1::2] or urls)}
+            stream = pipeline.mix(mixed, {"a": 1, "b": 1}).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
             if state is not None:
                 # The state must name the urls of this server, whose port is new.
                 stream.load_state_dict({**state, "shape": stream.state_dict()["shape"]})

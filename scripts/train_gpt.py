@@ -318,8 +318,8 @@ class Run:
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint atomically, and keep the last two."""
-        taken = self.step - self.begun if self.options.num_workers else None
-        data: list[Any] = [self.stream.state_dict(batches=taken)] * self.ranks
+        steps = self.step - self.begun if self.options.num_workers else None
+        data: list[Any] = [self.stream.state_dict(batches=steps)] * self.ranks
         if self.ranks > 1:  # for raw text, each rank has the state of its own lanes
             dist.all_gather_object(data, data[self.rank])
         if self.rank == 0:

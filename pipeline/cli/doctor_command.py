@@ -40,9 +40,9 @@ def make_parser(prog: str | None = None) -> Parser:
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     problems = 0
-    for name, said, problem in (*_installation(), *_machine(options.output)):
+    for name, state, problem in (*_installation(), *_machine(options.output)):
         problems += bool(problem)
-        print(f"{name:18} {said}{f'  <- {problem}' if problem else ''}")
+        print(f"{name:18} {state}{f'  <- {problem}' if problem else ''}")
     return 1 if problems else 0
 
 
@@ -98,10 +98,10 @@ def _gpus() -> str:
     """Return the names of the GPUs that ``nvidia-smi`` lists."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        names = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return "nvidia-smi lists none"
-    return ", ".join(said.split("\n")).strip(", ")
+    return ", ".join(names.split("\n")).strip(", ")
 
 
 def _locks(folder: Path) -> bool:

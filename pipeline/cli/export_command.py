@@ -34,12 +34,12 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     from pipeline.exchange.export import export_tokens
 
     progress = Progress(quiet=options.quiet)
-    said = export_tokens(options.dataset, options.output, options.to, requests=requests_of(options), progress=progress)
+    done = export_tokens(options.dataset, options.output, options.to, requests=requests_of(options), progress=progress)
     if not options.quiet:
-        for name, size in said["files"].items():
+        for name, size in done["files"].items():
             print(f"{options.output}/{name}: {size:,} bytes")
-        for name, split in said["splits"].items():
-            print(f"{name}: {split['documents']:,} documents, {split['tokens']:,} tokens as {said['dtype']}")
+        for name, split in done["splits"].items():
+            print(f"{name}: {split['documents']:,} documents, {split['tokens']:,} tokens as {done['dtype']}")
     return 0
 
 

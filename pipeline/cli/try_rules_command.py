@@ -176,10 +176,10 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, reader
 
 def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Document]]:
     """Yield the first documents of each file: equally many of each if they last, ``limit`` in total."""
-    taken = 0
+    count = 0
     for number, file in enumerate(files):
-        yield (documents := list(islice(file, math.ceil((limit - taken) / (len(files) - number)))))
-        taken += len(documents)
+        yield (documents := list(islice(file, math.ceil((limit - count) / (len(files) - number)))))
+        count += len(documents)
 
 
 def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[Violation | None], read: int) -> None:
@@ -203,12 +203,12 @@ def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[
 
 def _print_examples(title: str, examples: Sequence[tuple[Trial, str]]) -> None:
     """Print a title, and for each document a remark and the beginning of its text. Print nothing if there are none."""
-    for number, (sample, said) in enumerate(examples):
+    for number, (sample, remark) in enumerate(examples):
         if number == 0:
             print(f"\n{title}")
         document = sample.document
         code = document.language.code if document.language else UNDETERMINED
-        print(f"  {said}   [{code}] {document.id} {document.file}:{document.line}")
+        print(f"  {remark}   [{code}] {document.id} {document.file}:{document.line}")
         print(f"    {excerpt(document.text)}")
 
 

@@ -74,7 +74,7 @@ def export_tokens(
         for name in (TOKENIZER_NAME, CONFIG_NAME):
             if (data := folder.read_bound(name, manifest)) is not None:
                 (directory / name).write_bytes(data)
-        said = {
+        summary = {
             "format": to,
             "dataset": manifest.fingerprint,
             "dtype": dtype.name,
@@ -87,8 +87,8 @@ def export_tokens(
                 if path.is_file()
             },
         }
-        write_json(directory / EXPORT_NAME, said)
-    return said
+        write_json(directory / EXPORT_NAME, summary)
+    return summary
 
 
 class _Shard(NamedTuple):
@@ -149,9 +149,9 @@ def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[
 
     def count(block: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         nonlocal lost
-        held = np.add.accumulate(np.append(0, block == ends))  # number of end-of-text ids before each position
+        before = np.add.accumulate(np.append(0, block == ends))  # number of end-of-text ids before each position
         last = np.cumsum(lengths)
-        lost += int(((held[last] - held[last - lengths] != 1) | (held[last] == held[last - 1])).sum())
+        lost += int(((before[last] - before[last - lengths] != 1) | (before[last] == before[last - 1])).sum())
 
     dtype = _write_array(directory, split, source, advance, source.dtype, count)
     if lost:
@@ -234,8 +234,8 @@ FORMATS = {"megatron": _write_megatron, "nanogpt": _write_flat, "parquet": _writ
 def _columns(shard: _Shard) -> dict[str, list[Any]]:
     """Return the columns of a shard's table by the names of the fields, without those that only the shard needs."""
     names = {name: name.removeprefix(COLUMN) for name in shard.table if name not in ("crc32", "input_ids")}
-    taken = {name for name in names if not name.startswith(COLUMN)} | {"input_ids"}
-    return {name if plain in taken else plain: shard.table[name] for name, plain in names.items()}
+    used = {name for name in names if not name.startswith(COLUMN)} | {"input_ids"}
+    return {name if plain in used else plain: shard.table[name] for name, plain in names.items()}
 
 
 def _kind(values: Sequence[Any]) -> Any:

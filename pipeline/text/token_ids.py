@@ -52,9 +52,9 @@ class Vocabulary:
         least, most = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
         if least < 0 or most >= self.size:
             wrong = least if least < 0 else most
-            place = int(np.flatnonzero(ids == wrong)[0])
+            at = int(np.flatnonzero(ids == wrong)[0])
             raise WrongIdsError(
                 "an id outside the vocabulary",
-                f"id {wrong} at position {place}, but {self.name} ends at {self.size - 1}; name the tokenizer that made the ids",
+                f"id {wrong} at position {at}, but {self.name} ends at {self.size - 1}; name the tokenizer that made the ids",
             )
         return np.ascontiguousarray(ids, self.dtype)

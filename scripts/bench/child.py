@@ -101,8 +101,8 @@ def loader(request: dict[str, Any]) -> Iterator[Any]:
     else:
         source = pipeline.ShardDataset(data, cache_dir=None)
     if "val" in request:
-        halves = [packed(half, shuffle) for half in source.split(val=request["val"])]
-        return chain.from_iterable(zip(*halves, strict=False))
+        splits = [packed(split, shuffle) for split in source.split(val=request["val"])]
+        return chain.from_iterable(zip(*splits, strict=False))
     stream = packed(source, shuffle, request.get("rows", "packed"))
     if "index" in request:
         stream.load_state_dict({**stream.state_dict(), "sequence_index": request["index"]})

@@ -47,17 +47,17 @@ def readable_files(
     if unread:
         unknown = len(unread) - len(others)
         reasons = "hidden, links to files that are read, or with an unknown ending"
-        said = (
+        message = (
             f"{spec}: {len(unread)} of {len(candidates) + len(others)} files left out ({reasons}): "
             f"{shortened(sorted(unread, key=natural_key))}"
         )
         if unknown:
-            said += "; --format text (format='text' in Python) reads files of any ending, each as one document"
+            message += "; --format text (format='text' in Python) reads files of any ending, each as one document"
         if unknown > _NEARLY_ALL * len(candidates):
             raise InputError(
-                f"{said}; to read only the others, name them by a pattern, as in '{_pattern_of(spec, files)}'"
+                f"{message}; to read only the others, name them by a pattern, as in '{_pattern_of(spec, files)}'"
             )
-        warn(said)
+        warn(message)
     return files
 
 

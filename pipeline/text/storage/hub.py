@@ -69,8 +69,8 @@ def token() -> str:
 
 def pin(id: str, revision: str, requests: RequestOptions) -> Repository:
     """Return a dataset at the current commit of a revision."""
-    said = urllib.parse.quote(revision, safe="")
-    answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{said}", f"hf://datasets/{id}@{revision}", requests)[0]
+    quoted = urllib.parse.quote(revision, safe="")
+    answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{quoted}", f"hf://datasets/{id}@{revision}", requests)[0]
     return Repository(id, str(answer["sha"]))
 
 

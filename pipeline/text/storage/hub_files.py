@@ -88,13 +88,13 @@ def _splits(
         return splits_by_name([file for file in files if find_format(file.path) is not None])
     chosen = default_config(configs) if config in ("", _DEFAULT) else config
     if chosen not in configs:
-        said = (
+        fault = (
             f"no configuration {config!r}{did_you_mean(config, configs, else_known=False)}"
             if config not in ("", _DEFAULT)
             else "it has several configurations, and none is the default"
         )
         raise InputError(
-            f"{url}: {said}; name one of {_named(configs)}, as in hf://datasets/{repository.id}:{next(iter(configs))}"
+            f"{url}: {fault}; name one of {_named(configs)}, as in hf://datasets/{repository.id}:{next(iter(configs))}"
         )
     entry = configs[chosen]
     folder = str(entry.get("data_dir") or "").strip("/")
@@ -114,8 +114,8 @@ def _files_of_split(url: str, splits: Splits, split: str) -> list[HubFile]:
     chosen = split or ("train" if "train" in known else known[0] if len(known) == 1 else "")
     if chosen in known:
         return splits[chosen]
-    said = f"no split {split!r}{did_you_mean(split, known, else_known=False)}" if split else "no split 'train'"
-    raise InputError(f"{url}: {said}; the splits with files are {_named(known)}: name one, as in ...:CONFIG:SPLIT")
+    fault = f"no split {split!r}{did_you_mean(split, known, else_known=False)}" if split else "no split 'train'"
+    raise InputError(f"{url}: {fault}; the splits with files are {_named(known)}: name one, as in ...:CONFIG:SPLIT")
 
 
 def card_configs(card: str) -> dict[str, Mapping[str, Any]]:

@@ -96,13 +96,13 @@ class LocalFiles:
     def _left_out_text(self) -> str:
         built = [path for path in self._left_out if self._output_of(path)]
         others = [path for path in self._left_out if path not in built]
-        said = [f"the output, {built[0]}, is never read"] if built else []
+        parts = [f"the output, {built[0]}, is never read"] if built else []
         if others:
             more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-            said.append(
+            parts.append(
                 f"{len(others)} dataset{'s' * (len(others) > 1)} of shards left out: {', '.join(others[:5])}{more}"
             )
-        return "; ".join(said)
+        return "; ".join(parts)
 
     def _matches(self, pattern: str, source: str) -> list[InputFile]:
         root = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
@@ -148,8 +148,8 @@ class LocalFiles:
         hidden, self._hidden = self._hidden, []
         candidates = [InputFile(path, path.relative_to(root).as_posix(), source) for path in map(Path, once)]
         others = [os.path.relpath(path, root) + "/" * path.endswith("/") for path in (*hidden, *links)]
-        said = self._left_out_text() if self._left_out else ""
-        files = readable_files(spec, candidates, others, said, any_ending=self._any_ending)
+        left_out = self._left_out_text() if self._left_out else ""
+        files = readable_files(spec, candidates, others, left_out, any_ending=self._any_ending)
         for file in files:
             _check_readable(Path(file))
         return files
