@@ -1,7 +1,7 @@
-"""Runs a build: the plan, then the stages in order, then everything beside the shards, the manifest last.
+"""Runs a build: the plan, then the stages in order, then the files beside the shards, and the manifest last.
 
-Every stage leaves files in ``OUTPUT/.build`` that appear by rename. A file that is there is complete, so the same command
-continues where a killed one stopped. The work directory is removed after the manifest is written.
+Every stage writes files to ``OUTPUT/.build`` that appear by rename. A file that exists is complete, so the same command
+continues an interrupted build. The work directory is removed after the manifest is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .engine.engine import UNIT_TRIES
 from .engine.engines import EngineOptions
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
-from .output_directory import check_apart, clear, commits_of_started, finished, leave, place, start
+from .output_directory import check_apart, clear, commits_of_started, finished, place, release_bucket, start
 from .plan import make_plan
 from .recipe import Recipe, Settings
 from .references import resolve
@@ -62,31 +62,31 @@ def build(
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
-    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec gets
-    ``storage_options``; a request is made at most ``tries`` times, and again where a server sends nothing for ``timeout``
-    seconds), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. They are one of these, a list
-    of them, or a dict of them by the names of their sources; ``name=`` before a path names its source too.
+    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...), or hold the
+    records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. Give one of these, a list of them, or a dict of them
+    by the names of their sources. ``name=`` before a path names its source too. fsspec gets ``storage_options``. A request is
+    made at most ``tries`` times, and is repeated if a server sends nothing for ``timeout`` seconds.
 
-    ``output`` is a directory, or the url of one in a bucket (``s3://bucket/name``, ``gs://``, ``az://``): then ``work`` is the
-    directory of this machine to build in, ``NAME.build`` where it is None, and shards move to the bucket as they are finished.
+    ``output`` is a directory, or the url of one in a bucket (``s3://bucket/name``, ``gs://``, ``az://``). A build into a bucket
+    works in the directory ``work`` of this machine (default: ``NAME.build``), and moves shards to the bucket as they are
+    finished.
 
-    ``settings`` are the
-    fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same
-    call again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over;
-    ``lock=False`` is for file systems without locks, where you make sure yourself that no other build works in ``output``. The
-    bytes of the result do not depend on ``workers`` (None: 1, at a ``ray_address`` as many as the cluster has CPUs), ``engine``
-    (``"local"`` or ``"ray"``), ``start_method`` of the workers, ``ray_address``, ``ray_skip_bad_nodes``, ``unit_tries`` (of a
-    unit of work whose worker dies) or, without ``max_tokens``, ``limits``.
+    ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...). They override those of
+    ``recipe``. ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising.
+    A list that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
 
-    ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
-    that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
+    The same call again continues an interrupted build, or returns the manifest of a complete one. ``overwrite=True`` starts
+    over. ``lock=False`` is for file systems without locks: make sure yourself that no other build works in ``output``.
 
-    ``after_stage`` is called with the name of each stage that is complete: "plan", then the stages in their order, some of
-    them again where quotas of tokens ask for more of the input. If it raises, the build ends there, and the same call
-    without it continues.
+    ``engine`` is ``"local"`` or ``"ray"``. ``workers`` None means 1, or on Ray as many as the cluster has CPUs. A unit of work
+    whose worker dies is tried ``unit_tries`` times. The bytes of the result depend neither on these nor on ``start_method``,
+    ``ray_address``, ``ray_skip_bad_nodes`` and, without ``max_tokens``, ``limits``.
 
-    Raises ``InputError`` for input that cannot be read, ``ConfigError`` for settings that cannot work,
-    ``PlanChangedError`` where another build began in ``output``, and ``BuildError`` for what stops a build later.
+    ``after_stage`` is called with the name of each complete stage: "plan", then the stages in order, some of them again if a
+    token quota asks for more of the input. If it raises, the build ends there, and the same call without it continues.
+
+    Raises ``InputError`` if input cannot be read, ``ConfigError`` if settings cannot work, ``PlanChangedError`` if another
+    build began in ``output``, and ``BuildError`` if something stops the build later.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -146,10 +146,10 @@ def build(
                 facts = {"workers": opened.workers, "engine": engine, "resumed": resumed}
                 manifest = _run_stages(run, after_stage, facts)
         workspace.sweep()
-        leave(workspace)
-        workspace.clear()  # but for the lock, which another build would else find free
+        release_bucket(workspace)
+        workspace.clear()  # except for the lock, which another build would otherwise find free
     if workspace.bucket is not None:
-        with suppress(OSError):  # something of the user lies in it
+        with suppress(OSError):  # a file of the user is in it
             workspace.output.rmdir()
     return manifest
 
@@ -157,10 +157,10 @@ def build(
 def _materialize_inputs(
     inputs: object, workspace: Workspace, progress: Progress, *, anew: bool
 ) -> list[str | InputFile]:
-    """Return the inputs as specs and files, those in memory written out.
+    """Return the inputs as specs and files. Inputs in memory are written to files.
 
-    What can be read again is written again, so that a change of it is noticed. A generator is written once, unless the
-    build starts ``anew``: one that is continued reads what the generator gave when the build began.
+    An input that can be read again is written again, so that a change is noticed. A generator is written once, unless the
+    build starts ``anew``: a continued build reads the records that the generator gave when the build began.
     """
     if anew:
         discard(workspace.root / MATERIALIZED_NAME)
@@ -202,7 +202,7 @@ def _check_transforms(recipe: Recipe, options: EngineOptions) -> None:
 
 
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:
-    """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
+    """Run the stages that the recipe asks for, and write the files beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
     for stage in stages_to_run(run):
         with _timed(run, stage.name):

@@ -22,10 +22,10 @@ _MIB = 1 << 20
 class Input:
     """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
 
-    ``ends`` is '' for a file that will hardly be read before a limit or a token quota is reached: such files are not opened.
+    ``ends`` is '' for a file that a limit or token quota probably makes unnecessary: such files are not opened.
 
     If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's, and ``sha256`` is
-    that of the contents, where the store tells it.
+    that of the contents, if the store tells it.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Input:
         return described | ({"url": self.path, "version": self.version} if self.is_remote else {})
 
     def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
-        """Return the file that is read, as being of a format; ``credentials`` open it where it is remote."""
+        """Return the file to read, in this format if one is given; ``credentials`` open a remote one."""
         if not self.is_remote:
             return InputFile(Path(self.path), self.name, self.source, forced_format=format)
         stored = StoredObject(self.path, self.size, self.version, self.sha256)
@@ -137,7 +137,7 @@ def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS, *, was_re
 
 
 def read_a_byte(item: Input, credentials: Credentials) -> None:
-    """Raise ``InputError`` where an input cannot be read here, or is another one."""
+    """Raise ``InputError`` if an input cannot be read on this machine, or has changed."""
     from ..text.storage.open_input import open_input
 
     check_same(item, credentials)

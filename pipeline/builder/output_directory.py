@@ -38,7 +38,7 @@ _OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now
 
 
 def place(output: str | Path, work: str | Path | None, requests: RequestOptions) -> Workspace:
-    """Return where a build works: in the directory of its output or, where that is a bucket, in one of this machine."""
+    """Return where a build works: in its output directory or, if the output is in a bucket, in a directory of this machine."""
     if not is_remote(str(output)):
         if work is not None:
             raise ConfigError(f"work {str(work)!r} is for an output in a bucket; one in a directory is built there")
@@ -77,8 +77,8 @@ def clear(workspace: Workspace, plan: Plan) -> None:
         workspace.bucket.claim(workspace.root, RESULTS, overwrite=True)
 
 
-def leave(workspace: Workspace) -> None:
-    """Remove here what has been put into the bucket of the output, and give the bucket up."""
+def release_bucket(workspace: Workspace) -> None:
+    """Remove the local copies of files that are in the bucket, and let other builds use the bucket."""
     if workspace.bucket is not None:
         for path in result_files(workspace.output):
             discard(path)

@@ -1,7 +1,7 @@
 """Inputs and recipe -> units of work, fixed before the first unit runs.
 
-Every unit of every stage is a pure function of the plan. So a result that a killed build left is known by its name alone,
-and a second run with another plan is refused.
+Every unit of every stage is a pure function of the plan. So the name of a result that a killed build left says what is in
+it, and a second run with another plan is refused.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Plan:
     inputs: tuple[Input, ...]
     units: tuple[tuple[Span, ...], ...]
     recipe: Recipe
-    definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
-    settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
+    definitions: Mapping[str, Any]  # what the names in the recipe refer to: rules, models, earlier builds
+    settings: Mapping[str, Any]  # the recipe as the manifest describes it
     limits: Limits = DEFAULT_LIMITS
     commits: Mapping[str, str] = field(default_factory=dict)  # that "ID@REVISION" of the hub stand for
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
@@ -119,7 +119,7 @@ def make_plan(
     requests: RequestOptions | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> Plan:
-    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
+    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` if one cannot be used.
 
     Nothing in ``outputs``, the directories and urls that will be built, is read. ``requests`` says how remote inputs are
     reached, ``commits`` to which commits revisions of the hub are pinned already.
@@ -182,7 +182,7 @@ def _cut_units(
 def _cut_files(
     inputs: Sequence[Input], target: int, credentials: Credentials, recipe: Recipe
 ) -> list[Sequence[tuple[int, int | None]]]:
-    """Return the spans of each file. To find where a remote one may be cut takes a request: several are asked at once."""
+    """Return the spans of each file. Finding them takes a request for each remote file; several requests run at once."""
     from ..text.readers.document_reader import split_file
     from ..text.readers.format_reader import WHOLE
 
@@ -198,9 +198,9 @@ def _cut_files(
 
 
 def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
-    """Return the files that will hardly be reached before a limit or a quota is: they stay whole.
+    """Return the files that a limit or quota probably makes unnecessary. They are not split.
 
-    To find where a remote one may be cut takes a request and some bytes, and there may be thousands.
+    Splitting a remote file takes a request and some bytes, and there may be thousands of such files.
     """
     far: set[int] = set()
     for source in sorted({item.source for item in inputs}):
@@ -218,7 +218,7 @@ def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
 
 
 def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
-    """Return in how many lanes a file that cannot be cut is read: more where few files would leave cores idle."""
+    """Return in how many lanes a file that cannot be cut is read: more if few files would leave cores idle."""
     from ..text.formats import format_of
     from ..text.readers.byte_stream import is_compressed
     from ..text.readers.format_reader import load_reader, never_cut

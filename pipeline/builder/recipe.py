@@ -212,7 +212,7 @@ class Recipe:
 
     @property
     def quotas(self) -> dict[str, int]:
-        """The most tokens of each source; that of '' holds for every source without one of its own."""
+        """The most tokens of each source. The quota of '' is for every source without one of its own."""
         quotas: dict[str, int] = {}
         for entry in self.max_tokens:
             source, _, number = entry.rpartition("=")
@@ -230,23 +230,23 @@ class Recipe:
 
     @property
     def reads_by_quota(self) -> bool:
-        """Whether reading a source ends when its quota is filled; a ``limit`` says by itself what is read."""
+        """Whether reading a source ends when its quota is filled. With a ``limit``, the limit alone decides what is read."""
         return bool(self.max_tokens) and self.limit is None
 
     @property
     def condition(self) -> Where | None:
-        """What ``where`` says; None where it is not given."""
+        """``where``, parsed; None if it is not given."""
         return None if self.where is None else Where.parse(self.where)
 
     @property
     def passage_kinds(self) -> tuple[str, ...]:
-        """What is cut where it occurs earlier: lines, paragraphs, both or nothing."""
+        """The kinds of passages that are cut if they occur earlier: lines, paragraphs, both or none."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
 
     @property
     def vocab_size(self) -> int | None:
-        """The size of the vocabulary of a tokenizer that is trained; None where the recipe names a tokenizer."""
+        """The size of the vocabulary of a tokenizer that is trained; None if the recipe names a tokenizer."""
         name, _, size = self.tokenizer.partition(":")
         if name != "train":
             return None
@@ -271,7 +271,7 @@ class Recipe:
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
 
     def described(self) -> dict[str, Any]:
-        """Return the settings with files by their names alone: a path says nothing about the contents."""
+        """Return the settings for the manifest, with file names in place of paths: a folder says nothing about the contents."""
         value = self.to_json() | {"dedup_num_perm": self.permutations}
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
         value["extract"] = self.extract and self.extract.rpartition("/")[2]

@@ -135,12 +135,12 @@ def resolve(recipe: Recipe, requests: RequestOptions) -> References:
 
 
 def listed_ids_path(workspace: Workspace) -> Path:
-    """Return where the work directory holds the list of ids that are dropped."""
+    """Return the file of the list of ids to drop, in the work directory."""
     return workspace.references / _DROP_IDS
 
 
 def _read_text(path: str, setting: str) -> bytes:
-    """Return the contents of a file that a setting names; ``ConfigError`` where it cannot be read or is not UTF-8 text."""
+    """Return the contents of a file that a setting names; ``ConfigError`` if it cannot be read or is not UTF-8 text."""
     try:
         content = Path(path).read_bytes()
         content.decode()

@@ -1,6 +1,6 @@
 """What a setting of a recipe is beside its name, type and default: declared once, as metadata of its field.
 
-The command line makes its flag of it, and `Recipe` checks its value by it, wherever that comes from.
+The command line makes its flag from it, and `Recipe` checks every value by it, from a flag, a config file or Python.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Setting:
     def fit(self, name: str, value: Any, types: frozenset[type]) -> Any:
         """Return a value as one of the ``types`` of its field: a path as text, the entries of a list as a tuple of texts.
 
-        Raises ``ConfigError`` for a value that cannot be.
+        Raises ``ConfigError`` if the value has the wrong type.
         """
         if isinstance(value, os.PathLike):
             value = os.fspath(value)

@@ -1,7 +1,7 @@
 """Whole-file hashes of inputs that several units read in pieces.
 
-A hash of a whole file cannot be put together from hashes of its pieces. So each input that is cut is read once more,
-from end to end, by a unit of its own after the ingest units: the manifest has what ``sha256sum`` prints.
+The hash of a whole file cannot be computed from hashes of its pieces. So each input that is cut is read once more, from end
+to end, by a unit of its own after the ingest units. The manifest then has what ``sha256sum`` prints.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
 
 
 def hash_input(workspace: Workspace, number: int) -> None:
-    """Hash one input into the folder ``hashes``; ``InputError`` where it cannot be read or changed."""
+    """Hash one input into the folder ``hashes``; ``InputError`` if it cannot be read or has changed."""
     item, path = workspace.plan.inputs[number], hash_path(workspace, number)
     try:
         with open(item.path, "rb") as file:

@@ -3,7 +3,7 @@
 Every later stage works on one partition at a time, and its module has the readers of what it writes of each.
 
     ingest/000012/0000/     a partition: some documents of unit 12, in input order
-        documents.arrow     those that passed: the columns of `partition_writer.Row`
+        documents.arrow     those that passed: the columns of `partition_writer.PassedDocument`
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
@@ -16,9 +16,8 @@ Every later stage works on one partition at a time, and its module has the reade
 Line dedup writes each partition again as ``round/partitions/000034``, with the same files. All later stages then read that
 one.
 
-A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
-be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
-can share its partitions.
+A unit can be read by itself. The text of a partition is bounded. So a large compressed file, which can only be read from its
+start, does not need memory for all of it, a kill does not lose all of it, and several units, its lanes, share its partitions.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Partition:
 
     def array(self, name: str, dtype: type[Scalar]) -> NDArray[Scalar]:
         """Return a whole column as an array."""
-        # Not by to_numpy, which imports pandas where that is installed.
+        # to_numpy would import pandas if it is installed.
         columns = [batch.column(name) for batch in self.batches(name)]
         arrays = [np.frombuffer(c.buffers()[1], dtype)[c.offset : c.offset + len(c)] for c in columns]
         return np.concatenate([np.zeros(0, dtype), *arrays])
@@ -135,7 +134,7 @@ class Partition:
 
     @property
     def origins_hashes(self) -> NDArray[np.uint8]:
-        """The hash of the text that each document was made of: the document's, but for the parts that a transform made."""
+        """The hash of the original text of each document. Parts that a transform split off share the hash of their whole."""
         hashes, origins = self.hashes, self.values("origin")["origin"]
         if not any(origins):
             return hashes
@@ -165,10 +164,11 @@ def documents_path(folder: Path) -> Path:
 
 
 def write_partition_table(workspace: Workspace, read: Mapping[int, int | None]) -> None:
-    """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
+    """Write the table of the units that were ``read``: every partition in input order, and each span's first line and hash.
 
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
-    before that are ``unconfirmed``, because no checksum covers them. ``left_out`` says of which tars members were left out.
+    before that are ``unconfirmed``, because no checksum covers them. ``left_out`` has notes on members of tars that were
+    left out.
     """
     plan = workspace.plan
     written: list[tuple[int, int, int]] = []
@@ -200,10 +200,10 @@ def write_partition_table(workspace: Workspace, read: Mapping[int, int | None]) 
 
 
 class PartitionTable(TypedDict):
-    """What the units of the ingest stage hold, as `write_partition_table` writes it.
+    """The table that `write_partition_table` writes.
 
-    ``partitions``: the unit of each, and its number there. Of each span of each unit,
-    ``first_lines``: the lines of its file before it, and ``sha256``: the hash of what was read.
+    ``partitions``: the unit of each partition, and its number in the unit. For each span of each unit, ``first_lines`` is
+    the number of lines of its file before it, and ``sha256`` the hash of the bytes that were read.
     """
 
     partitions: list[tuple[int, int]]
@@ -274,7 +274,7 @@ class Origins:
 
 
 def locate(partition: Partition, record: Sample) -> Sample:
-    """Return what a stage wrote of a rejected record with its line counted from the start of the file."""
+    """Return the line of a rejected record with its line number counted from the start of the file."""
     record["line"] += partition_table(partition.workspace)["first_lines"][partition.unit][record.pop("span")]
     part = record.pop("part", "")
     if "id" in record:

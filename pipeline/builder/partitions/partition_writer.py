@@ -23,7 +23,7 @@ _ROWS = 512  # documents hashed and written together
 _CHARACTERS = 1 << 22  # or fewer, when they hold so much text
 
 
-class Row(NamedTuple):
+class PassedDocument(NamedTuple):
     """A document that passed the filters."""
 
     text: str
@@ -42,14 +42,14 @@ class Row(NamedTuple):
 
 
 class MetadataColumn:
-    """The fields of records that the recipe keeps, as one column of JSON; '' where it keeps none."""
+    """The fields of records that the recipe keeps, as one column of JSON; '' if it keeps none."""
 
     def __init__(self, keep_fields: Sequence[str]) -> None:
         self._fields = parse_fields(keep_fields)
         self.names = [field.name for field in self._fields]
 
     def checked(self, document: Document) -> Document | BadRecord:
-        """Return a document as it was read, or the bad record that it is where a list or an object cannot be kept."""
+        """Return a document as it was read, or a bad record if JSON cannot hold one of its lists or objects."""
         for field in self._fields:
             if isinstance(value := document.metadata.get(field.name), list | dict):
                 try:
@@ -60,7 +60,7 @@ class MetadataColumn:
         return document
 
     def encode(self, documents: Sequence[Document]) -> list[str]:
-        """Return the fields of each document. Raises ``BuildError`` for a value that a transform set and does not fit."""
+        """Return the fields of each document. Raises ``BuildError`` if a transform set a value of another type."""
         return [self._encode(document) for document in documents] if self._fields else [""] * len(documents)
 
     def _encode(self, document: Document) -> str:
@@ -91,12 +91,12 @@ class PartitionWriter:
         import pyarrow as pa
 
         kinds = {str: pa.large_string(), int: pa.int64(), float: pa.float32()}
-        self._schema = pa.schema({name: kinds[kind] for name, kind in get_type_hints(Row).items()})
+        self._schema = pa.schema({name: kinds[kind] for name, kind in get_type_hints(PassedDocument).items()})
         self._directory = directory
         self._hasher = hasher
         self._find = find
         self._passages: list[NDArray[np.uint64]] = []
-        self._rows: list[Row] = []
+        self._rows: list[PassedDocument] = []
         self._characters = 0
 
     def __enter__(self) -> PartitionWriter:
@@ -108,11 +108,11 @@ class PartitionWriter:
         self._signatures = open(self._directory / "signatures.bin", "wb")
         return self
 
-    def extend(self, rows: Iterable[Row]) -> None:
+    def extend(self, rows: Iterable[PassedDocument]) -> None:
         for row in rows:
             self.add(row)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: PassedDocument) -> None:
         self._rows.append(row)
         self._characters += row.characters
         if len(self._rows) >= _ROWS or self._characters >= _CHARACTERS:
@@ -155,7 +155,7 @@ def make_hasher(recipe: Recipe) -> MinHasher:
 
 
 def _column(values: Sequence[Any], kind: Any) -> Any:
-    """Return strings or numbers as an arrow array. ``pa.array`` would import pandas where it is installed."""
+    """Return strings or numbers as an arrow array. ``pa.array`` would import pandas if it is installed."""
     import pyarrow as pa
 
     if kind != pa.large_string():
@@ -167,8 +167,8 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
-def rejected_line(document: Document | Row, span: int, reason: str | None, text: str) -> Sample:
-    """Return what is written of a document that is dropped or cut; `locate` completes it."""
+def rejected_line(document: Document | PassedDocument, span: int, reason: str | None, text: str) -> Sample:
+    """Return the line of rejected.jsonl for a document that is dropped or cut; `locate` completes it."""
     line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": reason, "text": text}
     return line | {"span": span, "part": document.part}
 

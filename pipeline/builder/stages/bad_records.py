@@ -15,16 +15,16 @@ from ..plan import Plan
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 
-LEAST_RECORDS = 10_000  # from which on a share is checked before all records are read
-DEFAULT_SHARE = 0.1  # of bad records beside a number of them: more are hardly damage, but a wrong setting
-_FEW_RECORDS = 100  # of fewer, a tenth says little
+LEAST_RECORDS = 10_000  # a share is checked over this many before all records are read
+DEFAULT_SHARE = 0.1  # of bad records, allowed beside a number: more are a wrong setting rather than damage
+_FEW_RECORDS = 100  # a tenth of fewer records says little
 
 
 class BadRecords:
-    """Counts the bad records of ``units`` as these are done, and raises ``BuildError`` where there are too many.
+    """Counts the bad records of ``units`` as these are done, and raises ``BuildError`` if there are too many.
 
-    A share is checked over the units that are done in input order, once these have 10,000 records. So it does not depend on
-    which unit is done first whether the build ends.
+    A share is checked over units in input order: over those before the first one that is not done, as soon as they have
+    10,000 records. So the order in which units finish does not decide whether the build ends.
     """
 
     def __init__(self, workspace: Workspace, plan: Plan, units: Sequence[int]) -> None:
@@ -63,7 +63,7 @@ class BadRecords:
             )
 
     def _example(self) -> str:
-        """Return what is said of a bad record of a unit that is done, if its line is still there."""
+        """Return an example of a bad record for a message, or '' if no line of one is kept."""
         for unit, folder in self._folders.items():
             for path in sorted(folder.glob("*/rejected.jsonl")):
                 with open(path, "rb") as file:
@@ -74,9 +74,9 @@ class BadRecords:
         return ""
 
     def check_not_all(self) -> None:
-        """Raise ``InputError`` where every single record was bad once all units are done: then the settings are wrong.
+        """Raise ``InputError`` if all units are done and every record was bad: then the settings are wrong.
 
-        With ``on_error="skip"`` an empty dataset is what was asked for.
+        With ``on_error="skip"`` an empty dataset is allowed.
         """
         records, bad = self._in_order
         if bad < records or not records or self._recipe.on_error == "skip":
@@ -88,7 +88,7 @@ class BadRecords:
 
 
 def check_number(bad: int, recipe: Recipe, last: str) -> None:
-    """Raise ``BuildError`` when more records were bad than the recipe allows; ``last`` says of one what is wrong."""
+    """Raise ``BuildError`` if more records were bad than the recipe allows; ``last`` describes one of them."""
     if _are_too_many(bad, recipe):
         raise _too_many(recipe, f", such as {last}")
 

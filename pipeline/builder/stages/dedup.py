@@ -4,21 +4,21 @@ Its intermediate files, in ``dedup_work``, appear by rename:
 
     job.json                what is to be done, fixed before the first unit
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
-    edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], within one bucket of the hashes (00) or of a band (01-)
-    exact.npy, unique.npy   after the edges of list 0: each document's first equal one (uint32), and whether it is that
+    edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], in one bucket of the hashes (00) or of a band (01 and up)
+    exact.npy, unique.npy   after the edges of 00: the first equal document of each (uint32), and whether it is the first
 
-Documents are counted in input order, those of earlier builds first. Its result is one directory of arrays with an entry
-for each document that passed the filters:
+Documents are numbered in input order, those of earlier builds first. The result of the stage is one directory of arrays with
+an entry for each document that passed the filters:
 
     kind.npy            uint8: 0 stays, 1 exact, 2 near duplicate
-    keeper.npy          int64: the document that is kept in its place; below 0, counted from the end of the earlier builds'
+    keeper.npy          int64: the document that is kept in its place; -1 is the last document of the earlier builds
     cluster_size.npy    int32: documents in its cluster
     starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
-In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all, 200
-MB for the larger groups of a thousand million documents; in the parent 8 bytes a document, with ``keep="longest"`` 12, while
-edges are joined and no worker runs. On disk, beside what the partitions hold, some 190 bytes a document. A bucket has more
-only where very many different texts agree on a whole band.
+A worker holds a bucket's keys and the signatures of some pairs, or a group's keys: some 20 MB in all, or 200 MB for the
+larger groups of a thousand million documents. The parent holds 8 bytes a document, or 12 with ``keep="longest"``, while it
+joins edges and no worker runs. The work directory takes some 190 bytes a document. A bucket is larger only if very many
+different texts agree on a whole band.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ..signature_store import fetch_earlier
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
 
-MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
+MOST_DOCUMENTS = (1 << 32) - 1  # documents are numbered by uint32
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
 
 
 def chained_unit(folder: Path, clusters: Path, documents: range) -> int:
-    """Return how many of some documents are joined to the one that stays in their place by a chain of others alone."""
+    """Return how many of some documents only a chain of others joins to the document that is kept in their place."""
     opened = _open_job(folder)
     return chained(clusters, documents, opened.job.before, opened.signatures, opened.job.threshold)
 
@@ -207,7 +207,7 @@ class DedupStage(Stage):
 
 
 def positions(partition: Partition) -> slice:
-    """Return where the documents of a partition are among those of all partitions."""
+    """Return the range of a partition's documents among those of all partitions."""
     starts = _load(partition.workspace, "starts")
     return slice(int(starts[partition.number]), int(starts[partition.number + 1]))
 
@@ -257,7 +257,7 @@ def _dedup(run: Run) -> None:
 
 
 def _job(run: Run, hashes: Rows[np.uint8]) -> Job:
-    """Return the job of a build, with the earlier builds it is compared with."""
+    """Return the job of a build, with the documents of the earlier builds that it is compared with."""
     workspace, recipe, limits = run.workspace, run.plan.recipe, run.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
     earlier = fetch_earlier(workspace, run.plan.credentials.requests)

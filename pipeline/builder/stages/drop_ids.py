@@ -1,7 +1,7 @@
 """The stage that drops documents whose ids are in a list, such as a list of opt-outs.
 
-It follows dedup: where a listed document is kept in place of its duplicates, these are gone with it. Ids are compared without
-the spaces around them, and whole numbers without the ``.0`` with which tables of floats write them.
+It runs after dedup: if a listed document was kept in place of its duplicates, all of them are gone. Ids are compared without
+the spaces around them, and whole numbers without the ``.0`` that tables of floats add.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _matched_path(partition: Partition) -> Path:
 
 
 def _listed_as(id: str, part: str, listed: frozenset[str]) -> str | None:
-    """Return the listed id that names a document, or the one that it is a part of; None where neither is listed."""
+    """Return the listed id of a document, or of the whole that it is a part of; None if neither is listed."""
     id = _compared(id)
     return f"{id}{part}" if f"{id}{part}" in listed else id if id in listed else None
 

@@ -33,7 +33,14 @@ from ..partitions.partition import (
     unit_folder,
     write_partition_table,
 )
-from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, rejected_line, write_line
+from ..partitions.partition_writer import (
+    MetadataColumn,
+    PartitionWriter,
+    PassedDocument,
+    make_hasher,
+    rejected_line,
+    write_line,
+)
 from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..recipe import Recipe
@@ -127,10 +134,10 @@ def _unit_label(plan: Plan, unit: UnitToRead) -> str:
 
 
 def _record_limits(run: Run) -> list[int | None]:
-    """Return the most records that each unit reads: what those before it leave of ``limit``.
+    """Return the most records that each unit reads: ``limit`` less the records of the units before it.
 
-    Records are counted first, file by file, which is fast beside filtering them. So any number of workers filters the
-    same records. The last unit is not counted, since no unit follows it.
+    Records are counted first, file by file, which is much faster than filtering them. So any number of workers filters
+    the same records. The last unit is not counted, since no unit follows it.
     """
     left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
     if left is None:
@@ -150,7 +157,7 @@ def _record_limits(run: Run) -> list[int | None]:
 
 
 def _count_records(run: Run, number: int, most: int) -> int:
-    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the stage meets."""
+    """Return how many records a unit has, at most ``most``. Counting stops at an error, which the stage will raise."""
     loaded = _load(run.workspace)
     records = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, run.plan.credentials, most)
     with suppress(InputError):
@@ -160,7 +167,7 @@ def _count_records(run: Run, number: int, most: int) -> int:
 
 
 class _Loaded:
-    """What filtering needs of the recipe of a build."""
+    """The parts of a build's recipe that filtering needs, loaded."""
 
     def __init__(self, plan: Plan, context: TransformContext) -> None:
         recipe = plan.recipe
@@ -178,7 +185,7 @@ _loaded: list[_Loaded] = []
 
 
 def _load(workspace: Workspace) -> _Loaded:
-    """Load the plan of a build and what it needs, once in each process."""
+    """Load the plan of a build and the parts that it names, once in each process."""
     plan = workspace.plan
     if not _loaded or _loaded[0].plan is not plan:
         _loaded[:] = [_Loaded(plan, load_context(workspace))]
@@ -197,8 +204,8 @@ def prepare_filter(workspace: Workspace) -> None:
 def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToRead) -> None:
     """Filter one unit into its folder, up to the partition that reaches the most bytes.
 
-    ``credentials`` open remote inputs. Partitions that are there already, from a run that was killed or read less, and those
-    of other lanes, are only read over.
+    ``credentials`` open remote inputs. The unit reads past partitions that exist already, from a run that was killed or
+    read less, and past those of other lanes.
     """
     loaded = _load(workspace)
     number, limit, most_bytes = to_read
@@ -228,10 +235,10 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
 def _filter_partition(
     loaded: _Loaded, spans: Sequence[Span], directory: Path, batches: Batches, bad_before: int
 ) -> Counts:
-    """Judge the documents of a partition, and write those that are kept and, where asked for, those that are not."""
+    """Judge the documents of a partition, and write those that are kept and, if asked for, those that are not."""
     recipe = loaded.plan.recipe
     counts = Counts(loaded.bins.empty())
-    signed = recipe.dedup and not recipe.passage_kinds  # texts that are yet to be cut are signed when they are
+    signed = recipe.dedup and not recipe.passage_kinds  # line dedup signs the texts that it has cut
     with (
         open(directory / "rejected.jsonl", "wb") as file,
         PartitionWriter(directory, loaded.hasher if signed else None, loaded.find_passages) as writer,
@@ -277,8 +284,10 @@ def _filter_partition(
     return counts
 
 
-def _rows(kept: Sequence[ProcessedDocument], span_numbers: Sequence[int], column: MetadataColumn) -> list[Row]:
-    """Return what is written of the documents that are kept; ``span_numbers`` are the spans of the records of the batch."""
+def _rows(
+    kept: Sequence[ProcessedDocument], span_numbers: Sequence[int], column: MetadataColumn
+) -> list[PassedDocument]:
+    """Return the rows of the documents that are kept; ``span_numbers`` are the spans of the records of the batch."""
     origins = {result.document.origin: "" for result in kept}
     for text in origins:
         origins[text] = "" if text is None else text_hashes([text]).tobytes().hex()
@@ -286,14 +295,18 @@ def _rows(kept: Sequence[ProcessedDocument], span_numbers: Sequence[int], column
     for result, metadata in zip(kept, column.encode([result.document for result in kept]), strict=True):
         document, (code, score, _) = result.document, result.language
         location = document.id, document.part, document.file, span_numbers[result.record], document.line
-        rows.append(Row(document.text, *location, code, score, len(document.text), metadata, origins[document.origin]))
+        rows.append(
+            PassedDocument(
+                document.text, *location, code, score, len(document.text), metadata, origins[document.origin]
+            )
+        )
     return rows
 
 
 def _reject_bad(
     record: BadRecord, span_number: int, start: int, recipe: Recipe, counts: Counts, bad_before: int
 ) -> Mapping[str, object]:
-    """Count a record that gave no document, and return what is written of it; ``InputError`` where it is one too many."""
+    """Count a record that gave no document, and return its line in rejected.jsonl; ``InputError`` if there are too many."""
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
     byte = "" if record.byte is None else f", byte {record.byte}"
     said = f"{location_of(record.file, record.line, start)}{byte}: {reason}"

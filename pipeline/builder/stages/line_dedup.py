@@ -34,14 +34,14 @@ from ..counts.samples import sample_keys
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
 from ..partitions.partition import Partition, documents_path, partitions, read_batches
-from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, rejected_line, write_line
+from ..partitions.partition_writer import PartitionWriter, PassedDocument, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step
 
 CUT_NAME = "cut.jsonl"
 WORDS_LEFT = "words_left"
-CUT = "cut as repeated"  # what samples of it are called
+CUT = "cut as repeated"  # the title of samples of cut documents
 
 
 class LineDedupStage(Stage):
@@ -115,7 +115,7 @@ def _in_bucket(hashes: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray
     """Return those of sorted hashes that fall in one of ``buckets`` equal ranges."""
     first, last = (bucket << 64) // buckets, ((bucket + 1) << 64) // buckets - 1
     begin = np.searchsorted(hashes, np.uint64(first), side="left")
-    # A copy: as long as a view lives, so does the map of all that was touched to find it.
+    # A copy: a view would keep in memory all pages that the search touched.
     return np.array(hashes[begin : np.searchsorted(hashes, np.uint64(last), side="right")])
 
 
@@ -137,7 +137,7 @@ class Repeats:
 
 
 def load_repeats(partition: Partition, buckets: int) -> Repeats:
-    """Return what all buckets know of one partition."""
+    """Return which passages of one partition occur in earlier ones, from all buckets."""
     seen, number = [np.zeros(0, bool)], partition.number
     for bucket in range(buckets):
         path = bucket_folder(partition.workspace, bucket)
@@ -147,7 +147,7 @@ def load_repeats(partition: Partition, buckets: int) -> Repeats:
 
 
 class PassageRemover:
-    """Cuts the texts of one partition, counts, and drops those of which too little is left."""
+    """Cuts the texts of one partition, counts, and drops documents of which too little is left."""
 
     def __init__(
         self, recipe: Recipe, source: str, repeats: Repeats, writer: PartitionWriter, rejected: IO[bytes]
@@ -161,7 +161,7 @@ class PassageRemover:
         names = "compared", "passages", "documents", "characters", *recipe.passage_kinds
         self._counts.add_all("repeats", dict.fromkeys(names, 0))
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[PassedDocument]) -> None:
         """Cut the next documents of the partition."""
         recipe = self._recipe
         passages = split([row.text for row in rows], recipe.passage_kinds, recipe.shortest_passage)
@@ -179,7 +179,7 @@ class PassageRemover:
             else:
                 self._keep(row)
 
-    def _keep_rest(self, row: Row, cut: Sequence[tuple[int, int, str]]) -> None:
+    def _keep_rest(self, row: PassedDocument, cut: Sequence[tuple[int, int, str]]) -> None:
         """Keep what is left of a document, if that is enough."""
         lines, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
         text = remove_passages(row.text, lines)
@@ -195,21 +195,21 @@ class PassageRemover:
             self._count(row, WORDS_LEFT)
             self._reject(row, WORDS_LEFT, reason, row.text)
 
-    def _keep(self, row: Row) -> None:
+    def _keep(self, row: PassedDocument) -> None:
         self._writer.add(row)
         self._count(row, PASSED)
 
-    def _count(self, row: Row, outcome: str) -> None:
+    def _count(self, row: PassedDocument, outcome: str) -> None:
         self._counts.add_outcome("filtered", self._source, row.language, outcome, row.characters)
 
-    def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
+    def _reject(self, row: PassedDocument, outcome: str, reason: str, text: str) -> None:
         line = rejected_line(row, row.span, reason, text)
         self._counts.samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
 
     def recounted(self, counts: Counts) -> Counts:
-        """Return what the ingest stage counted of the partition, with what became of those that it had passed."""
+        """Return the counts of the ingest stage, with new outcomes for the documents that it had passed."""
         passed = [path for path in counts.numbers if path[-1] == PASSED and path[0].endswith("filtered")]
         for path in passed:
             del counts.numbers[path]
@@ -218,7 +218,7 @@ class PassageRemover:
 
 
 def too_short(text: str, words_left: int) -> Violation | None:
-    """Return why nothing is to be kept of a text that was cut."""
+    """Return why a text that was cut is dropped, or None if enough of it is left."""
     if not text.strip():
         return Violation("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
     rules = _limit(words_left)
@@ -247,7 +247,7 @@ def cut_partition(buckets: int, partition: Partition) -> None:
         shutil.copyfile(folder / "rejected.jsonl", directory / "rejected.jsonl")
         with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
             remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, rejected)
-            for batch in read_batches(folder, *Row._fields):
+            for batch in read_batches(folder, *PassedDocument._fields):
                 columns = [column.to_pylist() for column in batch.columns]
-                remover.add([Row(*values) for values in zip(*columns, strict=True)])
+                remover.add([PassedDocument(*values) for values in zip(*columns, strict=True)])
         write_json(directory / "counts.json", remover.recounted(Counts.read(folder / "counts.json")).to_json())

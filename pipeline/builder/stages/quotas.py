@@ -1,15 +1,14 @@
 """Token quotas of sources: how much of the input is read for them, and which partitions they hold.
 
-The files of a source with a quota follow each other in an order drawn from their names and the seed. The first of them are
-read, filtered, deduplicated and tokenized, the last one as many partitions as hold the bytes that are wanted. Where survivors
-hold too few tokens, more is read, and the stages after filtering start over with all that was read. How much that is depends
-on the counted tokens and the sizes of files alone: neither workers nor interruptions change it. With ``limit``, all that it
-allows is read.
+A source with a quota reads its files in an order drawn from their names and the seed. It reads the first files, and of the
+last of them only as many partitions as hold the wanted bytes. If the survivors have too few tokens, it reads more, and the
+stages after filtering start over with everything that was read. Only the counted tokens and the sizes of files decide how
+much is read: neither workers nor interruptions change it. With ``limit``, everything that the limit allows is read.
 
-    quotas.json     how many bytes of input are read of each source with a quota, written once that is more than at first
+    quotas.json     bytes to read from each source that has a quota; written when the first estimate was too low
 
-Quotas are filled partition by partition in the same order. In the partition in which one is reached, documents are chosen by
-the hash of their content.
+Quotas are filled partition by partition in the same order. In the partition that reaches a quota, the hash of their content
+chooses the documents.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from .tokenize import token_lengths
 
 QUOTAS = "quotas.json"
 FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
-MOST_GROWTH = 16  # times the bytes read so far: the first documents say little about all others
-NOTHING = -1  # tokens that a partition may hold where its source has reached its quota before
+MOST_GROWTH = 16  # of the bytes read so far: the first documents say little about all others
+NOTHING = -1  # tokens that a partition may hold after its source has reached its quota
 
 
 def drawn_units(plan: Plan) -> dict[str, list[int]]:
@@ -65,9 +64,9 @@ def drawn_units(plan: Plan) -> dict[str, list[int]]:
 
 
 def units_read(workspace: Workspace) -> dict[int, int | None]:
-    """Return the units that are read, in input order, and after how many bytes of its file each ends; None: with its file.
+    """Return the units to read, in input order, and after how many bytes of its file each ends; None: with its file.
 
-    A unit ends with the partition that reaches so many bytes.
+    A unit ends with the partition that reaches these bytes.
     """
     plan = workspace.plan
     read: dict[int, int | None] = dict.fromkeys(range(len(plan.units)))
@@ -101,7 +100,7 @@ def _unit_sizes(plan: Plan) -> list[int]:
 
 
 def read_more(workspace: Workspace, progress: Progress) -> bool:
-    """Mark more to be read where the tokens of survivors do not fill a quota; return whether there is any."""
+    """Ask for more input if the tokens of survivors do not fill a quota; return whether more is to be read."""
     plan, read, sizes = workspace.plan, units_read(workspace), _unit_sizes(workspace.plan)
     wanted, tokens = _bytes_wanted(workspace), _tokens(workspace)
     more = dict(wanted)
@@ -123,7 +122,7 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
         )
     if more == wanted:
         return False
-    # After a kill before the last line, the same is read again, and the same follows from it.
+    # A build that is killed before the last line reads the same input again, and comes to the same result.
     discard_whole(workspace.round)
     write_json(workspace.root / QUOTAS, more)
     return True
@@ -138,7 +137,7 @@ def _tokens(workspace: Workspace) -> Counter[str]:
 
 
 def tokens_allowed(workspace: Workspace) -> list[int | None]:
-    """Return how many tokens of each partition its source's quota has room for; None where it has no quota."""
+    """Return how many tokens of each partition fit the quota of its source; None if the source has no quota."""
     plan, every = workspace.plan, partitions(workspace)
     drawn = drawn_units(plan)
     ranks = {number: rank for units in drawn.values() for rank, number in enumerate(units)}

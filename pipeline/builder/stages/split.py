@@ -8,7 +8,7 @@ Its result is one directory, with an entry for each document that passed the fil
     partitions.npy    int64 [partitions, 2]: the documents of each partition in training and in validation
     counts.json
 
-Each partition is a unit. In the memory of the parent are two bytes a document.
+Each partition is a unit. The parent holds two bytes a document in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .survivors import dropping_stages, outcomes
 from .tokenize import token_lengths
 
 NEITHER = 2
-_FILLED = 0.99  # of a quota: a note says why a source has less
+_FILLED = 0.99  # of a quota: if a source has less, a note says why
 
 
 class SplitStage(Stage):
@@ -69,7 +69,7 @@ class Assigned:
 
 
 def assign_splits(run: Run) -> None:
-    """Assign splits and apply token quotas by what is drawn for each content; count the outcomes of all that passed."""
+    """Assign splits and apply token quotas by draws from the content; count the outcomes of all documents that passed."""
     workspace, every = run.workspace, partitions(run.workspace)
     allowed, passed = tokens_allowed(workspace), positions(every[-1]).stop if every else 0
     split, outcome, counts = np.empty(passed, np.uint8), np.empty(passed, np.uint8), Counts()
@@ -126,9 +126,9 @@ def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) ->
 
 
 def beyond_quota(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: int) -> NDArray[np.bool_]:
-    """Return which documents a quota has no room for, taken in the order of what is drawn for them, to the first such one.
+    """Return which documents do not fit a quota: in the order of their draws, the first that is too long and all after it.
 
-    So a larger quota holds all that a smaller one does, and short documents are not preferred.
+    So a larger quota holds all documents of a smaller one, and short documents are not preferred.
 
     >>> beyond_quota(np.array([3, 1, 2], np.uint64), np.array([5, 5, 9]), 12).tolist()
     [True, False, True]

@@ -1,9 +1,9 @@
-"""The stages that make tokens: one trains the tokenizer, where the recipe asks for a new one, the other encodes the survivors.
+"""The stages that make tokens: one trains the tokenizer if the recipe asks for a new one, the other encodes the survivors.
 
 train_tokenizer/                the tokenizer that was trained
 tokenize/000034/tokens.bin      ids in the stored dtype, documents joined
-tokenize/000034/lost.json       what the tokenizer has no ids for, if its vocabulary lacks characters: how much, and of how much
-tokenize/000034/lengths.npy     int64, tokens of each document, 0 of no survivor: shards are laid out by these exact counts
+tokenize/000034/lost.json       if the vocabulary lacks characters: how much text has no ids, and of how much
+tokenize/000034/lengths.npy     int64, tokens of each document, 0 if it does not survive: shards are laid out by these counts
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more h
 
 
 class TrainTokenizerStage(Stage):
-    """Trains a tokenizer on survivors; again in each round, if token quotas make the build read its input in rounds."""
+    """Trains a tokenizer on survivors, and again in each round of a build with token quotas."""
 
     name = TRAINED
 

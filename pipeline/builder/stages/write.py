@@ -1,6 +1,6 @@
 """The write stage: token counts -> a layout of shards -> shards, each whole or not there at all.
 
-Beside a shard lie its texts, where the recipe keeps them: the same documents in the same order.
+If the recipe keeps texts, a file beside each shard has the texts of its documents, in the same order.
 
     texts/train-000000.parquet      id, text as it was tokenized, source, language, split, and the fields that are kept
 """
@@ -36,7 +36,7 @@ from .split import NEITHER, load_splits
 from .stage import Run, Stage, Step, once
 from .tokenize import token_lengths, tokens_folder
 
-_BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
+_BLOCK_TOKENS = 1 << 20  # read at once; a longer document is read whole
 _TEXT_ROWS = 1_000  # written at once
 _ARROW_TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool"}  # what has no type is JSON
 _SPLITS = "splits.json"
@@ -145,7 +145,7 @@ def write_texts(
     source: str,
     split: str,
 ) -> None:
-    """Write the texts of a shard, whose ``table`` says what else is kept of each."""
+    """Write the texts of a shard, each with its id, language and kept fields from ``table``."""
     path.parent.mkdir(exist_ok=True)
     names = ["id", "language", *(f"{COLUMN}{field.name}" for field in fields)]
     columns = zip(texts, *(table[name] for name in names), strict=True)
@@ -198,7 +198,7 @@ def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArra
 
 
 def _members(workspace: Workspace, shard: ShardPlan) -> Iterator[_Member]:
-    """Yield what each partition with documents of this shard has of it."""
+    """Yield the members of a shard: for each partition, which of its documents are in the shard."""
     split, counts = load_splits(workspace)
     ends = np.cumsum(counts, axis=0)
     starts, number = ends - counts, SPLITS.index(shard.split)
@@ -214,7 +214,7 @@ def _members(workspace: Workspace, shard: ShardPlan) -> Iterator[_Member]:
 
 
 def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the columns of the table of a shard: where its documents came from, and the fields that are kept."""
+    """Return the columns of the table of a shard: the origins of its documents, and the fields that are kept."""
     metadata = MetadataColumn(keep_fields)
     columns: dict[str, list[Any]] = {name: [] for name in PROVENANCE}
     columns |= {f"{COLUMN}{name}": [] for name in metadata.names}  # as rules name them
@@ -234,7 +234,7 @@ def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[
 
 
 def extents_path(workspace: Workspace, name: str) -> Path:
-    """Return the file of the extents of one shard, which are kept there until those of all shards are joined."""
+    """Return the file of the extents of one shard. The end of the build joins those of all shards."""
     return workspace.folder(WriteStage.name) / f"{name}.extents"
 
 
