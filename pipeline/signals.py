@@ -13,8 +13,8 @@ from types import FrameType
 def deferred_signals() -> Iterator[None]:
     """Handle SIGINT and SIGTERM when the block ends; a second signal ends the process at once.
 
-    For blocks that import compiled modules. If a handler raises during a module's start-up, the module may end the process by
-    SIGSEGV, raise ``ImportError`` instead (NumPy does both), or ignore the exception.
+    For blocks that import compiled modules. A handler that raises during a module's start-up may end the process by SIGSEGV.
+    The module may also raise ``ImportError`` instead (NumPy does both), or ignore the exception.
     """
     handlers, received = _handlers(), list[int]()
 

@@ -33,17 +33,17 @@ def duplicate_lines(text: str) -> tuple[str, dict[str, int]]:
     >>> duplicate_lines("Menu\\nIt rained.\\n\\nMenu\\nIt stopped.")
     ('Menu\\nIt rained.\\n\\nIt stopped.', {'duplicate': 1})
     """
-    kept, cut = _first_ones(text.split("\n"))
+    kept, cut = _first_occurrences(text.split("\n"))
     return "\n".join(kept), {"duplicate": cut}
 
 
 def duplicate_paragraphs(text: str) -> tuple[str, dict[str, int]]:
     """Cut paragraphs (separated by blank lines) that occur earlier in the same document."""
-    kept, cut = _first_ones(re.split(rf"(?<=\n)[{SPACES}]*\n", text))
+    kept, cut = _first_occurrences(re.split(rf"(?<=\n)[{SPACES}]*\n", text))
     return ("\n".join(kept), {"duplicate": cut}) if cut else (text, {"duplicate": 0})
 
 
-def _first_ones(parts: list[str]) -> tuple[list[str], int]:
+def _first_occurrences(parts: list[str]) -> tuple[list[str], int]:
     """Return the parts without repeats of earlier ones, and the number of parts cut; blank parts stay."""
     seen: set[str] = set()
     kept = []

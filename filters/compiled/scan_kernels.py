@@ -118,7 +118,7 @@ def _run_end(kinds, start):  # type: ignore[no-untyped-def]
 
 @compiled(_PIECE)
 def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
-    """Return the end of the piece from `start` on, the set of its kinds, and whether it is a word (1) or a mark (0)."""
+    """Return the end of the piece from `start` on, the set of its kinds, and 1 for a word or 0 for a mark."""
     end, mask = _word_end(kinds, start), 0
     is_word = end > start
     if not is_word:

@@ -21,9 +21,9 @@ def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
     """Return the share of words that are on a list of profanity.
 
     Here words are runs of letters, digits and the signs ``@ $ ! | € *``. Whole words are compared, so Scunthorpe and
-    cocktails do not count. Digits and signs stand for the letters that they look like (``sh1t``, ``a$$hole``), an asterisk for
-    any letter (``f*ck``), and three or more equal letters for one or two (``fuuuck``). `word_list` is a UTF-8 file with a word
-    or phrase on each line; ``#`` begins a comment.
+    cocktails do not count. Digits and signs are read as the letters that they look like (``sh1t``, ``a$$hole``), an asterisk
+    as any letter (``f*ck``). Three or more equal letters are read as one or two (``fuuuck``). `word_list` is a UTF-8 file with
+    a word or phrase on each line; ``#`` begins a comment.
 
     >>> profanity_ratio(Page("What the FUCK is this sh1t?"))
     0.3333333333333333

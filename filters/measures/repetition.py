@@ -102,7 +102,7 @@ def duplicate_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> floa
     return share(repeated, len(page.text))
 
 
-def _of_length(n: int, ratio: Callable[..., float], runs: str) -> Callable[..., float]:
+def _ngram_measure(n: int, ratio: Callable[..., float], runs: str) -> Callable[..., float]:
     """Return the measure of n-grams of one length, by its name in rules, such as ``top_2_gram_ratio``."""
 
     def measure(page: Page, *, by: By = "spaces") -> float:
@@ -114,12 +114,12 @@ def _of_length(n: int, ratio: Callable[..., float], runs: str) -> Callable[..., 
 
 
 _TOP, _DUPLICATE = "the most frequent run", "repeated runs"
-top_2_gram_ratio = _of_length(2, top_ngram_ratio, _TOP)
-top_3_gram_ratio = _of_length(3, top_ngram_ratio, _TOP)
-top_4_gram_ratio = _of_length(4, top_ngram_ratio, _TOP)
-duplicate_5_gram_ratio = _of_length(5, duplicate_ngram_ratio, _DUPLICATE)
-duplicate_6_gram_ratio = _of_length(6, duplicate_ngram_ratio, _DUPLICATE)
-duplicate_7_gram_ratio = _of_length(7, duplicate_ngram_ratio, _DUPLICATE)
-duplicate_8_gram_ratio = _of_length(8, duplicate_ngram_ratio, _DUPLICATE)
-duplicate_9_gram_ratio = _of_length(9, duplicate_ngram_ratio, _DUPLICATE)
-duplicate_10_gram_ratio = _of_length(10, duplicate_ngram_ratio, _DUPLICATE)
+top_2_gram_ratio = _ngram_measure(2, top_ngram_ratio, _TOP)
+top_3_gram_ratio = _ngram_measure(3, top_ngram_ratio, _TOP)
+top_4_gram_ratio = _ngram_measure(4, top_ngram_ratio, _TOP)
+duplicate_5_gram_ratio = _ngram_measure(5, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_6_gram_ratio = _ngram_measure(6, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_7_gram_ratio = _ngram_measure(7, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_8_gram_ratio = _ngram_measure(8, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_9_gram_ratio = _ngram_measure(9, duplicate_ngram_ratio, _DUPLICATE)
+duplicate_10_gram_ratio = _ngram_measure(10, duplicate_ngram_ratio, _DUPLICATE)

@@ -1,9 +1,9 @@
 """Modules of the user: found once, kept as source text, and loaded from that text in any process and directory.
 
-A module beside its rule file or in the working directory is kept with every module that it imports from the same folder, by
-import statements anywhere in it. Such modules load under names that hold the hash of their sources: two modules of the same
-name, or two versions of one module, are never confused. Every other module is imported by its name, and refused if its
-source is not the one that was found first.
+A module beside its rule file or in the working directory is kept with every module that it imports from the same folder; the
+import statements may be anywhere in it. Such modules load under names that hold the hash of their sources: two modules of the
+same name, or two versions of one module, are never confused. Every other module is imported by its name. It is refused if
+its source is not the one that was found first.
 """
 
 from __future__ import annotations

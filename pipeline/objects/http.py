@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import StorageError
 from .request_options import CONNECTIONS, RequestOptions, RetryableError, plain_version
-from .urls import shown, without_secrets
+from .urls import hide_secrets, shown
 
 _TRANSIENT = {408, 425, 429, *range(500, 600)}
 _MOST_REDIRECTS = 5
@@ -262,7 +262,7 @@ class Answer:
         refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # a subclass of ConnectTimeoutError
         if not refused and isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError):
             return RetryableError(f"no answer within {self._seconds:.1f} s")
-        return RetryableError(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
+        return RetryableError(hide_secrets(f"{type(cause).__name__}: {cause}", self.url))
 
 
 def _server_name(url: str) -> str:

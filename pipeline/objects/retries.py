@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..errors import MissingObjectError, ShardwrightError, StorageError
 from .http import server_of
 from .request_options import RequestOptions, RetryableError, UnconfirmedError
-from .urls import shown, without_secrets
+from .urls import hide_secrets, shown
 
 _LONGEST_DELAY = 30.0
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # errors of this machine's disk: the caller says what to free
@@ -63,7 +63,7 @@ def _reason(error: Exception, url: str) -> str:
         raise MissingObjectError(f"{shown(url)}: no such object; check the url") from None
     if isinstance(error, OSError) and error.errno in _DISK:
         raise error
-    name, text = type(error).__name__, without_secrets(str(error), url)
+    name, text = type(error).__name__, hide_secrets(str(error), url)
     if isinstance(error, _PERMANENT) or "Credentials" in name:
         raise StorageError(
             f"{shown(url)}: {name}: {text}; check the url, the credentials and the storage options"

@@ -154,7 +154,7 @@ def identity(url: str) -> str:
     return f"{shown(url)}?{hashlib.blake2b(query.encode(), digest_size=16).hexdigest()}" if query else shown(url)
 
 
-def without_secrets(text: str, url: str) -> str:
+def hide_secrets(text: str, url: str) -> str:
     """Return a library's message, which may repeat the url, without the parts that `shown` removes."""
     parts = urllib.parse.urlsplit(url) if is_http(url) else None
     for secret in (parts.query, parts.netloc.rpartition("@")[0], parts.password) if parts is not None else ():

@@ -45,8 +45,8 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
     order of their names. Tars without a manifest have no splits: they are one item, in natural order.
 
     Raises ``ManifestError`` if a directory has neither manifest nor shards, a build is unfinished, a split is unknown, or the
-    manifest does not name a shard beside it; ``ConfigError`` if a listed shard is of another split, a source has no shard of
-    the split, tars without a manifest are to have one, or directories differ in dtype, tokenizer or end-of-text id.
+    manifest does not name a shard beside it. Raises ``ConfigError`` if a listed shard belongs to another split, or a split of
+    tars without a manifest is asked for. It also does so if directories differ in dtype, tokenizer or end-of-text id.
     """
     manifest_of = cache(lambda folder: _manifest_of(folder, access.requests))
     items = expand_in_order(source, access.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
@@ -63,7 +63,7 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
     _refuse_several_splits(unnamed, split)
     bare = [item.path for item in unnamed]
     parts = [
-        _of_manifest(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None
+        _select_shards(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None
     ]
     if bare and parts:
         raise ConfigError(
@@ -94,7 +94,7 @@ def _follow(item: ShardPattern, manifest_of: ManifestOf, real_path: Callable[[st
     return folder, item
 
 
-def _of_manifest(manifest: Manifest, named: Sequence[ShardPattern], split: str | None) -> ShardList:
+def _select_shards(manifest: Manifest, named: Sequence[ShardPattern], split: str | None) -> ShardList:
     """Return the named shards of one directory that belong to a split, in the order of its manifest."""
     first = named[0].path
     directory = first if named[0].whole else first.rpartition("/")[0] if is_remote(first) else os.path.dirname(first)

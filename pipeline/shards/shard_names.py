@@ -54,8 +54,8 @@ def expand(spec: Spec, requests: RequestOptions | None = None) -> list[str]:
     on it. Local files must exist; a url without wildcards is looked up when it is opened. A directory or wildcard skips
     hidden files, and links to files that it already names. A warning counts these, and others that look like tars.
 
-    Raises ``ConfigError`` if nothing matches, a file of a range is missing, a file is named twice, a range has more than
-    a million names, or the scheme of a url is unknown (as ``pipe:``: no command is ever run).
+    Raises ``ConfigError`` if nothing matches, a file of a range is missing, a file is named twice, or a range has more than a
+    million names. It also raises ``ConfigError`` if the scheme of a url is unknown (as ``pipe:``: no command is ever run).
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()

@@ -93,8 +93,8 @@ def map_file(path: str | Path) -> mmap.mmap:
 def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
     """Yield the members of a plain tar, which is a map or is read by slices, in file order.
 
-    Raises ``TruncatedShardError`` if the tar is cut (between members, in a header, in a payload, before its two end blocks),
-    ``CorruptShardError`` if a header's checksum is wrong, a block is zeroed, or bytes follow the end. Both name the byte.
+    Raises ``TruncatedShardError`` if the tar is cut: between members, in a header, in a payload, before its two end blocks.
+    Raises ``CorruptShardError`` if a header's checksum is wrong, a block is zeroed, or bytes follow the end.
 
     >>> import tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -134,7 +134,7 @@ def _next_member(
     while True:
         block = data[position : position + BLOCK]
         if len(block) < BLOCK:
-            raise _cut(position, size, last, bool(records) or long_name is not None)
+            raise _truncation(position, size, last, bool(records) or long_name is not None)
         if block == _ZERO:
             if offset != position:
                 raise TarDamage(last, position, "a zeroed block where a member's header belongs")
@@ -210,7 +210,7 @@ def _pax_records(payload: bytes, position: int, name: str) -> dict[str, str]:
     return records
 
 
-def _cut(position: int, size: int, last: str, in_meta: bool) -> TarDamage:
+def _truncation(position: int, size: int, last: str, in_meta: bool) -> TarDamage:
     if position < size or in_meta:
         return TarDamage(last, size, "the file ends inside the header that follows", cut=True)
     return TarDamage(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)

@@ -32,9 +32,9 @@ def map_tokens(path: Path, dtype: str | np.dtype[Any] | None = None) -> NDArray[
     with open(path, "rb") as file:
         head = file.read(_LLMC_BYTES)
     if path.suffix.lower() == ".npy" or head.startswith(_NPY):
-        return _of_npy(path, head)
+        return _map_npy(path, head)
     if is_llmc(path):
-        return _of_llmc(path, head)
+        return _map_llmc(path, head)
     if dtype is None:
         raise ConfigError(f"{path}: the type of its integers is not known; give their dtype, such as uint16")
     try:
@@ -58,7 +58,7 @@ def is_llmc(path: Path) -> bool:
     return magic in _LLMC or magic == _LLMC_EVALUATION
 
 
-def _of_npy(path: Path, head: bytes) -> NDArray[Any]:
+def _map_npy(path: Path, head: bytes) -> NDArray[Any]:
     if head and not head.startswith(_NPY):
         raise DamagedInputError(
             f"{path}: no header of NumPy, which begins with {_NPY!r} (found {head[:6]!r}); if the file holds ids alone, name "
@@ -73,7 +73,7 @@ def _of_npy(path: Path, head: bytes) -> NDArray[Any]:
     return array
 
 
-def _of_llmc(path: Path, head: bytes) -> NDArray[Any]:
+def _map_llmc(path: Path, head: bytes) -> NDArray[Any]:
     magic, version, count = np.frombuffer(head.ljust(12, b"\0")[:12], "<i4").tolist()
     if magic == _LLMC_EVALUATION:
         raise DamagedInputError(

@@ -120,8 +120,8 @@ def write_shard(
     ``tokens_per_sample`` above 0, neighbours share one member, named by the first, until it holds that many tokens. Equal
     arguments give equal bytes.
 
-    Raises ``ConfigError`` if columns differ in length, a key is empty, too long, dotted, or does not ascend, tokens have
-    another dtype, or there are more or fewer tokens than the lengths sum to.
+    Raises ``ConfigError`` if columns differ in length, tokens have another dtype, or the lengths do not sum to the number of
+    tokens. It also raises ``ConfigError`` if a key is empty, too long, dotted, or does not ascend.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()

@@ -107,7 +107,7 @@ class RemoteBlocks:
             return len(raw) == 12 * locations[number].documents and wrong(number, raw) is None
 
         names = [f"{location.first}-{location.documents}.index" for location in locations]
-        return [index_of(raw, number) for number, raw in enumerate(self._kept(shard, names, fetch, is_sound))]
+        return [index_of(raw, number) for number, raw in enumerate(self._from_cache(shard, names, fetch, is_sound))]
 
     def read(self, runs: Runs, out: memoryview) -> None:
         first, last = np.array(runs, np.int64).reshape(-1, 2).T
@@ -142,14 +142,16 @@ class RemoteBlocks:
             return len(raw) == len(blocks[number]) and wrong(*runs[number], memoryview(raw)) is None
 
         names = [f"{span.begin}-{span.end - span.begin}.block" for span in spans]
-        for block, data in zip(blocks, self._kept(shard, names, fetch, is_sound), strict=True):
+        for block, data in zip(blocks, self._from_cache(shard, names, fetch, is_sound), strict=True):
             if data is not block:
                 block[:] = data
 
     def _object(self, shard: int) -> RemoteObject:
-        return RemoteObject(self._urls[shard], self._requests, lambda size, version: self._other(shard, size, version))
+        return RemoteObject(
+            self._urls[shard], self._requests, lambda size, version: self._unexpected(shard, size, version)
+        )
 
-    def _other(self, shard: int, size: int, version: str) -> ShardwrightError | None:
+    def _unexpected(self, shard: int, size: int, version: str) -> ShardwrightError | None:
         """Return the error for a shard of unexpected size, or of unexpected version if its bytes have no checksums."""
         info, name = self._infos[shard], self.name(shard)
         if info is not None and size != info.bytes:
@@ -164,7 +166,7 @@ class RemoteBlocks:
             "make the stream again"
         )
 
-    def _kept(
+    def _from_cache(
         self,
         shard: int,
         names: list[str],

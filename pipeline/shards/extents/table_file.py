@@ -98,8 +98,8 @@ def load_extent_table(parts: Sequence[ShardList], access: ShardAccess) -> Extent
     If a directory has a manifest, the manifest names the file of its table: one read, and no shard is opened. The table of
     tars without a manifest is made from their indexes, without ``crc32``.
 
-    Raises ``ManifestError`` if a table is missing, damaged, or disagrees with the manifest, ``ConfigError`` if shards have
-    more than one dtype, and the errors of `ShardAccess.index` if the index of a shard is damaged.
+    Raises ``ManifestError`` if a table is missing, damaged, or disagrees with the manifest. Raises ``ConfigError`` if shards
+    have several dtypes. Raises the errors of `ShardAccess.index` if the index of a shard is damaged.
     """
     tables = [_load_part(part, access) for part in parts]
     return tables[0] if len(tables) == 1 else ExtentTable.join(tables, tables[0].dtype)
