@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from .sequential.catalogue import Catalogue
     from .sequential.text.text_windows import TextWindows
 
-_LEAST_OF_LANE = 4 << 20  # bytes: with fewer for each, more lanes shuffle worse
+_LEAST_OF_LANE = 4 << 20  # bytes for each lane: with fewer, more lanes shuffle worse
 _SMALL_EPOCHS = 1 << 13  # tokens of the epochs that one window holds, if an epoch has fewer
-_SMALL_EPOCHS_OF_MIX = 1 << 18  # of a window of all sources
-_FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is made of
+_SMALL_EPOCHS_OF_MIX = 1 << 18  # the same for the windows of all sources together
+_FILTERED_DOCUMENTS = 64  # documents of shards in a window of a sequential stream
 
 
 def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
-    """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
-    # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
+    """Make the collator of batches of ``size`` rows; packs for a device keep their stored width until they are there."""
+    # Samples for the user's functions are int64, with -100 in place.
     narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
     dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
     return config.stated_layout().collator(size, config.sources.eos_id, dtype, config.seed)
@@ -62,7 +62,7 @@ def make_reader(
 ) -> Reader[Any]:
     """Make the reader of one worker of one rank from a position on.
 
-    A sequential one with a ``catalogue`` gives its numbers (int64) in place of ids.
+    With a ``catalogue``, a sequential reader gives the catalogue's numbers (int64) in place of ids.
     """
     if config.sequential:
         return _sequential_reader(config, start, context, share, catalogue)
@@ -71,7 +71,7 @@ def make_reader(
 
 
 def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
-    """Say once that several ranks read each block where lanes are fewer than ranks, and the data has windows for more."""
+    """Warn once if several ranks read each block: there are fewer lanes than ranks, though the data has windows for more."""
     lanes, ranks = config.lane_count, context.world_size
     is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
     if lanes == 1 or not is_shared or context.rank or context.worker:
@@ -80,12 +80,12 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
     if size >= ranks * _LEAST_OF_LANE:
         say_once(
             f"{ranks} ranks share {lanes} lanes, so about {max(2, round(ranks / lanes))} of them read each block; with "
-            f".shuffle(lanes={ranks}) one does. A state holds the lanes of its run, so choose them at its start"
+            f".shuffle(lanes={ranks}) one does. A state keeps the lanes of its run, so choose them at the start of a run"
         )
 
 
 def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
-    """Say which source of a mix serves each row, on so many ranks; None where there is one source."""
+    """Return which source of a mix serves each row, on ``world_size`` ranks; None for a single source."""
     return config.mixture(stream_lanes(config, world_size)) if config.sources.is_mix else None
 
 
@@ -108,7 +108,7 @@ def _order(
 ) -> Shuffle:
     """Return the order of a source under a seed, read by ``lanes`` of the ``of_lanes`` that share the memory of windows.
 
-    Raises ``ConfigError`` where there is nothing to order.
+    Raises ``ConfigError`` if the source is empty.
     """
     layout = config.stated_layout()
     by_extents = config.sources.is_mix or not layout.interleaved  # a sequence at a random offset needs one of them
@@ -122,7 +122,7 @@ def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> Windo
     """Return the windows of an order of a source."""
     sources = len(config.sources.by_name)
     spare = config.stated_layout().spare_windows(sources)
-    # In a sequential mix, each lane has windows of its own of a small source, and needs few rows of it.
+    # In a sequential mix, each lane has its own windows of a small source, and needs few rows of it.
     most = min(_SMALL_EPOCHS // (4 if config.sequential else 1), _SMALL_EPOCHS_OF_MIX // sources)
     return WindowCache(WindowMaker(source.ranges(), source.extents, order, most=most), spare, sources)
 
@@ -144,7 +144,7 @@ def _sequential_reader(
 ) -> SequentialReader:
     """Make the reader of the lanes that a worker reads.
 
-    Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
+    Raises ``ConfigError`` if ranks and workers cannot share the lanes, ``StateError`` if the position lacks some of them.
     """
     layout, sources, world_size = config.stated_layout(), config.sources, context.world_size
     if any(sources.live) and context.workers > 1:
@@ -189,9 +189,10 @@ def _window_reader(
     *,
     traced: bool,
 ) -> WindowReader:
-    """Return what makes the windows of some lanes of a source, before epoch ``epochs`` (None: of all epochs).
+    """Return the reader of the windows of some lanes of a source, before epoch ``epochs`` (None: of all epochs).
 
-    Of a mix, each source has a seed of its own; of one of fewer documents than lanes each lane reads all, under its own seed.
+    Each source of a mix has its own seed. If a source has fewer documents than lanes, each lane reads all of them, under its own
+    seed.
     """
     name, source = list(config.sources.by_name.items())[number]
     starts = {lane: _window_start(part_of_source(cursor, number)) for lane, cursor in cursors.items()}
@@ -228,7 +229,7 @@ def _window_reader(
 def _windows_of_shards(
     config: StreamConfig, source: CountedData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> ShardWindows:
-    """Return what makes windows of shards for some of the ``of_lanes`` lanes of a stream."""
+    """Return the windows of shards for some of the ``of_lanes`` lanes of a stream."""
     order = _order(config, "", source, lanes.count, seed, of_lanes)
     documents = _FILTERED_DOCUMENTS
     if config.best_fit:
@@ -241,7 +242,7 @@ def _windows_of_shards(
 def _windows_of_text(
     config: StreamConfig, source: TextData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> TextWindows:
-    """Return the same of text; what each of the lanes has of the memory and of the open files, all readers share."""
+    """Return the windows of a text source. All readers share the memory and open files that are allotted to each lane."""
     from .sequential.text.text_windows import TextWindows  # loaded for text alone
 
     options |= {"window": _text_window(config, source, of_lanes), "seed": seed}
@@ -262,7 +263,7 @@ def _window_start(cursor: Cursor) -> WindowStart:
 def _cut(
     config: StreamConfig, catalogue: Catalogue | None, source: int, lane: int, made: SequentialWindow
 ) -> SequentialWindow:
-    """Return a window of a lane as the user's functions change its documents, cut in sequences that do not run on."""
+    """Return a window of a lane, changed by the user's functions, and cut if sequences do not run on into the next window."""
     layout, window = config.stated_layout(), made.window
     if (maps := _document_maps(config)) is not None:
         window = maps.window(window)

@@ -1,7 +1,4 @@
-"""What a chain of stages amounts to: one frozen value, from which any process can make the same stream.
-
-Nothing here reads the data: `shape` does.
-"""
+"""The value of a chain of stages: frozen, so that any process can make the same stream from it. `shape` reads the data."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from .order import Sequences
 from .order.interleave import GROUP
 from .order.mixture import Mixture, Schedule
 
-_UNEVEN = 0.05  # of an epoch: a mix that ends so far from it says so
+_UNEVEN = 0.05  # of an epoch: a mix that ends further from it logs so
 
 
 class Map:
@@ -31,28 +28,30 @@ class Map:
 
 
 class Take:
-    """The first ``count`` items, where stages before may drop some, so that they must be counted."""
+    """The first ``count`` items after stages that may drop some, so that items must be counted."""
 
     def __init__(self, count: int) -> None:
         self.count = count
 
 
 def stage_name(number: int, stage: object) -> str:
-    """Return what the state calls a stage of the user."""
+    """Return the name of a stage of the user in a state."""
     return f"{number}.{getattr(stage, '__name__', type(stage).__name__)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig:
-    """Everything that the stages said.
+    """The settings of all stages.
 
-    ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None is
-    torch.distributed's, and ``group`` the process group that ``shard`` was given, which a pickle leaves out; ``steps`` and
-    ``batch_steps`` are what users put before and after batching; ``take`` bounds the global sequences, ``take_batches`` the
-    batches of a rank; ``stored`` keeps ids in the width they are stored in; ``prefetch`` None reads two batches ahead for a
-    GPU and none else. A mix, and nothing else, has ``weights``, from global sequences on, and perhaps a
-    ``stopping_strategy``. ``filters`` say which documents stay, ``document_maps`` what becomes of them. ``whole_rows``:
-    ``rows`` made it, and ``keyed``: its keys are a framework's. ``calls`` are the calls of the chain as text.
+    - ``filters`` say which documents stay, ``document_maps`` change them.
+    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix.
+    - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
+    - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
+    - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
+    - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which a pickle leaves out.
+    - ``prefetch`` None is 2 batches for a GPU, else 0; ``stored`` keeps ids in their stored width.
+    - ``whole_rows``: ``rows`` made the stream; ``keyed``: its keys are a framework's.
+    - ``calls`` are the calls of the chain as text.
     """
 
     sources: Sources
@@ -91,14 +90,14 @@ class StreamConfig:
         return None if self.rank is None else (self.rank, self.world_size)
 
     def stated_layout(self) -> Layout:
-        """Return the layout; raises ``ConfigError`` where no stage gave one."""
+        """Return the layout; ``ConfigError`` if no stage set one."""
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
 
     @property
     def stages(self) -> tuple[Any, ...]:
-        """The user's stages before and after ``batch``; they are known by their number."""
+        """The user's stages before and after ``batch``; a state knows them by their number."""
         return (*self.steps, *self.batch_steps)
 
     @property
@@ -108,7 +107,7 @@ class StreamConfig:
 
     @property
     def applied(self) -> list[str]:
-        """The names of the stages of ``apply``, which may make a position one rank's own."""
+        """The names of the stages of ``apply``, which may bind a position to one rank."""
         stages = enumerate(self.stages)
         return [stage_name(number, stage) for number, stage in stages if not isinstance(stage, Map | Take)]
 
@@ -119,7 +118,7 @@ class StreamConfig:
 
     @property
     def vocab_size(self) -> int | None:
-        """How many ids there are: those that functions of documents state, else those of the tokenizer; None: unknown."""
+        """How many ids there are, by ``map_documents``, else by the tokenizer; None: unknown."""
         stated = [known.vocab_size for known in self.document_maps if known.vocab_size is not None]
         return max(stated, default=self.sources.vocab_size)
 
@@ -136,14 +135,14 @@ class StreamConfig:
 
     @property
     def lane_count(self) -> int:
-        """The lanes that an indexed stream interleaves, and that ranks share; no table of extents is read for it."""
+        """How many lanes an indexed stream interleaves, shared by ranks; this reads no table of extents."""
         if self.seed is None or not (self.layout is None or self.layout.interleaved):
             return 1
         return self.sources.default_lanes if self.lanes is None else self.lanes
 
     @property
     def window_options(self) -> dict[str, Any]:
-        """What says how many blocks of a source are shuffled together, beside the lanes."""
+        """The options of `Source.window` besides the lanes."""
         is_shuffled = self.seed is not None and (self.layout is None or self.layout.interleaved)
         options = {"is_shuffled": is_shuffled, "is_sequential": self.sequential}
         return {"mixed": self.sources.mixed, "stated": self.window, **options}
@@ -156,20 +155,20 @@ class StreamConfig:
         return Sequences(count, layout.sequence_stride, self.lane_count, self.epochs, layout.tokens_before_labels)
 
     def sequences(self) -> Sequences | None:
-        """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
+        """Return where the sequences of epochs begin; None for a sequential stream, and for a mix, whose sources have epochs."""
         if self.sources.is_mix or self.sequential:
             return None
         [source] = self.sources.counted.values()
         sequences = self.sequences_of(source)
         if self.epochs is not None and not sequences.labelled:
             raise ConfigError(
-                f"no label lies in the data: split {source.split!r} holds {sequences.tokens} tokens, epochs={self.epochs}, and "
-                f"labels lie {sequences.lag} tokens ahead; give more input, or a smaller shift"
+                f"the data is too short for a label: split {source.split!r} holds {sequences.tokens} tokens, epochs="
+                f"{self.epochs}, and labels are {sequences.lag} tokens ahead; give more input, or a smaller shift"
             )
         return sequences
 
     def mixture(self, lanes: int) -> Mixture | None:
-        """Return which source serves each row of so many lanes; None where there is one source.
+        """Return which source serves each row of ``lanes`` lanes; None for a single source.
 
         Weights change between groups of buckets, since a group is arranged whole.
         """
@@ -184,9 +183,9 @@ class StreamConfig:
 
     @cached_property
     def end_of_mix(self) -> int:
-        """How many sequences a stopping strategy leaves; ``ConfigError`` where nobody knows them in advance.
+        """After how many sequences a stopping strategy ends the mix; ``ConfigError`` if that is unknown in advance.
 
-        It is counted once: each step asks where its pass ends.
+        It is counted once, since each step asks where its pass ends.
         """
         if self.sequential:
             raise ConfigError(
@@ -198,19 +197,18 @@ class StreamConfig:
         sizes = [self.sequences_of(source).first(1) for source in self.sources.counted.values()]
         of_all = self.stopping_strategy == "all_exhausted"
         end = mixture.end(sizes, of_all=of_all)
-        # Lanes come to their ends apart: the first of them ends the mix, or the last does.
+        # Lanes end at different times; the first or the last of them ends the mix.
         parts = [share["sequences"] / size for share, size in zip(mixture.shares(end).values(), sizes, strict=True)]
         part = min(filter(None, parts)) if of_all else max(parts)
         if abs(part - 1) > _UNEVEN and self.lane_count > 1:
             say_once(
                 f"stopping_strategy={self.stopping_strategy!r}: when the mix ends, the source that ends it has given {part:.0%} "
-                f"of its epoch, since each of {self.lane_count} lanes has an end of its own; .shuffle(lanes=1) ends little data "
-                "at 100%"
+                f"of its epoch, since each of {self.lane_count} lanes has its own end; .shuffle(lanes=1) ends little data at 100%"
             )
         return end
 
     def rank_period(self, world_size: int) -> int:
-        """Return how the rows of a step are divided among ranks (see `RankStep`): by lanes; of sequential streams, neighbours."""
+        """Return the `RankStep.lanes` that divide a step among ranks: by lanes; in a sequential stream, into neighbours."""
         return world_size if self.sequential else self.lane_count
 
 

@@ -1,4 +1,4 @@
-"""Readers of data whose counts are known in advance: any sequence is located by arithmetic and cut out of its window.
+"""Readers of data whose counts are known in advance: arithmetic finds any sequence, which is cut out of its window.
 
 Rows are sequences of tokens (`PackedSequences`) or whole documents (`DocumentSequences`, `BucketedDocuments`), of one source or
 of a mix. Lanes say where each begins: in the order of the epochs, or at random (`RandomOffsets`).
@@ -27,7 +27,7 @@ _SPREAD = 0x9E3779B97F4A7C15
 
 
 class IndexedSource(NamedTuple):
-    """What a reader has of one source: where its sequences begin, and the windows that hold them in their ``order``."""
+    """One source of a reader: where its sequences begin, and the windows that hold them in their ``order``."""
 
     name: str
     windows: WindowCache
@@ -36,7 +36,7 @@ class IndexedSource(NamedTuple):
 
 
 class ReaderOptions(NamedTuple):
-    """What readers share: ``dtype`` of ids, ``maps`` of documents, and of a mix the ``mixture``, which says who serves a row."""
+    """Options of readers: ``dtype`` of ids, ``maps`` of documents; for a mix, ``mixture`` says which source serves a row."""
 
     dtype: np.dtype[Any]
     seed: int | None = None
@@ -62,7 +62,7 @@ class ServedRows(NamedTuple):
 
 
 class IndexedReader:
-    """A reader of one source, or of several of which a mixture says which serves a sequence: ``lanes`` of each."""
+    """A reader of one source, or of a mix, whose mixture says which source serves a sequence; ``lanes`` of each source."""
 
     cursors: None = None
 
@@ -72,7 +72,7 @@ class IndexedReader:
         self.tokens_read = [0] * len(lanes)  # of each source
 
     def locate(self, indices: Int) -> list[Location]:
-        """Return where sequences begin: of each the lanes of its source, and the position there."""
+        """Return where each sequence begins: the lanes of its source, and the position there."""
         located: dict[int, Location] = {}
         for source, rows, _, positions in self._served(indices):
             for row, position in zip(rows, positions.tolist(), strict=True):
@@ -81,7 +81,7 @@ class IndexedReader:
         return [located[row] for row in range(len(indices))]
 
     def _requested(self, indices: Int) -> list[ServedRows]:
-        """Return which rows each source serves; windows of all sources are read side by side."""
+        """Return which rows each source serves; requests the windows of all sources of a mix at the same time."""
         served = self._served(indices)
         for source, _, *where in served if self._mixture is not None else ():
             self._sources[source].request(*where)
@@ -116,7 +116,7 @@ class IndexedReader:
         return 0
 
     def refuse_nothing(self) -> None:
-        return  # what gives no row is refused before it is read
+        return  # data without a row is refused before it is read
 
     def close(self) -> None:
         """Stop threads."""
@@ -128,7 +128,7 @@ class IndexedReader:
 
 
 class PackedSequences(IndexedReader):
-    """Sequences of ``seq_len`` tokens, and those of the labels; with ``boundaries``, rows say where documents end."""
+    """Sequences of ``seq_len`` tokens and their labels; with ``boundaries``, rows say where documents end."""
 
     def __init__(
         self, lanes: Sequence[IndexedLanes], options: ReaderOptions, *, seq_len: int, boundaries: bool
@@ -146,7 +146,7 @@ class PackedSequences(IndexedReader):
         for source, rows, in_source, positions in self._requested(indices):
             existing = self._rows[source].fill(self._buffer, rows, in_source, positions)
             self.tokens_read[source] += len(rows) * self._seq_len
-        return self._buffer.rows(existing)  # which no source of a mix bounds
+        return self._buffer.rows(existing)  # None in a mix, whose sources are endless
 
 
 # Whole documents
@@ -176,7 +176,7 @@ class DocumentSequences(IndexedReader):
 
 
 class BucketedDocuments(DocumentSequences):
-    """Whole documents, of which ``bucket`` neighbours are of similar length."""
+    """Whole documents; ``bucket`` neighbours have similar lengths."""
 
     def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, bucket: int) -> None:
         super().__init__(lanes, options)
@@ -203,7 +203,7 @@ class BucketedDocuments(DocumentSequences):
         return positions
 
     def _arrange(self, epoch: int, group: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return the first sequence index of a group, as much of it as lies in the epoch, and source and position of each."""
+        """Return the first sequence index of a group's part in the epoch, and the source and position of each sequence."""
         size = GROUP * self._bucket
         first, stop = group * size, (group + 1) * size
         if self._mixture is None:
@@ -226,7 +226,7 @@ class BucketedDocuments(DocumentSequences):
 
 
 def draw(indices: Iterable[int], tokens: int, seed: int, name: str = "") -> list[int]:
-    """Return the tokens, below ``tokens``, at which sequence indices begin; of a mix, those of its source ``name``.
+    """Return the tokens, below ``tokens``, at which sequence indices begin; in a mix, for its source ``name``.
 
     >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
     True
@@ -238,12 +238,12 @@ def draw(indices: Iterable[int], tokens: int, seed: int, name: str = "") -> list
 
 
 class RandomOffsets(IndexedLanes):
-    """Where sequences of ``width`` tokens, those of the labels included, begin: anywhere in the files, whose ``order`` is kept.
+    """Sequences of ``width`` tokens, labels included, that begin at random tokens of the files, in their ``order``.
 
-    The corpus is taken as one ring of tokens in the order of its files, so every token is as likely to be a sequence's first.
-    Nothing but the sequence index is needed to draw, so a position resumes on any number of ranks and workers.
+    The corpus is one ring of tokens in file order, so every token is equally likely to be a sequence's first. A draw needs only
+    the sequence index, so a position resumes on any number of ranks and workers.
 
-    An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
+    An epoch has as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
     def __init__(self, source: IndexedSource, *, seq_len: int, width: int, seed: int) -> None:

@@ -1,7 +1,7 @@
-"""What a sample of a stream is: packed tokens, tokens from random offsets, or a whole document.
+"""Layouts, the kinds of samples: packed tokens, tokens from random offsets, or a whole document.
 
-A layout is a value that knows its rows: it makes the indexed reader and the collator of them, and cuts the windows of sequential
-streams. `assemble` gives it the data.
+A layout makes the indexed reader and the collator of its rows, and cuts the windows of sequential streams. `assemble` gives it
+the data.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from .windows.best_fit import pack_documents
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import Window
 
-_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
-_SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
+_SPARE_WINDOWS = 8  # in memory, beyond one for each lane
+_SAMPLED_WINDOWS = 512  # in memory, of one extent each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What layouts share. ``same_labels``: labels are the inputs, and the model shifts them.
+    """The base of layouts. ``same_labels``: labels are the inputs, and the model shifts them.
 
-    ``unit`` is what epochs count. ``interleaved``: the order has lanes, windows and a seed; else documents stay in the order of
-    the files.
+    ``unit``: what epochs count. ``interleaved``: the order has lanes, windows and a seed; else documents stay in file order.
     """
 
     kind: ClassVar[str]
@@ -58,7 +57,7 @@ class _Layout:
 
     @property
     def bucket(self) -> int | None:
-        """How many neighbours are of similar length; None where they come as they are."""
+        """How many neighbours have similar lengths; None without buckets."""
         return None
 
     @property
@@ -68,16 +67,16 @@ class _Layout:
 
     @property
     def sequence_stride(self) -> int:
-        """How many units lie between the beginnings of two sequences."""
+        """How many units there are from the beginning of a sequence to that of the next."""
         return 1
 
     @property
     def tokens_before_labels(self) -> int:
-        """How many existing tokens of a sequence no label counts, so that one of more tokens has a label."""
+        """How many tokens a sequence can have without a label; one more token gives it a label."""
         return 0
 
     def fields(self) -> dict[str, Any]:
-        """Return what the order depends on, as fields of a state."""
+        """Return the settings that the order depends on, as fields of a state."""
         return {}
 
     def spare_windows(self, sources: int) -> int:
@@ -85,11 +84,11 @@ class _Layout:
         return _SPARE_WINDOWS
 
     def buffer(self, dtype: np.dtype[Any], *, with_masks: bool) -> RowBuffer | None:
-        """Return the memory of packed rows; None where rows are whole documents."""
+        """Return the memory of packed rows; None for whole documents."""
         return None
 
     def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
-        """Return a window as its sequences, and where each begins and the last ends; None: they run on.
+        """Return a window as its sequences, and where each begins and the last ends; None if they run on.
 
         ``key`` shuffles sequences that are packed here.
         """
@@ -110,7 +109,7 @@ class _TokenLayout(_Layout):
 
     @property
     def longest(self) -> int:
-        """The most tokens of a row, without those of labels alone."""
+        """The most tokens of a row, without tokens that are only labels."""
         return self.seq_len
 
     @property
@@ -134,7 +133,7 @@ class _TokenLayout(_Layout):
         return IndexedLanes(source.windows, source.order, source.sequences, width=self.width)
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
-        """Return what makes batches of ``size`` rows, with ids and labels of ``dtype``."""
+        """Return the collator of batches of ``size`` rows, with ids and labels of ``dtype``."""
         make = partial(
             PackCollator,
             size=size,
@@ -154,7 +153,7 @@ class _TokenLayout(_Layout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout(_TokenLayout):
-    """Sequences of ``seq_len`` tokens every ``stride``, or with ``best_fit`` of whole documents."""
+    """Sequences of ``seq_len`` tokens every ``stride`` tokens; with ``best_fit``, of whole documents."""
 
     kind: ClassVar[str] = "pack"
 
@@ -203,7 +202,7 @@ class SampleLayout(_TokenLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLayout(_Layout):
-    """Documents, one a sequence, cut and padded, ``bucket`` neighbours of similar length."""
+    """Documents, one a sequence, cut and padded; ``bucket`` neighbours have similar lengths."""
 
     kind: ClassVar[str] = "documents"
     unit: ClassVar[str] = "documents"
@@ -214,7 +213,7 @@ class DocumentLayout(_Layout):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a row, None: any number."""
+        """The most tokens of a row; None: any number."""
         return self.max_length
 
     def fields(self) -> dict[str, Any]:
@@ -228,7 +227,7 @@ class DocumentLayout(_Layout):
         )
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
-        """Return what makes batches of ``size`` documents."""
+        """Return the collator of batches of ``size`` documents."""
         return DocumentCollator(
             size=size,
             max_length=self.max_length,

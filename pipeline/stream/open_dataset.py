@@ -1,4 +1,4 @@
-"""Opens whatever holds documents: a dataset, shards, an array of tokens, raw text."""
+"""Opens any kind of data by its name: a dataset, shards, an array of tokens, raw text."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ def open_dataset(
     tries: int = TRIES,
     timeout: float = TIMEOUT,
 ) -> Stream:
-    """Open what a user names as a bare dataset, to which ``.shuffle()``, ``.pack()``, ... follow.
+    """Open data of any kind as a bare dataset, for ``.shuffle()``, ``.pack()`` and so on.
 
-    A directory with a manifest, and tars of ``.npy`` members, are a `ShardDataset` of ``split``. An array (``.npy``, ``.bin``
-    with a ``dtype`` such as "uint16", or with the header of llm.c) is `ShardDataset.from_tokens` of a memmap. All else is a
-    `TextDataset` of ``tokenizer`` (default: "bytes") and ``text_key`` (default: "text"). Paths, globs, braces, lists and urls
-    are taken as these take them. A url without an ending is a dataset if a manifest lies there. ``cache_dir`` is that of a
-    `ShardDataset`.
+    - A directory with a manifest, or tars of ``.npy`` members: a `ShardDataset` of ``split``.
+    - An array (``.npy``, ``.bin`` with a ``dtype`` such as "uint16", or with the header of llm.c): `ShardDataset.from_tokens`
+      of a memmap.
+    - Anything else: a `TextDataset` of ``tokenizer`` (default: "bytes") and ``text_key`` (default: "text").
 
-    Raises ``ManifestError`` for ``split`` of an array or of text, which have none but "train"; ``ConfigError`` for a ``.bin``
-    without ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` of what needs none; else as these classes do.
+    Paths, globs, braces, lists and urls mean what they mean to these classes. A url without an ending is a dataset if it has a
+    manifest. ``cache_dir`` is that of a `ShardDataset`.
+
+    Raises ``ManifestError`` for a ``split`` other than "train" of an array or of text; ``ConfigError`` for a ``.bin`` without
+    ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` that the data does not need; the errors of these classes.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -87,21 +89,21 @@ def _mapped(path: Any, dtype: str | None) -> np.ndarray:
 
 
 def _first_name(what: Any) -> str:
-    """Return the first path or url that a user names, '' where it holds records instead."""
+    """Return the first path or url that a user names; '' if ``what`` holds records."""
     if isinstance(what, Sequence) and not isinstance(what, str) and what:
         what = what[0]
     return os.fspath(what) if isinstance(what, str | os.PathLike) else ""
 
 
 def _holds_shards(name: str, requests: RequestOptions) -> bool:
-    """Whether a name stands for tokens: a folder with a manifest or tars of them, or such a tar."""
+    """Say whether a name means tokens: a folder with a manifest or tars of tokens, or such a tar."""
     if is_remote(name):
         path = name.partition("?")[0]
         if name.startswith("hf://") and ":" in name.removeprefix("hf://"):  # a configuration of the hub: texts
             return False
         if Path(path.rstrip("/")).suffix:
             return path.endswith(ENDING)
-        # Of http servers, which list nothing, `ShardDataset` says what is missing.
+        # An http server lists nothing, so `ShardDataset` says what is missing there.
         return name.startswith("http") or size_of(join(name, MANIFEST_NAME), requests) is not None
     if os.path.isdir(name):
         if os.path.exists(os.path.join(name, MANIFEST_NAME)):

@@ -277,7 +277,7 @@ def test_a_mix_that_ends_far_from_the_end_of_an_epoch_says_so(strategy: str, cap
         assert "lanes" not in caplog.text
         count = len(stream.shuffle(seed=0).pack(1))
     assert count < 600 if strategy == "first_exhausted" else count > 850
-    assert "each of 16 lanes has an end of its own; .shuffle(lanes=1)" in caplog.text
+    assert "each of 16 lanes has its own end; .shuffle(lanes=1)" in caplog.text
 
 
 def test_what_cannot_end_or_has_no_strategy_is_refused_naming_the_way_out(folder: Path) -> None:

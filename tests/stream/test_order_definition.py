@@ -105,7 +105,7 @@ def test_packed_sequences(case: Case) -> None:
         options = case.options
         stream = case.shuffled(data).pack(options.seq_len, stride=options.stride, shift=options.shift)
         if Stream(source, options).end() == 0:
-            with pytest.raises(ConfigError, match="no label lies in the data"):
+            with pytest.raises(ConfigError, match="too short for a label"):
                 list(stream)
         else:
             case.assert_follows(stream, Stream(source, options))
@@ -152,7 +152,7 @@ def test_halves_of_a_split_and_of_a_half(case: Case, val: float, half: int, agai
                 next(iter(stream))
         else:
             if oracle.end() == 0:
-                with pytest.raises(ConfigError, match="no label lies in the data"):
+                with pytest.raises(ConfigError, match="too short for a label"):
                     list(stream)
             else:
                 case.assert_follows(stream, oracle)

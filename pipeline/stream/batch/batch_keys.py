@@ -1,7 +1,7 @@
 """The keys of a batch, each declared once, and the types of batches, for annotations.
 
-A new key is a line of `KEYS`, a field of a type, and what `collate` puts into it. What stacks samples, cuts them out of batches
-and gives them to frameworks asks here; workers and devices take any key.
+A new key is a line of `KEYS`, a field of a type, and a value made in `collate`. Code that stacks samples, cuts them out of
+batches, or gives them to frameworks asks here; workers and devices take any key.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Batch = dict[str, Any]  # of arrays, or of tensors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchKey:
-    """What a key of a batch holds.
+    """The declaration of a key of a batch.
 
-    ``join`` makes the value of a batch out of those of its samples; None where it is an array with a row for each sample.
-    ``of_tokens``: an array as ``input_ids``, with a value for each token. ``hugging_face``: models of ``transformers`` take it.
+    ``join`` makes the value of a batch from those of its samples; None for an array with a row for each sample. ``of_tokens``:
+    an array with a value for each token, like ``input_ids``. ``hugging_face``: models of ``transformers`` take it.
     """
 
     join: Callable[[list[Any]], Any] | None = None
@@ -47,7 +47,7 @@ def _shared_shift(values: list[Any]) -> Any:
 
 
 def _end_to_end(values: list[Any]) -> NDArray[np.int32]:
-    """Return where documents begin in the flattened batch, from where they begin in each sample."""
+    """Return where documents begin in the flattened batch, given where they begin in each sample."""
     parts = [np.asarray(value, np.int64) for value in values]
     before = np.cumsum([0, *(part[-1] for part in parts)])
     joined = [part[1:] + start for part, start in zip(parts, before, strict=False)]

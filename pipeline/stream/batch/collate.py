@@ -23,14 +23,13 @@ _NO_INDICES = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class PackCollator:
-    """Make batches of ``size`` rows of ``seq_len`` tokens from packed rows; those that are missing are empty.
+    """Make batches of ``size`` rows of ``seq_len`` tokens from packed rows; missing rows are empty.
 
-    Gives ``input_ids`` and ``labels`` (``[size, seq_len]``, ``dtype``; labels ``shift`` tokens ahead, -100 where
-    nothing counts) and ``valid_tokens`` (int: labels that count; of labels that the model shifts, the first of a row
-    counts nowhere). ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where
-    documents begin in the flattened batch, from 0 to its size) and ``max_seqlen`` (int), all from one list of document
-    ends, and masks labels that lie in another document than their input. In a ``dtype`` that cannot hold -100,
-    ``ignored`` lists the indices (int64, in the flattened batch) to mask instead, where there are any.
+    - ``input_ids`` and ``labels``: ``[size, seq_len]`` of ``dtype``; labels are ``shift`` tokens ahead, and -100 if masked.
+    - ``valid_tokens`` (int): labels that count. If the model shifts labels, the first of a row never counts.
+    - ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where documents begin in
+      the flattened batch, from 0 to its size) and ``max_seqlen`` (int), and masks labels in another document than their input.
+    - ``ignored`` (int64), if ``dtype`` cannot hold -100: the indices of labels to mask in the flattened batch; absent if none.
     """
 
     size: int
@@ -50,7 +49,7 @@ class PackCollator:
         lag = 0 if self.same_labels else self.shift
         ids, labels = np.empty((size, length), self.dtype), np.empty((size, length), self.dtype)
         ids[:filled], labels[:filled] = rows.tokens[:, :length], rows.tokens[:, lag : lag + length]
-        have = _NO_INDICES  # tokens of each row, where some have fewer than they should
+        have = _NO_INDICES  # existing tokens of each row; empty if all rows are full
         if filled < size or rows.valid is not None:
             have = np.zeros(size, np.int64)
             have[:filled] = length + lag if rows.valid is None else rows.valid
@@ -64,7 +63,7 @@ class PackCollator:
                 ends, have, length, lag
             )
         elif len(have):
-            ignored = _labels_behind(have, length, lag)
+            ignored = _labels_after(have, length, lag)
         if rows.masks is not None:
             masked = np.flatnonzero(rows.masks[:, lag : lag + length] == 0)
             ignored = np.union1d(ignored, masked)
@@ -84,8 +83,8 @@ def find_bounds(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
     """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat indices of labels to mask, ascending.
 
-    ``document_ends`` are those of `Rows`; row ``r`` has ``length + shift`` tokens, its labels' included, of which ``have[r]``
-    exist (empty: all); labels lie ``shift`` ahead, or are the inputs for a shift of 0, which the model shifts.
+    ``document_ends`` are those of `Rows`. A row has ``length + shift`` tokens, labels included; ``have[r]`` tokens of row ``r``
+    exist (empty: all). Labels are ``shift`` ahead; with a shift of 0 they are the inputs, and the model shifts them.
 
     >>> positions, begins, longest, ignored = find_bounds([np.array([2])], np.zeros(0, np.int64), 4, 1)
     >>> positions.tolist(), begins.tolist(), longest, ignored.tolist()
@@ -101,20 +100,20 @@ def find_bounds(
     begins = np.union1d(np.arange(rows + 1) * length, cuts)
     sizes = np.diff(begins)
     positions = np.arange(rows * length) - np.repeat(begins[:-1], sizes)
-    # Labels of the last `shift` tokens of a document lie in the next one; a model that shifts by itself predicts the first
-    # token of a document from the one before.
+    # Labels of the last `shift` tokens of a document are in the next document. A model that shifts labels itself would predict
+    # the first token of a document from the document before.
     first, last = np.maximum(end - shift, 0), np.minimum(end + (shift == 0), length)
     first[1:] = np.maximum(first[1:], np.where(row[1:] == row[:-1], last[:-1], 0))  # no label twice
     counts = np.maximum(last - first, 0)
     ignored = np.repeat(row * length + first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     if len(have):
-        ignored = np.union1d(ignored, _labels_behind(have, length, shift))
+        ignored = np.union1d(ignored, _labels_after(have, length, shift))
     longest = int(sizes.max(initial=0))
     return positions.reshape(rows, length), begins.astype(np.int32), longest, ignored
 
 
-def _labels_behind(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:
-    """Return the flat indices of labels for which rows of so many tokens have none."""
+def _labels_after(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:
+    """Return the flat indices of labels after the end of rows that have only ``have`` tokens."""
     return np.flatnonzero(np.arange(length) >= np.clip(have - lag, 0, length)[:, None])
 
 
@@ -122,7 +121,7 @@ def _labels_behind(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np
 class DocumentCollator:
     """Make batches of ``size`` whole documents, one a row, cut at ``max_length`` and padded on the right.
 
-    Rows are padded to the longest of the batch, or to the next multiple of ``pad_to_multiple_of``. Gives ``input_ids``,
+    ``length`` is that of the longest row, rounded up to a multiple of ``pad_to_multiple_of``. Batches have ``input_ids``,
     ``labels`` and ``attention_mask`` (``[size, length]``, int64) and ``valid_tokens``.
     """
 
@@ -144,7 +143,7 @@ class DocumentCollator:
             ids[row, : len(document)], mask[row, : len(document)] = document, 1
             shifted = document if self.same_labels else document[1:]
             labels[row, : len(shifted)] = shifted
-        # However the labels are shifted, all tokens of a document count but one.
+        # With either kind of labels, all tokens of a document count but one.
         valid = int((lengths - 1).clip(0).sum())
         if rows.masks is not None:
             for row, (mask_of_row, count) in enumerate(zip(rows.masks, lengths.tolist(), strict=True)):
@@ -157,7 +156,7 @@ class DocumentCollator:
 
 
 def _warn_without_labels(rows: Rows | DocumentRows, batch: Batch) -> None:
-    """Say once that a batch of documents trains nothing, and turns a mean loss, and so the model, into NaN."""
+    """Warn once that a batch has no label: the mean loss over it, and then the model, would be NaN."""
     if rows.filled and not batch["valid_tokens"]:
         say_once(
             "a batch has no label (valid_tokens is 0), and the mean of a loss over no label is NaN: leave out documents of "
@@ -169,7 +168,7 @@ def stack(rows: list[Batch]) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
     Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. Numbers of a whole batch are joined as `KEYS` says;
-    values that are neither arrays nor numbers stay a list. Samples of other shapes or keys raise ``ConfigError`` naming the key.
+    other values stay a list. If samples differ in shapes or keys, ``ConfigError`` names the key.
     """
     for row in rows:
         if not isinstance(row, dict):
@@ -207,16 +206,15 @@ def row_of(batch: Batch) -> Batch:
 
 
 class DrawnShifts:
-    """Make the batches of one step after another, each with labels at a shift that is drawn for the step.
+    """Make the batches of one step after another, with labels at a shift that is drawn for each step.
 
     A step is one batch on every rank, or before ``batch`` one sequence on every rank. Its shift is a divisor of ``seq_len``
-    below it, drawn by a hash of (seed, the step's first sequence index): equal on all ranks and workers, and the same after
-    resuming. With another batch size or world size, steps begin elsewhere and draw other shifts; the inputs stay the same.
+    below it, drawn by a hash of (seed, the step's first sequence index). So it is equal on all ranks and workers, and after a
+    resume. With another batch size or world size, steps begin elsewhere and draw other shifts; the inputs stay the same.
 
-    Gives what a `PackCollator` does, with ``input_ids``, ``labels`` and, with boundaries, ``position_ids`` as
-    ``[batch, seq_len // shift, shift]``, row-major, and ``shift`` (int); each token keeps its index in the
-    flattened batch.
-    ``collator(shift)`` makes the collator of one shift.
+    Batches are those of a `PackCollator`, with ``shift`` (int), and with ``input_ids``, ``labels`` and ``position_ids`` as
+    ``[batch, seq_len // shift, shift]``; each token keeps its index in the flattened batch. ``collator(shift)`` makes the
+    collator of one shift.
     """
 
     def __init__(self, seq_len: int, seed: int, collator: Callable[[int], PackCollator]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a step, between the reader that reads them and the collator that makes a batch of them; and what both are."""
+"""Rows of a step, from the reader to the collator that makes a batch of them; and the protocols of both."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .batch_keys import Batch
 
 
 class Rows(NamedTuple):
-    """Packed rows, valid until the next read: the first of a batch.
+    """Packed rows, the first of a batch; valid until the next read.
 
-    ``tokens``: ``[rows, width]``, labels included, as they are stored. ``document_ends``: where documents end in each row,
-    ascending, from 1 to its width; None unless boundaries were asked for. ``valid``: int64 ``[rows]``, the tokens of each
-    row before the end of a bounded stream, or None where none is cut. ``missing``: rows that were asked for but lie behind
-    the end of a stream whose end was unknown in advance. ``masks``: uint8 ``[rows, width]``, 0 for tokens that no label
-    counts, or None where all count.
+    - ``tokens``: ``[rows, width]`` in the stored dtype, labels included.
+    - ``document_ends``: where documents end in each row, ascending, from 1 to its width; None without boundaries.
+    - ``valid``: int64 ``[rows]``, the tokens of each row before the end of a bounded stream; None if no row is cut.
+    - ``missing``: rows that were asked for, but are after the end of a stream whose end was unknown in advance.
+    - ``masks``: uint8 ``[rows, width]``, 0 for tokens that no label counts; None if all count.
     """
 
     tokens: NDArray[Any]
@@ -34,16 +34,16 @@ class Rows(NamedTuple):
 
     @property
     def existing(self) -> list[NDArray[Any]]:
-        """The tokens of each row that exist, those of labels included."""
+        """The existing tokens of each row, labels included."""
         return (
             [*self.tokens] if self.valid is None else [row[:n] for row, n in zip(self.tokens, self.valid, strict=True)]
         )
 
 
 class DocumentRows(NamedTuple):
-    """Whole documents, valid until the next read: 1-D token ids for each of the first rows of a batch.
+    """Whole documents, the first rows of a batch, as 1-D token ids; valid until the next read.
 
-    ``missing`` is as in `Rows`, and so are ``masks``, one for each document.
+    ``missing`` and ``masks`` are as in `Rows`, with one mask for each document.
     """
 
     documents: list[NDArray[Any]]
@@ -62,7 +62,7 @@ class DocumentRows(NamedTuple):
 
     @classmethod
     def of(cls, documents: list[tuple[NDArray[Any], NDArray[np.uint8] | None]], missing: int = 0) -> DocumentRows:
-        """Return the rows of documents, each with its loss mask, None where all of its tokens count."""
+        """Return the rows of documents, each with its loss mask (None: all tokens count)."""
         masks = None
         if any(mask is not None for _, mask in documents):
             masks = [np.ones(len(ids), np.uint8) if mask is None else mask for ids, mask in documents]
@@ -70,10 +70,10 @@ class DocumentRows(NamedTuple):
 
 
 class RowBuffer:
-    """Rows of ``width`` tokens to be filled, in any order, again and again: valid until the next call of `begin`.
+    """Memory for rows of ``width`` tokens, filled in any order, and reused at each call of `begin`.
 
-    ``tokens`` is ``[rows, width]``. ``ends`` takes where documents end in each row, ascending, from 1 to its width; None where
-    that is not asked for. ``masks`` (uint8, as ``tokens``) is 0 for tokens that no label counts; None where all count.
+    ``tokens`` is ``[rows, width]``. ``ends`` takes where documents end in each row, ascending, from 1 to its width; None
+    without boundaries. ``masks`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count.
     """
 
     def __init__(self, width: int, dtype: np.dtype[Any], *, with_ends: bool, with_masks: bool = False) -> None:
@@ -93,7 +93,7 @@ class RowBuffer:
             self.ends = [_NONE] * count
 
     def rows(self, existing: NDArray[np.int64] | None = None, filled: int | None = None) -> Rows:
-        """Return the first ``filled`` rows (None: all), the others are missing; ``existing`` are the `Rows.valid` of these."""
+        """Return the first ``filled`` rows (None: all); the others count as missing. ``existing`` is their `Rows.valid`."""
         tokens = self.tokens[:filled]
         ends = None if self.ends is None else self.ends[:filled]
         masks = None if self.masks is None else self.masks[:filled]
@@ -108,14 +108,13 @@ R_in = TypeVar("R_in", contravariant=True)
 
 
 class Reader(Protocol[R_out]):
-    """Gives a rank's rows of one step after another, packed (`Rows`) or whole documents (`DocumentRows`).
+    """Reads a rank's rows, step by step, packed (`Rows`) or whole documents (`DocumentRows`).
 
-    An indexed reader finds the rows of any step by arithmetic. A sequential reader goes on from cursors, so it gives the
-    rows of a step once, in their order. What drives a reader does not ask which it is.
+    An indexed reader finds the rows of any step by arithmetic. A sequential reader goes on from cursors, so it gives the rows
+    of each step once, in order. Callers need not know which kind it is.
 
-    ``cursors``: where each lane of a sequential reader stands after the rows that were read last, by the lane's number;
-    None of an indexed reader, whose position is the sequence index alone. ``tokens_read``: those of the rows that each source
-    gave.
+    ``cursors``: of each lane of a sequential reader, by lane number, after the rows that were read last; None for an indexed
+    reader, whose position is the sequence index alone. ``tokens_read``: the tokens of the rows of each source.
     """
 
     tokens_read: list[int]
@@ -127,20 +126,20 @@ class Reader(Protocol[R_out]):
         """Return the rows of a step, which are valid until the next call."""
 
     def stats(self) -> dict[str, Any]:
-        """Return ``bytes_read``, and what else this kind of reader counts."""
+        """Return ``bytes_read``, and the other counts of this kind of reader."""
 
     def tokens_left(self) -> int:
-        """Return how many tokens are known that no row holds yet; 0 of an indexed reader, whose end is known."""
+        """Return how many tokens in memory no row has held yet; 0 for an indexed reader, whose end is known."""
 
     def refuse_nothing(self) -> None:
-        """Raise ``ConfigError`` because the stream ended without a row, and say what became of its documents."""
+        """Raise ``ConfigError`` for a stream that ended without a row, with the counts of its documents."""
 
     def close(self) -> None:
-        """Stop threads and give back files."""
+        """Stop threads and close files."""
 
 
 class Collator(Protocol[R_in]):
-    """Makes a batch of the rows of a step, a pure function of them and of the step's first sequence index ``begin``."""
+    """Makes a batch of the rows of a step: a pure function of the rows and of ``begin``, the step's first sequence index."""
 
     def __call__(self, rows: R_in, begin: int) -> Batch:
         """Return the batch, in arrays of its own."""

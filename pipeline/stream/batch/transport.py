@@ -1,7 +1,7 @@
-"""The way of a batch to where it is used: torch tensors, a thread that reads ahead, workers of a loader, copies to a GPU.
+"""The way of a batch to its user: torch tensors, a thread that reads ahead, workers of a loader, copies to a GPU.
 
-What reads ahead takes and gives pairs of a position and an item: the position says where the stream stands after that item, so
-whatever is made ahead of time, the state counts what was handed out.
+Code that reads ahead handles pairs of a position and an item; the position is that of the stream after the item. So a state
+counts only items that were handed out, however many were made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def to_torch(item: Any) -> Any:
     """Return an item with its arrays as torch tensors that share their memory.
 
-    Arrays that torch has no dtype for, as of text, raise ``ConfigError`` naming the key.
+    If torch lacks the dtype of an array, as for text, ``ConfigError`` names the key.
     """
     if not isinstance(item, dict):
         return item
@@ -49,7 +49,7 @@ def _tensor(key: str, value: np.ndarray[Any, Any]) -> torch.Tensor:
 
 
 def to_numpy(item: Item) -> Item:
-    """Return an item with its torch tensors as arrays; ``ConfigError`` names a key whose dtype NumPy does not have."""
+    """Return an item with its torch tensors as arrays; ``ConfigError`` names a key whose dtype NumPy lacks."""
     return {key: _array(key, value) if isinstance(value, torch.Tensor) else value for key, value in item.items()}
 
 
@@ -65,7 +65,7 @@ def _array(key: str, value: torch.Tensor) -> np.ndarray[Any, Any]:
 def widen(item: Item) -> Item:
     """Return unsigned ids and labels as int64, with -100 at the indices that ``ignored`` lists.
 
-    Those of 16 and 32 bits go through the signed type of their width, for which every device has kernels.
+    Values of 16 and 32 bits go through the signed type of their width, for which every device has kernels.
     """
     widened = dict(item)
     for key in ("input_ids", "labels"):
@@ -109,7 +109,7 @@ def place_on_device(items: Iterator[tuple[P, Item]], name: str) -> Iterator[tupl
 
 
 def _sent(value: Any, device: torch.device) -> Any:
-    """Start to copy a tensor to the device, to a GPU from pinned memory, which torch uses again only when it was copied."""
+    """Start to copy a tensor to the device; to a GPU from pinned memory, which torch reuses only after the copy."""
     if not isinstance(value, torch.Tensor):
         return value
     pinned = value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
@@ -132,12 +132,12 @@ _END = object()
 def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
     """Yield items that a thread makes up to ``count`` ahead; its exceptions are raised here, in their turn.
 
-    The thread ends with the iterator, also when that is dropped half-way, and before the interpreter does.
+    The thread ends with the iterator, even if that is dropped half-way, and before the interpreter ends.
     """
     thread = DaemonThreads(1, "read-ahead")
     make: Callable[[], Any] = partial(next, items, _END)
     ready = deque(thread.submit(make) for _ in range(count))
-    # Is called at exit, too: an iterator that a script refers to at its end is closed when threads no longer run.
+    # Called at exit too: an iterator that a script still refers to is closed after threads have stopped.
     end = finalize(thread, _end, thread, ready)
     try:
         while (item := ready.popleft().result()) is not _END:
@@ -153,18 +153,18 @@ def _end(thread: DaemonThreads, ready: deque[Future[Any]]) -> None:
     thread.join()
 
 
-# Its values, less a base, as bytes; its shape; the dtypes of the values, and of the array; the base; and whether it is a tensor.
+# An array: its values, less a base, as bytes; shape; dtype of these values, and of the array; base; whether it is a tensor.
 Packed = tuple[bytes, tuple[int, ...], str, str, int, bool]
 
 _PLAIN = {torch.int64, torch.int32, torch.uint8, torch.uint16, torch.uint32}
-_MOST_PACKED = 4 << 20  # of an array that travels in the message; more go through shared memory of torch
+_MOST_PACKED = 4 << 20  # bytes of an array sent in the message; larger ones go through torch's shared memory
 
 
 class WorkerBatch(dict[str, Any]):
-    """A batch in a worker of a DataLoader, which arrives as a dict of the same values, dtypes and shapes.
+    """A batch in a worker of a DataLoader; it arrives as a dict of the same values, dtypes and shapes.
 
-    Torch hands over each tensor through shared memory of its own, which the receiver asks the worker for. That costs more
-    than the copy of a batch, so the integers of a batch travel inside the message, in the narrowest width that holds them.
+    Torch sends each tensor through its own shared memory, which the receiver asks the worker for. That costs more than to copy
+    a batch, so the integers of a batch are sent inside the message, in the narrowest width that holds them.
 
     >>> import pickle
     >>> batch = WorkerBatch(input_ids=torch.arange(60_000))
@@ -183,7 +183,7 @@ class WorkerBatch(dict[str, Any]):
 
 
 def _pack(value: Any) -> Packed | None:
-    """Pack integers; None for all else, and for what is large."""
+    """Return integers packed; None for other values, and for large arrays."""
     tensor = type(value) is torch.Tensor
     if tensor and (value.dtype not in _PLAIN or value.device.type != "cpu"):
         return None
@@ -213,15 +213,14 @@ def _unpack(values: bytes, shape: tuple[int, ...], width: str, dtype: str, base:
     return torch.from_numpy(array) if tensor else array
 
 
-_MOST_KEPT = (32 << 20) - (64 << 10)  # larger mappings are always given back
+_MOST_KEPT = (32 << 20) - (64 << 10)  # larger mappings always go back to the system
 _kept = 0
 
 
 def keep_freed_memory(size: int) -> None:
-    """Have the C library keep about ``size`` bytes that are freed, where it can, instead of giving them back to the system.
+    """Make the C library keep about ``size`` freed bytes, if it can, instead of giving them back to the system.
 
-    To get new pages for every batch costs more than to fill them. The library keeps as much as the largest mapping that
-    it saw freed.
+    New pages for every batch cost more than filling them. The library keeps as much as the largest mapping that it saw freed.
     """
     global _kept
     size = min(size, _MOST_KEPT)

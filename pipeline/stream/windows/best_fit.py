@@ -1,4 +1,4 @@
-"""Best-fit packing: whole documents in sequences of a fixed size, cut only where they are longer than one.
+"""Best-fit packing: whole documents in sequences of a fixed size, cut only if they are longer than one.
 
 Concatenating and cutting breaks most sequences inside documents; packing them best fit first, longest first, breaks
 none that fits and pads about a percent (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
@@ -16,10 +16,10 @@ from .window import Window
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each where it leaves the least room.
+    """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each into the bin where it leaves least room.
 
-    Of bins with equal room, the one that got to this room last takes the item. Returns the items bin by bin, ascending in each,
-    and where each bin's begin and end there; bins come in the order of their first items.
+    If bins have equal room, the bin that reached this room last takes the item. Returns the items bin by bin, ascending in each
+    bin, and where each bin begins and ends there. Bins come in the order of their first items.
 
     >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
     >>> items.tolist(), cuts.tolist()
@@ -54,10 +54,10 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArra
 
 
 def pack_documents(window: Window, seq_len: int, extra: int, key: int | None) -> tuple[Window, NDArray[np.int64]]:
-    """Return the documents of a window as sequences of up to ``seq_len`` tokens end to end, and where each begins and ends.
+    """Return the documents of a window as sequences of up to ``seq_len`` tokens, end to end, and where each begins and ends.
 
-    A sequence that was cut out of a longer document goes on for ``extra`` tokens of it, for labels. ``key`` shuffles the
-    sequences, None keeps them in the order of their first documents.
+    A sequence that was cut out of a longer document has ``extra`` more tokens of it, for labels. ``key`` shuffles the sequences;
+    None keeps them in the order of their first documents.
     """
     lengths = np.diff(window.ends)
     counts = -(-lengths // seq_len)
@@ -81,7 +81,7 @@ def pack_documents(window: Window, seq_len: int, extra: int, key: int | None) ->
 
 
 def _runs(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of all runs, one behind the other.
+    """Return the numbers of all runs, one after the other.
 
     >>> _runs(np.array([7, 0]), np.array([2, 3])).tolist()
     [7, 8, 0, 1, 2]

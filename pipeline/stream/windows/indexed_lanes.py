@@ -1,4 +1,4 @@
-"""The windows that the lanes of a stream need: where rows begin now, and soon enough where they go on."""
+"""The windows that the lanes of an indexed stream need: those of the current rows, and in time those of the next ones."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from ..order import Sequences, Shuffle
 from .window import Key, Window, WindowCache
 
-_AHEAD = 8  # a lane's next window is asked for when this part of its window is left: enough to load it in time
+_AHEAD = 8  # a lane's next window is requested when an eighth of its window is left: enough to load it in time
 
 Int = NDArray[np.int64]
 WindowOffset = tuple[Window, int]  # a window, and the unit in it at which a row begins
 
 
 class _Span(NamedTuple):
-    """The window that a lane is in, of positions ``begin`` to before ``stop``; from ``request_at`` on, other windows are needed.
+    """The window that a lane is in, from position ``begin`` to before ``stop``.
 
-    ``keys`` are those of the windows that the lane needs until then.
+    The lane needs the windows ``keys`` up to position ``request_at``; from there on, others must be requested.
     """
 
     window: Window
@@ -34,9 +34,9 @@ class _Span(NamedTuple):
 class IndexedLanes:
     """Finds rows in windows. Positions count units of the endless stream: tokens, or whole ``documents``.
 
-    ``sequences`` say where rows begin. A row needs ``width`` units from there, as far as its pass has them. A lane's next window
-    is loaded before the lane comes to it, but at the border of an epoch all lanes wait once: to hold the windows of two
-    epochs would double the memory.
+    ``sequences`` say where rows begin. A row needs ``width`` units from there, if its pass has as many. A lane's next window is
+    loaded before the lane reaches it. But at the border of an epoch all lanes wait once: the windows of two epochs would double
+    the memory.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class IndexedLanes:
         ]
 
     def request(self, indices: Int, positions: Int) -> None:
-        """Have the windows made soon in which the rows of sequence indices begin, of lanes that are not there yet."""
+        """Request the windows in which the rows of sequence indices begin, unless their lanes are there already."""
         for lane, position in zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True):
             if not self._spans[lane].begin <= position < self._spans[lane].stop:
                 self.windows.request([self.window_of(position)[:2]])
 
     def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
-        """Ask for the windows that rows need: of a lane, from a position. Forget those that no lane needs any more."""
+        """Request the windows that rows, given as (lane, position), need. Forget windows that no lane needs any more."""
         by_lane: dict[int, list[int]] = {}
         for lane, position in rows:
             by_lane.setdefault(lane, []).append(position)
@@ -114,7 +114,7 @@ class IndexedLanes:
             self._spans[lane] = span._replace(window=self.location(span.begin)[0])
 
     def location(self, position: int) -> WindowOffset:
-        """Return where a position lies."""
+        """Return the window that holds a position, and the unit there."""
         epoch, number, begin, _ = self.window_of(position)
         return self.windows.get((epoch, number)), position - begin
 
@@ -134,7 +134,7 @@ class IndexedLanes:
         return self._last_of_row(epoch * self.units + order.begin_of_lane(epoch, number + 1) - order.stride)
 
     def _keys_of_rows(self, positions: list[int]) -> list[Key]:
-        """Return the windows of a lane's rows. Between its rows of two epochs lie those of all other lanes."""
+        """Return the windows of a lane's rows, epoch by epoch: rows of other lanes are between those of two epochs."""
         by_epoch: dict[int, list[int]] = {}
         for position in positions:
             by_epoch.setdefault(position // self.units, []).append(position)
@@ -150,7 +150,7 @@ class IndexedLanes:
         return keys
 
     def window_of(self, position: int) -> tuple[int, int, int, int]:
-        """Return (first) epoch and number of the window that holds a position, its first position and the one behind it."""
+        """Return (first) epoch and number of the window that holds a position, its first position, and the one after it."""
         if (epochs := self.windows.maker.epochs) > 1:
             epoch = position // (self.units * epochs) * epochs
             return epoch, 0, epoch * self.units, (epoch + epochs) * self.units

@@ -1,4 +1,4 @@
-"""Packed rows, cut out of the windows of lanes: of documents as they are stored, or as the user's functions change them."""
+"""Packed rows, cut out of the windows of lanes: of stored documents, or of those that the user's functions return."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Int = NDArray[np.int64]
 
 
 def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, size: int) -> int:
-    """Fill a row with up to ``size`` tokens from the first location on, and from the others where the windows before end.
+    """Fill a row with up to ``size`` tokens: from the first location to the end of its window, then from the next ones.
 
-    Behind them are zeros. Returns how many tokens there are.
+    The rest of the row is zeros. Returns how many tokens there are.
     """
     tokens, ends, done = buffer.tokens[row], [np.zeros(0, np.int64)], 0
     for window, at in locations if size else ():
@@ -53,7 +53,7 @@ class TokenRows:
     def fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> Int | None:
         """Fill rows of a buffer with the sequences of these indices, which begin at these positions.
 
-        Returns how many tokens of each exist (int64), None where all do.
+        Returns how many tokens of each exist (int64); None if all do.
         """
         self._fill(buffer, rows, indices, positions)
         self.lanes.windows.bytes_read += len(rows) * self.width * buffer.tokens.itemsize
@@ -74,7 +74,7 @@ class TokenRows:
                 fill_row(self._from(position), buffer, row, self.lanes.units_of_row(position))
 
     def _from(self, position: int) -> Iterator[WindowOffset]:
-        """Yield where a position lies, and the beginnings of the windows behind."""
+        """Yield the location of a position, then the beginnings of the later windows."""
         while True:
             window, at = self.lanes.location(position)
             yield window, at
@@ -86,9 +86,9 @@ Mask = NDArray[np.uint8]
 
 
 class DocumentMaps:
-    """Functions of the user, called one after the other with the ids of a document, which are read-only, and its loss mask.
+    """Functions of the user, called one after the other with the read-only ids of a document and its loss mask.
 
-    The ids of the last one must be below ``vocab_size``; None: nobody knows how many there are.
+    The ids that the last function returns must be below ``vocab_size`` (None: unknown).
     """
 
     def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any], vocab_size: int | None) -> None:
@@ -97,7 +97,7 @@ class DocumentMaps:
         self._vocab_size = vocab_size
 
     def document(self, ids: Tokens) -> tuple[Tokens, Mask | None]:
-        """Return what they make of a document, and the loss mask of that, None where all tokens count."""
+        """Return the ids that the functions make of a document, and their loss mask (None: all tokens count)."""
         mask: Mask | None = None
         for function, name, same_length, _ in self._maps:
             length = len(ids)
@@ -119,7 +119,7 @@ class DocumentMaps:
         return ids, mask
 
     def window(self, window: Window) -> Window:
-        """Return what they make of the documents of a window."""
+        """Return a window with the documents that the functions return."""
         ids = window.tokens.view()
         ids.flags.writeable = False
         made = [self.document(ids[begin:end]) for begin, end in pairwise(window.ends.tolist())]
@@ -158,9 +158,9 @@ def _checked_mask(name: str, result: Any, length: int) -> Mask:
 
 
 class MappedTokenRows(TokenRows):
-    """Rows of what ``maps`` make of documents, whose lengths stay, so that all counts hold.
+    """Rows of the documents that ``maps`` return; lengths stay, so all counts hold.
 
-    A document is mapped whole, where a row begins in it; the documents of each lane's last row are kept for the next.
+    A document is mapped whole, even if a row begins inside it. The documents of each lane's last row are kept for the next.
     """
 
     def __init__(self, lanes: IndexedLanes, maps: DocumentMaps) -> None:
@@ -178,7 +178,7 @@ class MappedTokenRows(TokenRows):
             )
 
     def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
-        """Yield where a position lies in its document, mapped, and the beginnings of those behind; they go to ``kept``."""
+        """Yield the location of a position in its mapped document, then the beginnings of the next documents; fill ``kept``."""
         while True:
             window, at = self.lanes.location(position)
             number = int(window.ends.searchsorted(at, side="right")) - 1

@@ -1,6 +1,6 @@
-"""Windows: each is made by one blocking job, and those that a stream needs are kept in memory or are on their way there.
+"""Windows: one blocking job makes each, and a cache keeps those that a stream needs, or has them made in threads.
 
-A window holds the documents of its blocks, which are read side by side and put in their shuffled order by one Arrow ``take``.
+A window holds the documents of its blocks. The blocks are read together, and one Arrow ``take`` shuffles their documents.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Int = NDArray[np.int64]
 class Window(NamedTuple):
     """Documents end to end: ``tokens`` (1-D, stored dtype, read-only), and ``ends`` (int64 ``[documents + 1]``).
 
-    ``ends[j]`` tokens come before document ``j``; the last is the number of tokens. ``has_empty``: a document has none.
-    ``mask`` (uint8, as ``tokens``) is 0 for tokens that no label counts, None where all count. ``origins`` say where each
-    document comes from, where a trace asks.
+    ``ends[j]`` tokens come before document ``j``; the last entry is the number of tokens. ``has_empty``: a document may have no
+    tokens. ``mask`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count. ``origins``: the
+    origin of each document, if a trace asks.
     """
 
     tokens: NDArray[Any]
@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return self.tokens[self.ends[number] : self.ends[number + 1]]
 
     def ends_inside(self, begin: int, end: int) -> Int:
-        """Return where documents end behind token ``begin`` and up to ``end``, counted from ``begin``, each position once.
+        """Return where documents end after token ``begin`` and up to ``end``, counted from ``begin``, each position once.
 
         >>> Window(np.arange(9), np.array([0, 3, 3, 5, 9])).ends_inside(1, 5).tolist()
         [2, 4]
@@ -60,7 +60,7 @@ class Window(NamedTuple):
 
 
 class WindowListing(NamedTuple):
-    """The documents of a window in their order: ``ends`` as of a `Window`, and of each its shard and its number there (int64)."""
+    """The documents of a window in their order: ``ends`` as in a `Window`, and the shard and number of each (int64)."""
 
     ends: Int
     shards: Int
@@ -68,7 +68,7 @@ class WindowListing(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The documents of some blocks in the order of the files: rows of the table, first and behind the last, and their index."""
+    """The documents of some blocks in file order: the rows of the table (first, and one after the last), and their index."""
 
     runs: list[tuple[int, int]]
     starts: Int  # bytes before each document in the memory that the blocks are read to
@@ -78,10 +78,10 @@ class Listed(NamedTuple):
 
 
 class WindowMaker:
-    """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``extents``.
+    """Makes the windows of ``order`` from a source, in the thread that calls `make`; ``order`` was made of ``extents``.
 
-    An epoch of few tokens is one window, and its documents stay in memory. A window then holds ``epochs`` epochs if
-    they have up to ``most`` tokens, since to make each takes as long as to make thousands of tokens.
+    An epoch of few tokens is one window, and its documents stay in memory. Such a window holds as many ``epochs`` as have up to
+    ``most`` tokens together, since making a window takes as long as thousands of tokens.
     """
 
     def __init__(self, source: BlockReader, extents: ExtentSelection, order: Shuffle, *, most: int = 0) -> None:
@@ -102,7 +102,7 @@ class WindowMaker:
     def make(self, epoch: int, number: int) -> Window:
         """Read the blocks of a window and put their documents in order; it holds the epochs from ``epoch`` on.
 
-        Raises ``CorruptShardError`` where an index does not fit what was counted or where its documents lie.
+        Raises ``CorruptShardError`` if an index contradicts the counts, or puts documents outside their block.
         """
         listed, memory = self._small or self._read(epoch, number)
         if self._is_small:
@@ -116,7 +116,7 @@ class WindowMaker:
         return made
 
     def listing(self, epoch: int, number: int) -> WindowListing:
-        """List the documents of a window by their indexes alone. Raises as `make` does."""
+        """Return the documents of a window by their indexes alone; errors are those of `make`."""
         listed = self._list(epoch, number)
         order, table, nothing = self._document_order(listed, epoch, number), self._extents.table, np.zeros(0, np.int64)
         blocks = list(zip(listed.runs, listed.counts, strict=True))
@@ -136,7 +136,7 @@ class WindowMaker:
         return listed, memory
 
     def _list(self, epoch: int, number: int) -> Listed:
-        """List the documents of the blocks of a window in the order of the files, so that neighbours are read together."""
+        """Return the documents of the blocks of a window in file order, so that neighbours are read together."""
         in_files, bounds = np.sort(self._order.epoch(epoch).window_blocks(number)), self._order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
@@ -163,7 +163,7 @@ class WindowMaker:
         return in_blocks if order is None else in_blocks[order]
 
     def _checked(self, block: int, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
-        """Return the bytes of a block before each document that is streamed, and their tokens."""
+        """Return the bytes of a block before each streamed document, and the tokens of each."""
         table = self._extents.table
         shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
         size = int(table.size_sums[last] - table.size_sums[first])
@@ -195,7 +195,7 @@ class WindowMaker:
 
 
 def _runs_of(counts: Int, order: Int) -> Int:
-    """Return the numbers of the items of groups, which have ``counts``, with the groups in another order.
+    """Return the numbers of the items of groups of ``counts`` items, with the groups in another order.
 
     >>> _runs_of(np.array([2, 3]), np.array([1, 0])).tolist()
     [2, 3, 4, 0, 1]
@@ -205,18 +205,18 @@ def _runs_of(counts: Int, order: Int) -> Int:
 
 
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: np.dtype[Any]) -> Window:
-    """Copy documents, which start at ascending bytes of ``memory``, one after the other in ``order``, which may repeat some."""
+    """Copy documents, which start at ascending bytes of ``memory``, end to end in ``order``, which may repeat some."""
     count = len(starts)
     ends = np.zeros(len(order) + 1, np.int64)
     np.cumsum(lengths[order], out=ends[1:])
     if not ends[-1]:
         return Window(np.zeros(0, dtype), ends)
-    # Binary values of Arrow are what lies between neighbouring offsets: documents, and the gaps behind them, in turn.
+    # Binary values of Arrow are the bytes between neighbouring offsets: documents and the gaps after them, in turn.
     cuts = np.empty(2 * count + 1, np.int64)
     cuts[0:-1:2], cuts[1::2] = starts, starts + lengths * dtype.itemsize
     cuts[-1] = cuts[-2]
     values = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(cuts), pa.py_buffer(memory)])
-    # Of buffers, since pa.array() imports pandas where it is installed.
+    # From buffers, since pa.array() imports pandas if it is installed.
     numbers = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(2 * order)])
     taken = values.take(numbers).buffers()[2]
     tokens = np.frombuffer(taken, dtype, int(ends[-1]))
@@ -230,9 +230,9 @@ _SMALL = 256 << 10  # bytes of a window that is made in less time than a thread 
 
 
 class WindowCache:
-    """Windows that ``maker`` makes, in threads or when they are read; ``spare`` of those that nothing needs stay.
+    """Windows that ``maker`` makes, in threads or when they are read; ``spare`` windows stay that no lane needs.
 
-    The ``sources`` of a mix share the threads that one of them would have: each keeps memory of its own.
+    Threads keep memory, so the ``sources`` of a mix share the number of threads that one source would have.
     """
 
     def __init__(self, maker: WindowMaker, spare: int, sources: int = 1) -> None:
@@ -250,7 +250,7 @@ class WindowCache:
         )
 
     def request(self, keys: Iterable[Key]) -> None:
-        """Have windows made soon, the first of them first."""
+        """Have windows made in threads, in this order."""
         if self._threads is None:
             return
         for key in keys:
@@ -266,7 +266,7 @@ class WindowCache:
             del self._ready[key]
 
     def get(self, key: Key) -> Window:
-        """Return a window, which is made now if no thread has begun to."""
+        """Return a window; it is made now if no thread has begun it."""
         window = self._ready.get(key)
         if window is not None:
             return window
