@@ -1,4 +1,4 @@
-"""Rows of a batch as text, with marks where labels do not count."""
+"""Rows of a batch as text, with marks around tokens that count in no label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def decoded(batch: Mapping[str, Any], tokenizer: Tokenizer, shift: int | None) -> list[str]:
-    """Return each row as text; its label of a token lies ``shift`` before it (None: as the batch says)."""
+    """Return each row as text; the label of a token is ``shift`` positions before it (None: as the batch says)."""
     arrays = {name: _array(value) for name, value in batch.items() if hasattr(value, "shape")}
     sample = arrays["labels"].ndim == 1
     counts = arrays["labels"] != IGNORE
@@ -26,7 +26,7 @@ def decoded(batch: Mapping[str, Any], tokenizer: Tokenizer, shift: int | None) -
     ids, counts = arrays["input_ids"].reshape(rows, -1), counts.reshape(rows, -1)
     there = arrays.get("attention_mask", np.ones_like(ids)).reshape(rows, -1) != 0
     shift = batch["shift"] if shift is None else shift
-    counted = np.ones_like(there)  # the first tokens of a row are labels of none
+    counted = np.ones_like(there)  # the first tokens of a row are no labels, and are not marked
     counted[:, shift:] = counts[:, : counts.shape[1] - shift]
     return [_text(*row, tokenizer) for row in zip(ids, there, counted, strict=True)]
 

@@ -1,8 +1,8 @@
 """A name for a function of the user in a state: a hash of its source, and of the values that it reads.
 
 The source counts without comments and formatting. The values are defaults, closure, globals, and constants of the user's
-modules, as ``settings.LIMIT``; functions among them are read in the same way. What the standard library and installed packages
-define counts by its name.
+modules, such as ``settings.LIMIT``; functions among them are read in the same way. Objects of the standard library and of
+installed packages count by their names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Filter(NamedTuple):
 class DocumentMap(NamedTuple):
     """A function that changes documents, and its name. With ``same_length``, a document keeps its number of tokens.
 
-    ``vocab_size``: ids below it are right though the tokenizer lacks them; None: those of the tokenizer.
+    ``vocab_size``: ids below it are allowed even if the tokenizer lacks them; None: those of the tokenizer.
     """
 
     function: Callable[..., Any]
@@ -49,13 +49,13 @@ class DocumentMap(NamedTuple):
 
 
 class _UnknownError(Exception):
-    """What has no source, or no plain value."""
+    """A value without source code or plain value."""
 
 
 def identified(function: Callable[..., Any], name: str | None = None, method: str = "filter") -> Filter:
-    """Return a function of ``method`` under ``name``, else under one that its source and the values that it reads give it.
+    """Return a function of ``method`` with its ``name``; without one, with a hash of its source and of the values that it reads.
 
-    Raises ``ConfigError`` for a function without source, and for one that reads what has no plain value.
+    Raises ``ConfigError`` for a function without source, or one that reads a value that is not plain.
 
     >>> identified(max).name == identified(min).name, identified(lambda ids: len(ids) > 3, "long-1").name
     (False, 'long-1')
@@ -69,8 +69,8 @@ def identified(function: Callable[..., Any], name: str | None = None, method: st
         identity = _Identity().of(function)
     except _UnknownError as error:
         raise ConfigError(
-            f"a state cannot identify {method} {label}, because it reads {error}; give it a name that changes whenever what it "
-            f"returns does: .{method}(..., name='long-1')"
+            f"a state cannot identify {method} {label}, because it reads {error}; give it a name, to be changed whenever its "
+            f"results change: .{method}(..., name='long-1')"
         ) from None
     digest = hashlib.blake2b(json.dumps(identity).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return Filter(function, f"{label}#{digest}")
@@ -103,7 +103,7 @@ class _Identity:
         elif isinstance(value, types.FunctionType) and not _is_library(value.__globals__.get("__name__")):
             yield from self._function(value)
         elif _is_library(kind.__module__) and (inner := getattr(value, "__wrapped__", getattr(value, "py_func", None))):
-            yield self.of(inner)  # of functools, of numba
+            yield self.of(inner)  # a wrapper of functools or numba
         elif isinstance(value, types.ModuleType):
             yield value.__name__
         elif isinstance(value, _LIBRARY_KINDS) and _is_library(
@@ -130,14 +130,14 @@ class _Identity:
         for name, *attributes in sorted(chains):
             try:
                 value = cells[name].cell_contents if name in cells else function.__globals__[name]
-            except (KeyError, ValueError):  # of a cell that is empty
+            except (KeyError, ValueError):  # ValueError: the cell is empty
                 if not hasattr(builtins, name):
                     raise _UnknownError(f"{name!r}, which is not defined yet") from None
                 continue
             yield [name, self._named(name, value, attributes)]
 
     def _named(self, name: str, value: Any, attributes: list[str]) -> Any:
-        """Read what a name gives, or a constant of the user's module that it gives."""
+        """Read the value of a name, or of a constant in the user's module of that name."""
         for attribute in attributes:
             if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
                 break
@@ -151,7 +151,7 @@ class _Identity:
 
 
 def _globals_of(table: symtable.SymbolTable) -> set[str]:
-    """Return the globals that functions read and do not set, by the compiler's table of their symbols."""
+    """Return the globals that functions read but do not set, by the compiler's symbol table."""
     names = set().union(*map(_globals_of, table.get_children()))
     if table.get_type() == "function":
         symbols = [symbol for symbol in table.get_symbols() if symbol.is_global() and not symbol.is_assigned()]
@@ -160,14 +160,14 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
 
 
 def _chain(node: ast.AST) -> tuple[str, ...]:
-    """Return a name and the attributes behind it, as ``("settings", "LIMIT")``; nothing for other syntax."""
+    """Return a name and its attributes, as ``("settings", "LIMIT")``; an empty tuple for other syntax."""
     if isinstance(node, ast.Attribute):
         return (*chain, node.attr) if (chain := _chain(node.value)) else ()
     return (node.id,) if isinstance(node, ast.Name) else ()
 
 
 def _is_library(module: str | None) -> bool:
-    """Say whether a module is of the standard library, of an installed package or of this project."""
+    """Say whether a module belongs to the standard library, an installed package or this project."""
     first = (module or "").partition(".")[0]
     file = getattr(sys.modules.get(module or ""), "__file__", None)
     if file is None or first in ("pipeline", "filters"):
@@ -176,7 +176,7 @@ def _is_library(module: str | None) -> bool:
 
 
 def _source(code: types.CodeType) -> ast.AST:
-    """Return the syntax of a function; of several lambdas in a line, the one that holds the columns of the code."""
+    """Return the syntax of a function; if a line has several lambdas, the one with the columns of the code."""
     try:
         tree = ast.parse("".join(inspect.findsource(code)[0]))
     except (OSError, SyntaxError, ValueError):

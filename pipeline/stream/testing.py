@@ -1,4 +1,4 @@
-"""The check of exact resume, which users can run on streams with stages of their own."""
+"""The check of exact resume, which users can run on streams with their own stages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .stream import Stream
 def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, steps: Sequence[int] = ()) -> None:
     """Assert that a stream resumes exactly after each of ``steps`` (default: after each of its first ``items`` items).
 
-    ``make_stream`` makes the same new stream at each call. Every state goes through JSON and is loaded into a new stream.
-    What follows, up to item ``items``, must equal the uninterrupted run byte for byte, also after a second resume halfway.
+    ``make_stream`` makes the same new stream at each call. Every state goes through JSON and is loaded into a new stream. The
+    following items, up to item ``items``, must equal the uninterrupted run byte for byte, also after a second resume halfway.
     Raises ``AssertionError`` naming the step and the key that differs, and ``ConfigError`` for a stream without items.
 
     >>> import pipeline
@@ -26,7 +26,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, steps: Seq
     items = max([items, *(step + 1 for step in steps)])
     whole = list(islice(make_stream(), items))
     if not whole:
-        raise ConfigError("the stream gives no item, so nothing can be shown of it; give it data")
+        raise ConfigError("the stream gives no item, so there is nothing to check; give it data")
 
     def run(state: Any, first: int, end: int, where: str) -> Any:
         stream = make_stream()
@@ -45,7 +45,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, steps: Seq
 
 
 def _assert_equal(where: str, actual: Any, expected: Any, first: int = 0) -> None:
-    """Compare item by item; an error names the way to the difference. The numbers of a list begin at ``first``."""
+    """Compare item by item; an error names the path to the difference. The numbers of a list begin at ``first``."""
     equal = type(actual) is type(expected)
     if equal and isinstance(expected, dict):
         for key in {**expected, **actual}:

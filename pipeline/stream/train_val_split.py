@@ -1,8 +1,8 @@
-"""The two parts of ``.split(val=)``: what `data.holdout` holds out, and the rest.
+"""The two parts of ``.split(val=)``: the extents or documents that `data.holdout` holds out, and the rest.
 
-A source of more than 1,000 extents, or of more than 200 MB of tokens, is split by extents: each part is a selection of rows of
-the table of extents. A smaller source is split by documents, which are read into memory, each part as an array. Documents stay
-whole either way. The parts belong to one build of a dataset: another build has other shards.
+A source of more than 1,000 extents, or more than 200 MB of tokens, is split by extents: each part selects rows of the table of
+extents. A smaller source is split by documents: they are read into memory, each part as an array. Documents stay whole either
+way. The parts belong to one build of a dataset, since another build has other shards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are
 
 
 def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
-    """Return the rest and what is held out; of few extents all documents are read for it."""
+    """Return the rest and the part held out; all documents of a small source are read for it."""
     table, rows = whole.extents.table, whole.extents.rows
     if rows is None:
         rows = np.arange(len(table))
@@ -54,7 +54,7 @@ class SelectedDocuments(MemoryData):
     """Some of the documents of a source, in memory, with their ``hashes``."""
 
     def __init__(self, whole: CountedData, tokens: NDArray[Any], lengths: NDArray[np.int64], hashes: Hashes) -> None:
-        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # which `hold_out` gives
+        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # `hold_out` sets it
         self.vocab_size = whole.vocab_size
         self.hashes = hashes
 
@@ -71,7 +71,7 @@ def _hashes_of_documents(whole: CountedData) -> Hashes:
 
 
 def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the tokens of all documents in file order, one behind the other, and how many each has."""
+    """Return the tokens of all documents in file order, end to end, and how many each has."""
     order = Shuffle(whole.extents.blocks(), 1, 1, None)
     with closing(WindowCache(WindowMaker(whole.ranges(), whole.extents, order), spare=0)) as loaded:
         keys = [(0, number) for number in range(order.windows)]

@@ -1,4 +1,4 @@
-"""Sequences, lanes, ranks, buckets: what a sequence index is of the token stream, and who takes it (sections 4, 5 and 7)."""
+"""Sequences, lanes, ranks, buckets: the tokens of a sequence index, and the rank that takes it (sections 4, 5 and 7)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ IntOrArray = TypeVar("IntOrArray", int, NDArray[np.int64])
 class Sequences:
     """Where sequences begin: ``tokens`` in an epoch, ``stride`` tokens apart, ``lanes`` readers.
 
-    For whole documents ``tokens`` are documents and ``stride`` is 1. ``epochs`` are those of a pass, which is cut from its own
-    first token (None: the stream is endless). A sequence of a pass has a label if more than ``lag`` tokens lie before its end.
+    For whole documents, ``tokens`` counts documents and ``stride`` is 1. ``epochs`` are those of a pass, which is cut from its
+    own first token (None: the stream is endless). A sequence has a label if its pass has more than ``lag`` tokens from there on.
 
     >>> endless, passes = Sequences(tokens=10, stride=4, lanes=2), Sequences(tokens=10, stride=4, lanes=2, epochs=1)
     >>> [endless.first(e) for e in range(4)], [passes.first(e) for e in range(4)]
@@ -35,7 +35,7 @@ class Sequences:
     lag: int = 0
 
     def first(self, epoch: int) -> int:
-        """Return A(epoch): the sequence index that begins it."""
+        """Return A(epoch): the first sequence index of an epoch."""
         number, epoch = (0, epoch) if self.epochs is None else divmod(epoch, self.epochs)
         return number * self.pass_size + self._before(epoch)
 
@@ -48,7 +48,7 @@ class Sequences:
 
     @property
     def pass_size(self) -> int:
-        """S: how many sequence indices a pass has; 0 of an endless stream."""
+        """S: how many sequence indices a pass has; 0 for an endless stream."""
         return self._before(self.epochs or 0)
 
     @property
@@ -61,11 +61,11 @@ class Sequences:
         return max(0, -(-((self.epochs or 0) * self.tokens - self.lag) // self.stride))
 
     def _before(self, epochs: int) -> int:
-        """Return how many sequences begin in so many epochs from the first token of a pass."""
+        """Return how many sequences begin in the first ``epochs`` epochs of a pass."""
         return -(-epochs * self.tokens // self.stride)
 
     def _first_of_pass(self, epoch: int) -> tuple[int, int]:
-        """Return the stream sequence of its pass that begins an epoch, and the tokens of the pass before the epoch."""
+        """Return the number, in its pass, of the first sequence of an epoch, and the tokens of the pass before the epoch."""
         in_pass = epoch if self.epochs is None else epoch % self.epochs
         return self._before(in_pass), in_pass * self.tokens
 
@@ -75,7 +75,7 @@ class Sequences:
         return self._token(epoch, lane * share + min(lane, over))
 
     def _token(self, epoch: int, before: IntOrArray) -> IntOrArray:
-        """Return the token of ``epoch`` at which a stream sequence begins, ``before`` of the epoch lie before it."""
+        """Return the token of ``epoch`` at which a stream sequence begins; ``before`` sequences of the epoch precede it."""
         first, tokens = self._first_of_pass(epoch)
         return (first + before) * self.stride - tokens
 
@@ -100,7 +100,7 @@ class Sequences:
         return before
 
     def _labelled_instead(self, epoch: int, end: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which sequences the indices of those without a label give: those that the end of the pass would cut off.
+        """Return the sequences that replace those without a label: the ones that the end of the pass would cut off.
 
         Sequences of the epoch from ``end`` on have no label.
         """
@@ -110,7 +110,7 @@ class Sequences:
         return cut_off[cut_off < end][without_label.searchsorted(inside)]
 
     def indices(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which indices of an epoch its stream sequences have, before labels are looked at; both count from its first.
+        """Return the indices of stream sequences in an epoch, before those without labels are replaced; both count from 0.
 
         >>> Sequences(tokens=10, stride=4, lanes=2).indices(0, np.arange(3)).tolist()
         [0, 2, 1]
@@ -125,10 +125,10 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class RankStep:
-    """What one rank takes of a global step: ``size`` sequence indices from ``begin`` on, shared among ``ranks``.
+    """The sequence indices that one rank takes of a global step: ``size`` indices from ``begin`` on, shared among ``ranks``.
 
     ``lanes`` are those of the stream, ``pass_begin`` is the first sequence index of the pass. Only the rank's rows ``first`` to
-    before ``last`` are meant (None: all from there). The indices come in the order of the rank's rows.
+    before ``last`` are taken (None: all from there). The indices are in the order of the rank's rows.
 
     >>> list(RankStep(0, 6, rank=1, ranks=2, lanes=64)), list(RankStep(0, 6, rank=1, ranks=3, lanes=4))
     ([1, 3, 5], [3, 2])
@@ -150,7 +150,7 @@ class RankStep:
         return iter(self.indices().tolist())
 
     def rows(self, first: int, last: int | None) -> RankStep:
-        """Return the same step with the rank's rows ``first`` to before ``last`` alone."""
+        """Return the same step with only the rank's rows ``first`` to before ``last``."""
         return replace(self, first=first, last=last)
 
     def indices(self) -> NDArray[np.int64]:
@@ -180,13 +180,13 @@ GROUP = 64  # buckets: enough to tell lengths finely apart, few enough that a gr
 
 
 def arrange(lengths: NDArray[np.int64], first: int, bucket: int, key: int | None) -> NDArray[np.int64]:
-    """Return which of a group's documents each of its sequence indices gets, so that neighbours are of similar length.
+    """Return which of a group's documents each of its sequence indices gets, so that neighbours have similar lengths.
 
-    A batch that divides the bucket is of one length, neighbouring batches are not, and the order stays a function of the
-    sequence index alone: epochs hold what they held, and nothing depends on batch size, ranks or workers.
+    All rows of a batch whose size divides the bucket have similar lengths; neighbouring batches differ. The order stays a
+    function of the sequence index: epochs keep their documents, and nothing depends on batch size, ranks or workers.
 
-    ``lengths`` are those of the documents in global order from ``first`` on; buckets, cut at multiples of ``bucket``,
-    take the sorted documents in an order hashed by ``key``, or one after another for None.
+    ``lengths`` are those of the documents in global order from ``first`` on. Buckets are cut at multiples of ``bucket``. They
+    take the sorted documents in an order hashed by ``key``; None: one after another.
 
     >>> arrange(np.array([9, 1, 8, 2, 7]), first=3, bucket=2, key=None).tolist()
     [1, 3, 4, 2, 0]

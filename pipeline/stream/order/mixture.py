@@ -26,7 +26,7 @@ Schedule = tuple[tuple[int, Weights], ...]
 
 
 def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, Fraction]:
-    """Return weights as exact rationals of sum 1; decimals count as written.
+    """Return weights as exact rationals with sum 1; decimals count as written.
 
     >>> exact_weights({"web": 0.9, "wiki": 0.1}, ["web", "wiki"])["wiki"]
     Fraction(1, 10)
@@ -66,7 +66,7 @@ def temperature_weights(tokens: Mapping[str, int], temperature: Any) -> dict[str
     with localcontext(Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX, rounding=ROUND_HALF_EVEN, traps=[])):
         inverse = 1 / _decimal(temperature)
         largest = Decimal(max(tokens.values()))
-        # Of the largest source the power is 1, so none overflows, and one that vanishes is raised to a row of a period.
+        # The power of the largest source is 1, so none overflows. A power that vanishes is raised to one row of a period.
         powers = {name: ((Decimal(count) / largest).ln() * inverse).exp() for name, count in tokens.items()}
         ratios = {name: Fraction(power.quantize(_SMALLEST)) + _SMALLEST_SHARE for name, power in powers.items()}
     if temperature == 1:
@@ -102,7 +102,7 @@ def quotas(weights: Weights) -> dict[str, int]:
     rows = {name: max(1, int(ideal[name])) for name in positive}
     missing = PERIOD - sum(rows.values())
     step = 1 if missing > 0 else -1
-    # The furthest from its ideal share first, and of equals the first by name.
+    # The one furthest from its ideal share first; among equals, the first by name.
     furthest = [(step * (rows[name] - ideal[name]), name) for name in positive if step > 0 or rows[name] > 1]
     heapify(furthest)
     for _ in range(abs(missing)):
@@ -114,7 +114,7 @@ def quotas(weights: Weights) -> dict[str, int]:
 
 
 class Mixture:
-    """Which source serves each row of each lane, under weights that hold from given rows on.
+    """Says which source serves each row of each lane, under weights that hold from given rows on.
 
     ``segments``: (first row, weights), the first at row 0.
     """
@@ -123,7 +123,7 @@ class Mixture:
         self.names = sorted(names)
         self.seed = seed
         self.lanes = lanes
-        # Of several changes before one row the last holds.
+        # If weights change several times before one row, the last change holds.
         rows = dict(sorted(segments, key=lambda segment: segment[0]))
         self.starts = list(rows)
         self.quotas = [np.array(list(quotas(weights).values())) for weights in rows.values()]  # by name, as `names`
@@ -140,7 +140,7 @@ class Mixture:
         return source, before + int(earlier[offset])
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:
-        """Return, of the first ``i`` sequences, each source's ``sequences``, and its ``asked`` and ``served`` shares."""
+        """Return each source's number of the first ``i`` ``sequences``, and its ``asked`` and ``served`` shares."""
         counts = np.zeros(len(self.names), np.int64)
         for lane in range(min(i, self.lanes)):
             counts += self.counts(-(-(i - lane) // self.lanes), lane)
@@ -156,10 +156,10 @@ class Mixture:
         return self._counts_in(segment, row, lane)
 
     def end(self, sizes: Sequence[int], *, of_all: bool) -> int:
-        """Return after how many sequences the mix ends, where source ``s`` has ``sizes[s]`` sequences in its first epoch.
+        """Return after how many sequences the mix ends, if source ``s`` has ``sizes[s]`` sequences in its first epoch.
 
         It ends before the first source begins its second epoch or, with ``of_all``, when every source has given its first one.
-        Sources that no row comes from do not count. Raises ``ConfigError`` where a source never gives all of its first epoch.
+        Sources without a row do not count. Raises ``ConfigError`` if a source never gives all of its first epoch.
 
         >>> mixture = Mixture(["a", "b"], seed=0, lanes=1, segments=[(0, {"a": Fraction(1, 2), "b": Fraction(1, 2)})])
         >>> end = mixture.end([9, 2000], of_all=False)
@@ -181,7 +181,7 @@ class Mixture:
         return max(map(max, ends.values())) if of_all else min(map(min, ends.values()))
 
     def _row_of(self, source: int, lane: int, number: int) -> int | None:
-        """Return the row of a lane that is its ``number``-th of a source; None where no such row comes."""
+        """Return the row of a lane that is its ``number``-th of a source; None if there is no such row."""
         for segment, (begin, row_quotas) in enumerate(zip(self.starts, self.quotas, strict=True)):
             left, quota = number - self._before(segment, lane)[source], int(row_quotas[source])
             if quota == 0 or left < 0:
@@ -212,7 +212,7 @@ class Mixture:
         return self._counts_in(segment - 1, self.starts[segment], lane)
 
     def _make_period(self, segment: int, block: int, lane: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-        """Return the sources of a period's rows, and how many rows of the same source come before each in it."""
+        """Return the sources of a period's rows, and how many rows of the same source precede each row in the period."""
         first = self.starts[segment] + block * PERIOD
         listed = np.repeat(np.arange(len(self.names), dtype=np.int16), self.quotas[segment])
         sources = listed[permutation(PERIOD, derive_key("mixture", self.seed, lane, first))]

@@ -24,8 +24,8 @@ _MOST_EXTENTS = 4  # of a block
 _BLOCK_BYTES = 512 * _KIB
 _WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
 _MIX_BYTES = 256 * _MIB  # of the windows of all lanes of all sources
-_ONE_WINDOW_BYTES = 128 * _MIB  # of an epoch: a window of more takes three times as much memory when the epoch changes
-_EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # of tiny sources of a mix, many epochs are in use at once
+_ONE_WINDOW_BYTES = 128 * _MIB  # an epoch of more, in one window, takes three times its size when the epoch changes
+_EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # a tiny source of a mix has many epochs in use at once
 
 
 @lru_cache(maxsize=64, typed=True)  # a sampled stream derives one key for every batch
@@ -60,7 +60,7 @@ class Blocks:
     """The blocks of a split, in the order of the files.
 
     ``bounds`` (``[blocks + 1]``): block ``k`` holds the extents ``bounds[k]`` to ``bounds[k + 1]``. ``tokens`` and
-    ``documents`` (int64) of each; ``bytes`` of all; ``extents``: ``g``, the most that a block holds.
+    ``documents`` (int64) are those of each block, ``bytes`` those of all; ``extents`` is ``g``, the most that a block holds.
     """
 
     bounds: NDArray[np.int64]
@@ -82,9 +82,9 @@ class Blocks:
         *,
         in_mix: bool = False,
     ) -> Blocks:
-        """Cut blocks out of extents, of which each shard has ``counts``.
+        """Cut blocks out of extents; ``counts`` is how many extents each shard has.
 
-        The sums (int64 ``[extents + 1]``) are the bytes, tokens and documents of all extents before each; the last: of all.
+        The sums (int64 ``[extents + 1]``) are the bytes, tokens and documents of all extents before each; last, of all.
 
         >>> sums = np.arange(6)
         >>> Blocks.of_extents(np.array([5, 0]), sums, sums, sums).bounds.tolist()
@@ -104,8 +104,8 @@ class Blocks:
 class Epoch:
     """One epoch's blocks in their order (int64), cut into windows.
 
-    ``cuts``: the index of each window's first block there, ``starts`` and ``document_starts``: the tokens and documents
-    before each window; all of them int64 with one more entry, for the end.
+    ``cuts``: the index of each window's first block. ``starts`` and ``document_starts``: the tokens and documents before each
+    window. All are int64, with one more entry for the end.
     """
 
     blocks: NDArray[np.int64]
@@ -122,8 +122,8 @@ class Epoch:
 class Shuffle:
     """The order of blocks and documents over epochs.
 
-    ``lanes`` and ``window`` (blocks) are those in force; ``seed`` None keeps the order of the files; ``name`` is part of
-    every key, so that sources of one seed are shuffled apart.
+    ``window`` counts blocks; ``seed`` None keeps the order of the files. ``name`` is part of every key, so that sources with one
+    seed are shuffled differently.
     """
 
     blocks: Blocks
@@ -148,7 +148,7 @@ class Shuffle:
         return int(self.blocks.documents.sum())
 
     def epoch(self, epoch: int) -> Epoch:
-        """Return the order of an epoch; the last few stay in memory, of few blocks more."""
+        """Return the order of an epoch; the last few epochs stay in memory, more of them if they have few blocks."""
         return self._epochs(epoch)
 
     @cached_property
@@ -167,7 +167,7 @@ class Shuffle:
         return Epoch(blocks, cuts, starts, document_starts)
 
     def document_order(self, epoch: int, window: int, count: int) -> NDArray[np.int64] | None:
-        """Return the order of a window's ``count`` documents, or None where they stay as they are."""
+        """Return the order of a window's ``count`` documents, or None if they keep theirs."""
         if self.seed is None or count < 2:
             return None
         return permutation(count, self._key("block documents", epoch, window))
