@@ -26,7 +26,6 @@ from .lanes import (
 from .order import Shuffle, derive_key
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.sequential_reader import SequentialReader
-from .sequential.shard_windows import ShardWindows
 from .shape import sequential_lanes, stream_lanes
 from .windows.token_rows import DocumentMaps
 from .windows.window import WindowCache, WindowMaker
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from .order.mixture import Mixture
     from .position import Position, WorkerContext, WorkerShare
     from .sequential.catalogue import Catalogue
+    from .sequential.shard_windows import ShardWindows
     from .sequential.text.text_windows import TextWindows
 
 _LEAST_OF_LANE = 4 << 20  # bytes for each lane: with fewer, more lanes shuffle worse
@@ -230,6 +230,8 @@ def _windows_of_shards(
     config: StreamConfig, source: CountedData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> ShardWindows:
     """Return the windows of shards for some of the ``of_lanes`` lanes of a stream."""
+    from .sequential.shard_windows import ShardWindows  # loaded for sequential streams alone
+
     order = _order(config, "", source, lanes.count, seed, of_lanes)
     documents = _FILTERED_DOCUMENTS
     if config.best_fit:

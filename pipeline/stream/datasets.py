@@ -25,7 +25,6 @@ from .data.text_data import LiveData, TextData
 from .function_identity import identified
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
-from .train_val_split import hold_out
 
 if TYPE_CHECKING:
     from ..text.document import OnError
@@ -63,6 +62,8 @@ class Documents(Stream):
         >>> len(train.documents()) + len(val.documents())
         64
         """
+        from .train_val_split import hold_out  # training does not need it
+
         config = self._config
         self._data.check_stage("split")
         rest, held_out = hold_out(self._data, parse_share(val))

@@ -24,7 +24,6 @@ from .indexed import (
     RandomOffsets,
     ReaderOptions,
 )
-from .windows.best_fit import pack_documents
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import Window
 
@@ -176,7 +175,11 @@ class PackLayout(_TokenLayout):
         return {"seq_len": self.seq_len, "stride": self.stride}
 
     def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
-        return pack_documents(window, self.seq_len, self.extra, key) if self.best_fit else (window, None)
+        if not self.best_fit:
+            return window, None
+        from .windows.best_fit import pack_documents  # loaded for best fit alone
+
+        return pack_documents(window, self.seq_len, self.extra, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,6 @@ from .arguments import (
     parse_shift,
 )
 from .config import Map, StreamConfig, Take
-from .decoding import decoded
-from .frameworks import Loader, key_map
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.progress import metrics_of
 from .iteration.stream_position import StreamPosition
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet
 
     from ..text.tokenizer.tokenizer import Tokenizer
+    from .frameworks import Loader
 
 Item = dict[str, Any]
 _DOCUMENT_METHODS = (".shuffle(", ".filter(", ".map_documents(")
@@ -520,6 +519,8 @@ class Stream(IterableDataset[Any]):
         >>> len(loader), sorted(next(iter(loader)))
         (8, ['input_ids', 'labels'])
         """
+        from .frameworks import Loader  # a plain loop does not need it
+
         if length is not None:
             check_integer("length", length, least=1, most=MAX_STEPS)
         check_flag("repeat", repeat)
@@ -551,6 +552,8 @@ class Stream(IterableDataset[Any]):
                 f".rows() gives the whole stream, which its reader divides; remove .shard({self._config.rank}, "
                 f"{self._config.world_size})"
             )
+        from .frameworks import key_map  # a plain loop does not need it
+
         function = key_map(keys, self._config, rows=True)
         steps = self._config.steps if keys is None else (*self._config.steps, Map(function))
         call = _call("rows", {"keys": keys})
@@ -595,6 +598,8 @@ class Stream(IterableDataset[Any]):
         >>> stream.decode(next(iter(stream)))
         ['to be</s>⟦o⟧r n']
         """
+        from .decoding import decoded  # training does not need it
+
         layout = self._config.stated_layout()
         return decoded(batch, self.tokenizer, 0 if layout.same_labels else getattr(layout, "shift", 1))
 
