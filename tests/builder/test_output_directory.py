@@ -40,7 +40,7 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"https://host/out: http servers take no uploads; give the url of a bucket"):
         build(source, "https://host/out")
-    with pytest.raises(ConfigError, match=r"in\.jsonl: a file, where --output names a directory"):
+    with pytest.raises(ConfigError, match=r"in\.jsonl is a file, but --output must be a directory; choose"):
         build(source, source)
     with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
         build(source, source / "below")
@@ -196,7 +196,7 @@ def test_a_build_that_cannot_write_what_is_beside_the_shards_leaves_no_manifest_
         if stage == "write":
             report.mkdir()
 
-    with pytest.raises(ConfigError, match=r"report\.html: a directory"):
+    with pytest.raises(ConfigError, match=r"report\.html is a directory, .*choose another name"):
         build(source, tmp_path / "out", after_stage=stand_in_its_way)
     assert len(list((tmp_path / "out").glob("train-*.tar"))) > 0
     assert not (tmp_path / "out" / "manifest.json").exists()
