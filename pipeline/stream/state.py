@@ -33,10 +33,7 @@ from .position import MAX_NUMBER, Position, WorkerContext
 from .shape import sequential_lanes, shape
 
 STATE_VERSION = 3
-_VERSIONS = (
-    2,
-    3,
-)  # readable ones; in version 2, start_epoch is None before set_epoch(), and an epoch if there are several
+_VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and an epoch if there are several
 _CURES = {
     "data": "; the shards or texts are different: load the state into a stream of the same ones",
     "filters": "; if both filters keep the same documents, give them one name: .filter(..., name=...)",
@@ -297,17 +294,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             raise StateError(
                 f"stage {each.bound_to} drops items, so state {number} belongs to its rank and cannot be merged; load it there"
             )
-        for field in (
-            "version",
-            "shape",
-            "sequence_index",
-            "start_epoch",
-            "given",
-            "step",
-            "skip",
-            "workers",
-            "weights",
-        ):
+        for field in "version shape sequence_index start_epoch given step skip workers weights".split():
             first, other = getattr(saved[0], field), getattr(each, field)
             if first != other:
                 raise StateError(

@@ -39,9 +39,7 @@ def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np
     encoded = [key.encode("utf-8", "surrogatepass") for key in keys]  # ids in JSON may be no UTF-8
     widths = np.array([-(-len(key) // 8) for key in encoded], dtype=np.int64)
     hashes = np.full(len(keys), derive_key("split", level) if level else derive_key("split"), dtype=np.uint64)
-    for width in np.unique(
-        widths[widths > 0]
-    ).tolist():  # by itself, so that one long key takes no room beside each other
+    for width in np.unique(widths[widths > 0]).tolist():  # each width alone: one long key must not widen the others
         rows = np.flatnonzero(widths == width)
         words = np.array([encoded[row] for row in rows.tolist()], dtype=f"S{8 * width}").view("<u8").reshape(-1, width)
         for word in words.T:

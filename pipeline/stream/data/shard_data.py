@@ -106,9 +106,8 @@ class ShardFiles(CountedData):
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._access)]
         self._urls = [url for part in parts for url in part.urls]
-        self.shard_names = [
-            shown(url).rpartition("/")[2] for url in self._urls
-        ]  # without queries, which may be signed anew
+        # Without queries, which may be signed anew.
+        self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
         self._table = _Table(parts, self._access)
         self._stamps: Sequence[Stamp | None] | None = None
         self._numbers: Sequence[int] | None = None  # the shards of the table that belong to this source; None: all

@@ -76,15 +76,7 @@ def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     furthest = max(workers, key=lambda stats: stats["sequence_index"])
     shared = set.intersection(*(set(stats) for stats in workers))  # a worker leaves out counts that are too long
     merged = {name: furthest[name] for name in furthest if name in shared and not name.startswith("waited")}
-    for name in merged.keys() & {
-        "items",
-        "tokens",
-        "bytes_read",
-        "documents",
-        "rejected",
-        "bad_records",
-        "damaged_files",
-    }:
+    for name in merged.keys() & {*"items tokens bytes_read documents rejected bad_records damaged_files".split()}:
         merged[name] = sum(stats[name] for stats in workers)
     merged["seconds"] = max(stats["seconds"] for stats in workers)
     merged["tokens_per_second"] = merged["tokens"] / merged["seconds"] if merged["seconds"] else 0.0

@@ -212,9 +212,8 @@ class StreamPosition:
         if (info := get_worker_info()) is None:
             self._move(bookmark.load(number, position, at_end), "load_state_dict")
             return
-        self._of_worker = bookmark.load(
-            number, position, at_end=False
-        )  # workers find out together if all are at the end
+        # Workers find out together whether all are at the end.
+        self._of_worker = bookmark.load(number, position, at_end=False)
         if info.id == 0:
             self._shared.set_by_worker(bookmark.load(number, passes.begin(number, position.weights), at_end=False))
         self._forget_iterators("load_state_dict")
@@ -257,9 +256,7 @@ class StreamPosition:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
         self._refuse_live("the next pass")
         bookmark = self._bookmark().next_pass()
-        if (
-            not self.passes.exist and self._progress is not None
-        ):  # a mix that a take() after apply() ended goes on there
+        if not self.passes.exist and self._progress is not None:  # a mix that a take() after apply() ended goes on
             bookmark = bookmark.move(replace(self._progress.position, given={}))
         self._move(bookmark, "the next pass")
 

@@ -105,9 +105,8 @@ class SequentialReader:
 
     def tokens_left(self) -> int:
         """Return how many tokens are in memory: the stream drops at least these if it ends here."""
-        lanes = {
-            id(lane): lane for lanes in self._local.values() for lane in lanes
-        }  # one of a live source is all of them
+        # By id, since the lanes of a live source are one.
+        lanes = {id(lane): lane for lanes in self._local.values() for lane in lanes}
         return sum(lane.tokens_left for lane in lanes.values())
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:

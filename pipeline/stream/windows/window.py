@@ -23,9 +23,7 @@ from ...shards.extents.extent_table import running_sums
 from ..data.counted_data import ExtentSelection
 from ..order import Shuffle
 
-_KEPT_BYTES = (
-    16 << 20
-)  # a thread keeps memory up to this size for the next window: fresh pages cost as much as the copy
+_KEPT_BYTES = 16 << 20  # a thread keeps so much memory for its next window: fresh pages cost as much as the copy
 
 Int = NDArray[np.int64]
 
@@ -109,10 +107,8 @@ class WindowMaker:
             self._small = listed, memory
         order = self._document_order(listed, epoch, number)
         made = _in_order(memory, listed.starts, listed.lengths, order, self._extents.table.dtype)
-        if (
-            len(memory) <= _KEPT_BYTES and not self._is_small
-        ):  # only now: after an error, requests may still write to it
-            self._of_thread.memory = memory.obj
+        if len(memory) <= _KEPT_BYTES and not self._is_small:
+            self._of_thread.memory = memory.obj  # only now: after an error, requests may still write to it
         return made
 
     def listing(self, epoch: int, number: int) -> WindowListing:
