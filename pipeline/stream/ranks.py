@@ -21,7 +21,7 @@ from .position import WorkerContext
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """What process ``process`` tells a loader's worker that it starts without fork, since the worker has no process group.
+    """The facts that process ``process`` gives a loader's worker that it starts without fork, which has no process group.
 
     ``part``: rank and world size; None if they are unknown although several ranks were ``launched``.
     """

@@ -163,7 +163,7 @@ _MOST_PACKED = 4 << 20  # bytes of an array sent in the message; larger ones go 
 class WorkerBatch(dict[str, Any]):
     """A batch in a worker of a DataLoader; it arrives as a dict of the same values, dtypes and shapes.
 
-    Torch sends each tensor through its own shared memory, which the receiver asks the worker for. That costs more than to copy
+    Torch sends each tensor through its own shared memory, which the receiver asks the worker for. This costs more than to copy
     a batch, so the integers of a batch are sent inside the message, in the narrowest width that holds them.
 
     >>> import pickle

@@ -106,7 +106,7 @@ class ShardFiles(CountedData):
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._access)]
         self._urls = [url for part in parts for url in part.urls]
-        # Without queries, which may be signed anew.
+        # Without queries: a new signature changes them.
         self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
         self._table = _Table(parts, self._access)
         self._stamps: Sequence[Stamp | None] | None = None

@@ -1,6 +1,6 @@
 """The order of a stream: from a seed and a sequence index to documents and tokens, by exact arithmetic alone.
 
-This page is the definition. Whoever follows it makes the same stream. Numbers are integers without a limit of size (weights
+This page is the definition. Every program that follows it makes the same stream. Numbers are integers without a limit of size (weights
 of mixes are rationals), ``//`` rounds down, ``ceil(a / b)`` is ``-(-a // b)``, ranges exclude their end, indices count from 0.
 
 An example: 11 documents, a to k, in blocks of one to three; windows of two blocks; 2 lanes; 2 ranks with batches of 2 rows. A
@@ -20,8 +20,8 @@ document is as long as a sequence, so that the picture stays small. Of epoch 0::
     step 0           indices 0 1 2 3      rank 0: 0 2 (sequences 0 1: h c)     rank 1: 1 3 (sequences 6 7: a k)
     step 1           indices 4 5 6 7      rank 0: 4 6 (sequences 2 3: i g)     rank 1: 5 7 (sequences 8 9: e j)
 
-So a batch holds documents of far-apart windows, each lane reads its windows one after another, and where a stream stands is one
-number: the sequence index.
+So a batch holds documents of far-apart windows, each lane reads its windows one after another, and the position of a stream is
+one number: the sequence index.
 
 1. Hash
 -------
