@@ -1,7 +1,8 @@
 """The order of a stream: from a seed and a sequence index to documents and tokens, by exact arithmetic alone.
 
-This page is the definition. Every program that follows it makes the same stream. Numbers are integers without a limit of size (weights
-of mixes are rationals), ``//`` rounds down, ``ceil(a / b)`` is ``-(-a // b)``, ranges exclude their end, indices count from 0.
+This page is the definition. Every program that follows it makes the same stream. Numbers are integers without a limit of size
+(weights of mixes are rationals), ``//`` rounds down, ``ceil(a / b)`` is ``-(-a // b)``, ranges exclude their end, indices count
+from 0.
 
 An example: 11 documents, a to k, in blocks of one to three; windows of two blocks; 2 lanes; 2 ranks with batches of 2 rows. A
 document is as long as a sequence, so that the picture stays small. Of epoch 0::
