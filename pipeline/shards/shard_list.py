@@ -185,7 +185,9 @@ def _manifest_of(folder: str, requests: RequestOptions) -> Manifest | None:
         return Manifest.read(folder, requests)
     except MissingObjectError as error:
         if size_of(join(folder, OWNER_NAME), requests) is not None:
-            raise ManifestError(f"{error}; an unfinished build writes there; run its command again") from None
+            raise ManifestError(
+                f"{folder}: the build that writes there has not finished; run its command again"
+            ) from None
         if size_of(join(folder, EXTENTS_NAME), requests) is None:
             return None
         raise ManifestError(

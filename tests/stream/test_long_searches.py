@@ -48,7 +48,9 @@ def test_what_keeps_nothing_for_seconds_is_logged_with_what_it_read_and_kept(
         assert len(next(iter(stream))["input_ids"]) == 2
     said, *_ = [record.message for record in caplog.records if record.message.startswith("no row for ")]
     assert (
-        found := re.match(r"no row for (\d+) seconds: (\d+) documents were read so far, filters kept 0 .*\(0 bad", said)
+        found := re.match(
+            r"no row for (\d+) seconds: (\d+) documents were read so far, filters kept 0 .*\(and 0 bad", said
+        )
     )
     assert int(found[1]) >= 5
     assert 100 < int(found[2]) < 3000
