@@ -6,7 +6,6 @@ themselves. Some models shift labels themselves; `key_map` knows which.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -24,8 +23,6 @@ from .iteration.stream_position import StreamPosition
 from .readers import refuse_reader_of_loader
 
 ENDLESS_LENGTH = 2**31  # the length that frameworks see of an endless stream
-
-log = logging.getLogger("pipeline")
 
 
 class Loader(IterableDataset[Any]):

@@ -16,7 +16,6 @@ has, and stores equal keys of several ranks once. So
 from __future__ import annotations
 
 import json
-import logging
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -55,8 +54,6 @@ _MOST_SHOWN = 400  # characters of a value in an error
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
 _REPR.maxlist = _REPR.maxdict = 40
-
-log = logging.getLogger("pipeline")
 
 
 def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:

@@ -85,10 +85,10 @@ class Passes:
         ``ConfigError`` for a step after the end of a stream that has only one pass.
         """
         size = (self._config.batch_size or 1) * self._world_size
-        start, end = self.bounds(Position(0))
+        end = self.bounds(Position(0))[1]
         if end is None:
             return number * size, size, Position(0, weights=position.weights)
-        steps = (end - start) // size if self._config.drop_last else -(-(end - start) // size)
+        steps = end // size if self._config.drop_last else -(-end // size)
         number_of_pass, inside = divmod(number, steps) if steps else (1, 0)
         if number_of_pass and not (steps and self.exist and (self._config.epochs or 1) == 1):
             raise ConfigError(f"step {number} is after the end: the stream has {steps:,} steps, counted from 0")
