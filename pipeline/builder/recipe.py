@@ -1,4 +1,4 @@
-"""What a build is asked to do: every setting that decides a byte of the result."""
+"""The recipe of a build: every setting that decides a byte of the result."""
 
 from __future__ import annotations
 
@@ -72,50 +72,50 @@ class Recipe:
     extract: str | None = setting(
         None,
         READING,
-        "what makes text of HTML in WARC files: resiliparse (default), trafilatura, or a function of yours, of the bytes and the "
-        "url, as in my_module:text_of",
+        "extract the text of HTML in WARC files by resiliparse (default), trafilatura, or a function of yours that takes the "
+        "bytes and the url, as in my_module:text_of",
         optional=True,
     )
     scores: str | None = setting(
         None,
         READING,
-        "Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
+        "Parquet file with a column of keys (see shardwright texts) and columns of numbers, for rules such as column:quality",
         named=True,
         optional=True,
     )
     where: str | None = setting(
         None,
         READING,
-        "read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'",
+        "read only records that meet this condition, as in 'int_score >= 3 and lang in [\"en\"]'",
         optional=True,
     )
     limit: int | None = setting(
-        None, READING, "read only the first N records in input order, unreadable ones included", least=1
+        None, READING, "read only the first N records in input order; bad records count too", least=1
     )
     on_error: OnError = setting(
         "records",
         READING,
-        "bad records: stop; records: skip and count (default); skip: also damaged files: what can be read of them is kept, and "
-        "what no checksum confirms is counted in the report",
+        "what to do with bad input. stop: end the build. records (default): skip and count bad records, end the build at a "
+        "damaged file. skip: also keep what can be read of damaged files; the report counts what no checksum confirms",
         choices=ON_ERROR,
     )
     max_errors: int | float = setting(
         1000,
         READING,
-        "give up when more records than this are bad (default: 1000), or more than a tenth of 100 or more records; or at a share "
-        "alone, as 0.3 or 30%%: of the first 10,000 in input order, and of any more",
+        "end the build if more records than this are bad (default: 1000), or a tenth of 100 or more records. A share, as 0.3 or "
+        "30%%, is the only limit, and counts from the first 10,000 records on",
         least=0,
     )
     transforms: tuple[str, ...] = setting(
         (),
         READING,
-        "functions of your own that edit, drop or multiply documents, as in my_module:drop_blocked, joined by commas; with "
-        "names of built-in ones (normalize, clean, language, rules, decontaminate) the whole order",
+        "functions of yours that edit, drop or split documents, as in my_module:drop_blocked, joined by commas. To set the whole "
+        "order, list the built-in steps too: normalize, clean, language, rules, decontaminate",
         optional=True,
     )
     # measuring and judging
     rules: tuple[str, ...] = setting(
-        ("gopher",), FILTERS, "rule sets and rule files, joined by commas; none for none", named=True
+        ("gopher",), FILTERS, "rule sets and rule files, joined by commas, or none", named=True
     )
     language: tuple[str, ...] = setting((), FILTERS, "languages to keep, as in en,de=0.7 (default: all)")
     language_threshold: float = setting(0.65, FILTERS, "lowest score that keeps a document", share="<=")
@@ -126,36 +126,42 @@ class Recipe:
     keep_texts: str | None = setting(
         None,
         SHARDS,
-        "keep the texts of the dataset beside its shards, in texts/, as parquet or jsonl.zst",
+        "keep the texts of the dataset in its folder texts/, in this format",
         choices=KEEP_TEXTS,
         optional=True,
     )
     drop_ids: str | None = setting(
         None,
         FILTERS,
-        "file of ids, one a line: after dedup, documents that have one of them are dropped",
+        "file of ids, one a line; documents with one of these ids are dropped after dedup",
         named=True,
         optional=True,
     )
     # duplicates
-    dedup_lines: bool = setting(
-        False, DUPLICATES, "cut every line that occurs earlier in the corpus: the first one in input order is kept"
+    dedup_lines: bool = setting(False, DUPLICATES, "cut each line that occurs earlier in the corpus, in input order")
+    dedup_paragraphs: bool = setting(
+        False, DUPLICATES, "cut each paragraph that occurs earlier in the corpus; blank lines separate paragraphs"
     )
-    dedup_paragraphs: bool = setting(False, DUPLICATES, "the same for paragraphs (separated by blank lines)")
-    shortest_passage: int = setting(30, DUPLICATES, "lines and paragraphs of fewer characters are never cut", least=1)
-    words_left: int = setting(50, DUPLICATES, "documents that were cut to fewer words are dropped", least=0)
+    shortest_passage: int = setting(30, DUPLICATES, "never cut lines and paragraphs of fewer characters", least=1)
+    words_left: int = setting(50, DUPLICATES, "drop documents that cuts left with fewer words", least=0)
     dedup: bool = setting(True, DUPLICATES, "keep duplicate documents", flag="--no-dedup")
     dedup_threshold: float = setting(
-        0.8, DUPLICATES, "estimated Jaccard similarity from which documents are duplicates", share="<="
+        0.8, DUPLICATES, "documents are duplicates from this estimated Jaccard similarity on", share="<="
     )
     dedup_bands: int = setting(14, DUPLICATES, "bands of the MinHash index", least=1)
     dedup_rows: int = setting(8, DUPLICATES, "rows of each band", least=1)
     dedup_num_perm: int | None = setting(
-        None, DUPLICATES, "values of a signature, all of which verify (default: bands x rows)", least=1
+        None,
+        DUPLICATES,
+        "values of a signature; candidates are compared by all of them (default: bands x rows)",
+        least=1,
     )
     dedup_ngram: int = setting(5, DUPLICATES, "words of a shingle", least=1)
     dedup_keep: Keep = setting(
-        "first", DUPLICATES, "which of a cluster is kept (default: the first in input order)", choices=KEEP
+        "first",
+        DUPLICATES,
+        "which document of a cluster of duplicates to keep (default: first, in input order)",
+        choices=KEEP,
     )
     keep_signatures: bool = setting(
         True,
@@ -164,13 +170,16 @@ class Recipe:
         flag="--no-signatures",
     )
     against: tuple[str, ...] = setting(
-        (), DUPLICATES, "earlier datasets, joined by commas: documents that are in one of them are dropped", named=True
+        (), DUPLICATES, "earlier datasets, joined by commas; documents that one of them has are dropped", named=True
     )
     decontaminate: tuple[str, ...] = setting(
-        (), FILTERS, "evaluation sets, joined by commas: documents that share 13 words with one are dropped", named=True
+        (),
+        FILTERS,
+        "evaluation sets, joined by commas; documents that share 13 consecutive words with one are dropped",
+        named=True,
     )
     decontaminate_key: str | None = setting(
-        None, FILTERS, "field or column of the evaluation sets' texts, such as question (default: that of --text-key)"
+        None, FILTERS, "field or column of the texts in evaluation sets, such as question (default: as --text-key)"
     )
     # tokens and shards
     tokenizer: str = setting(
@@ -190,14 +199,14 @@ class Recipe:
     max_tokens: tuple[str, ...] = setting(
         (),
         SHARDS,
-        "most tokens of a source, as in web=5e9,wiki=1e9, or of each: its files are read in an order drawn by --seed, until "
-        "what dedup leaves fills the quota; with --limit, a sample of what that reads",
+        "most tokens of each source, as in 1e9, or of named ones, as in web=5e9,wiki=1e9. Files are read in an order drawn by "
+        "--seed until the tokens after dedup fill the quota. With --limit, the quota samples the records that were read",
     )
     seed: int = setting(
         0,
         SHARDS,
-        "another seed draws other documents for validation, --max-tokens, tokenizer training and the report's samples; "
-        "duplicates are found without it",
+        "decides which documents are drawn for validation, --max-tokens, tokenizer training and the report's samples; "
+        "dedup does not depend on it",
     )
 
     def __post_init__(self) -> None:
