@@ -67,6 +67,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             ray.shutdown()
             started = {"head": cluster.head_node, "raylet": second}
             pids = {name: node.all_processes["raylet"][0].process.pid for name, node in started.items()}
+            pids["gcs"] = cluster.head_node.all_processes["gcs_server"][0].process.pid
             yield Nodes(cluster.address, hidden, pids)
     finally:
         cluster.shutdown()
@@ -187,13 +188,17 @@ except ShardwrightError as error:
 """
 
 
-@pytest.mark.parametrize("victim", ["worker", "driver", "raylet", "driver's raylet"])
+@pytest.mark.parametrize(
+    "victim", ["worker", "driver", "raylet", "driver's raylet", pytest.param("head", marks=pytest.mark.nightly)]
+)
 def test_a_build_has_the_same_bytes_whatever_is_killed(nodes: Nodes, tmp_path: Path, victim: str) -> None:
     orders = {
         "worker": "kill-self-0",
         "driver": "kill-other-driver",
         "raylet": f"kill-parent-{nodes.raylets['raylet']}",
         "driver's raylet": f"kill-other-{nodes.raylets['head']}",
+        # Last: what is left of the cluster takes no other build.
+        "head": f"kill-other-{nodes.raylets['gcs']} kill-other-{nodes.raylets['head']}",
     }
     write_inputs(tmp_path / "in", 60)
     (tmp_path / "own_kills.py").write_text(KILLS)
@@ -208,6 +213,10 @@ def test_a_build_has_the_same_bytes_whatever_is_killed(nodes: Nodes, tmp_path: P
     if victim == "driver":
         assert done.returncode == -signal.SIGKILL
         done = build("ray", "", nodes.address)
+    elif victim == "head":
+        assert done.returncode == 1
+        assert re.search(r"error: Ray ended the build: .*run the same command again", done.stderr)
+        done = build("ray")
     elif victim == "driver's raylet":
         assert done.returncode == 1
         assert re.search(r"error: Ray ended the build: \w+Error: .*run the same command again", done.stderr)
