@@ -110,7 +110,8 @@ class RayEngine(Engine):
                 running[task.remote(function, units[index], attempt, self.begun)] = index, attempt
             ready, _ = ray.wait(list(running), timeout=_NOTICE_SECONDS)
             last = time.monotonic() if ready else last
-            if not ready or time.monotonic() - checked > _NOTICE_SECONDS:  # before questions that only the head can answer
+            # Before anything is asked that the head alone can answer: such a call ends when Ray ends the process.
+            if not ready or time.monotonic() - checked > _NOTICE_SECONDS:
                 self._check_head()
                 checked = time.monotonic()
             if not ready and not self._nodes_of([attempt for _, attempt in running.values()]):
