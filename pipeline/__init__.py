@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .shards.manifest import Manifest
     from .stream.batch.batch_keys import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
+    from .stream.fim import fim
     from .stream.open_dataset import open_dataset
     from .stream.state import merge_states
     from .stream.stream import Stream
@@ -84,6 +85,7 @@ _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
+    "fim": "pipeline.stream.fim",
     "merge_states": "pipeline.stream.state",
     "open_dataset": "pipeline.stream.open_dataset",
     "assert_resumes": "pipeline.stream.testing",
@@ -136,6 +138,7 @@ __all__ = [
     "build",
     "errors",
     "export_tokens",
+    "fim",
     "import_tokens",
     "load_rules",
     "load_tokenizer",

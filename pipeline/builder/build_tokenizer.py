@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..text.tokenizer.load_tokenizer import END_OF_TEXT
-from ..text.tokenizer.tokenizer import Tokenizer, check_size, load_tokenizer
+from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer, special_tokens_of
 from .recipe import Recipe
 from .work.workspace import Workspace
 
@@ -27,10 +27,15 @@ def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
     if recipe.vocab_size is None:
         tokenizer = load_spec(recipe.tokenizer, recipe.end_token)
         bos_and_eos(tokenizer, recipe)
+        if recipe.special_tokens or recipe.reserve:
+            raise ConfigError(
+                f"special_tokens and reserve are for a tokenizer that is trained, not for {recipe.tokenizer}, whose ids are "
+                "fixed; leave them out, or use --tokenizer train:32000"
+            )
         return tokenizer
     if recipe.bos != "never":
         raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
-    check_size(recipe.vocab_size)
+    special_tokens_of(recipe.vocab_size, recipe.special_tokens, recipe.reserve)
     if recipe.end_token not in (None, END_OF_TEXT):
         raise ConfigError(f"eos {recipe.eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
     return None

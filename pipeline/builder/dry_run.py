@@ -83,7 +83,8 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestO
     resolve_tokenizer(recipe)
     sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)
     if recipe.vocab_size is not None:  # on more than a sample
-        sample = replace(sample, tokenizer="bytes", eos="never" if recipe.eos == "never" else "always")
+        eos = "never" if recipe.eos == "never" else "always"
+        sample = replace(sample, tokenizer="bytes", eos=eos, special_tokens=(), reserve=0)
     limits = Limits(
         file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
     )

@@ -185,6 +185,21 @@ class Recipe:
     tokenizer: str = setting(
         "train:32000", SHARDS, "Hugging Face name, tokenizer.json or .model, directory, bytes, or train:N", named=True
     )
+    special_tokens: tuple[str, ...] = setting(
+        (),
+        SHARDS,
+        "special tokens of a tokenizer that the build trains, joined by commas, as in '<|fim_prefix|>,<|fim_suffix|>': their "
+        "ids are 1, 2, ...",
+        optional=True,
+    )
+    reserve: int = setting(
+        0,
+        SHARDS,
+        "ids after those of the special tokens, kept free for tokens that a later training needs: "
+        "<|reserved_special_token_0|> and so on",
+        least=0,
+        optional=True,
+    )
     bos: Bos = setting("never", SHARDS, "begin documents with the begin-of-text id", choices=BOS)
     eos: str = setting(
         "always", SHARDS, "end documents with the end-of-text id: always (default), never, or TOKEN to name another"
@@ -362,6 +377,8 @@ class Settings(TypedDict, total=False):
     decontaminate: Names
     decontaminate_key: str | None
     tokenizer: str
+    special_tokens: Names
+    reserve: int
     bos: Bos
     eos: str
     val_fraction: float

@@ -23,6 +23,7 @@ frameworks.py         stream.loader() and stream.rows() for training frameworks
 readers.py            who reads a stream, and which readers are refused
 arguments.py          checks of the users' arguments
 function_identity.py  a name for a function's source and values, for states
+fim.py                fill in the middle, for map_documents
 testing.py            assert_resumes
 trace.py              the documents of a step
 decoding.py           rows of a batch as text

@@ -210,6 +210,11 @@ class Stream(IterableDataset[Any]):
         if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
             raise ConfigError(f"vocab_size must be how many ids the model has, got {vocab_size!r}")
         self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
+        from .fim import FillInTheMiddle  # a plain loop does not need it
+
+        if isinstance(function, FillInTheMiddle):
+            name = name or function.name
+            function.check(vocab_size or self.vocab_size)
         identity = DocumentMap(*identified(function, name, "map_documents"), same_length, vocab_size)
         call = f".map_documents({identity.name}{', same_length=True' * same_length})"
         return self._with(call, document_maps=(*self._config.document_maps, identity))

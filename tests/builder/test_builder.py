@@ -62,6 +62,21 @@ def test_shards_hold_the_kept_documents_in_input_order_with_their_origin(built: 
     assert len(set(seen)) == manifest.counts["kept"]
 
 
+def test_a_trained_tokenizer_has_special_tokens_for_fill_in_the_middle(tmp_path: Path) -> None:
+    marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    source = write_jsonl(tmp_path / "in.jsonl", [english(seed) for seed in range(9)])
+    options = {"tokenizer": "train:300", "special_tokens": ",".join(marks), "reserve": 1}
+    manifest = run_plain(source, tmp_path / "out", **options)
+    assert manifest.tokenizer["special_ids"] == {
+        name: id for id, name in enumerate(["<|endoftext|>", *marks, "<|reserved_special_token_0|>"])
+    }
+    assert manifest.tokenizer["vocab_size"] == 300
+    assert manifest.recipe["settings"]["special_tokens"] == marks
+    data = pipeline.ShardDataset(tmp_path / "out", epochs=1)
+    rows = data.map_documents(pipeline.fim(data.tokenizer, rate=1)).documents().batch(1)
+    assert all((row["input_ids"][0, 0], row["input_ids"][0, -1]) == (1, 0) for row in rows)
+
+
 def test_the_stream_reads_every_token_that_webdataset_reads(built: Path) -> None:
     import webdataset
 

@@ -76,6 +76,16 @@ def test_a_dry_run_shows_verdicts_and_writes_nothing(
         ),
         (["--tokenizer", "train:²"], "in digits"),
         (["--tokenizer", "train:32000", "--bos", "always"], "a trained tokenizer has no bos id"),
+        (
+            ["--tokenizer", "train:258", "--reserve", "2"],
+            "258 is too small: 256 bytes and 3 special tokens need 259 ids",
+        ),
+        (["--reserve", "2"], "for a tokenizer that is trained, not for bytes, whose ids are fixed; leave them out"),
+        (
+            ["--tokenizer", "train:300", "--special-tokens", "<|a|>,<|a|>"],
+            "special token '<|a|>' is there already, with id 1; remove it",
+        ),
+        (["--tokenizer", "train:300", "--special-tokens", "~"], "write at least two characters, as in <|~|>"),
         (["--tokenizer", "./nowhere.json"], "nowhere.json: no such file"),
         (["--bos", "always"], "tokenizer bytes has no bos id; use --bos never"),
         (["--max-tokens", "web=5"], "max_tokens: no source 'web'"),

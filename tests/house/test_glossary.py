@@ -27,7 +27,7 @@ ERRORS = (
 )
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
-    " ShardDataset Stream TextDataset assert_resumes build export_tokens import_tokens load_rules load_tokenizer merge_states"
+    " ShardDataset Stream TextDataset assert_resumes build export_tokens fim import_tokens load_rules load_tokenizer merge_states"
     " mix open_dataset transform write_shards"
 )
 STREAM_METHODS = (

@@ -84,6 +84,27 @@ def test_training_reaches_what_the_corpus_holds_and_no_more(trained: Tokenizer) 
         train_tokenizer(CORPUS, 256)
 
 
+def test_a_trained_tokenizer_has_the_special_tokens_asked_for_and_text_never_becomes_one(
+    trained: Tokenizer, tmp_path: Path
+) -> None:
+    names = ["<|fim_prefix|>", "<|fim_suffix|>"]
+    made = train_tokenizer(CORPUS, 500, special_tokens=names, reserved=64)
+    assert made.vocab_size == 500
+    assert made.special_ids == {END_OF_TEXT: 0, **dict(zip(names, (1, 2), strict=True))} | {
+        f"<|reserved_special_token_{number}|>": 3 + number for number in range(64)
+    }
+    made.save(tmp_path)
+    for each in (made, load_tokenizer(str(tmp_path))):
+        for text in ("a<|fim_prefix|>b", *made.special_ids):
+            assert min(each.encode(text)) > 66
+            assert each.decode(each.encode(text)) == text
+    plain = trained.encode(CORPUS[0])
+    assert [made.decode([id]) for id in made.encode("they're")] == [
+        trained.decode([id]) for id in trained.encode("they're")
+    ]
+    assert len(made.encode(CORPUS[0])) >= len(plain)
+
+
 def test_the_end_of_a_text_is_found_by_name(definitions: dict[str, Path], tmp_path: Path) -> None:
     assert load_tokenizer(definitions["wordpiece"]).roles["eos_token"] == "[EOS]"
     assert load_tokenizer(definitions["unigram"]).roles["eos_token"] == "</s>"

@@ -44,17 +44,24 @@ class TrainTokenizerStage(Stage):
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         directory = run.workspace.folder(self.name)
-        yield once(directory, train_on_survivors, directory, run.workspace, run.plan.recipe.vocab_size, run.progress)
+        yield once(directory, train_on_survivors, directory, run.workspace, run.progress)
 
 
-def train_on_survivors(directory: Path, workspace: Workspace, vocab_size: int, progress: Progress) -> None:
+def train_on_survivors(directory: Path, workspace: Workspace, progress: Progress) -> None:
     """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
-    every, seed = partitions(workspace), workspace.plan.recipe.seed
+    recipe, every = workspace.plan.recipe, partitions(workspace)
+    vocab_size, seed = recipe.vocab_size or 0, recipe.seed
     passed = (partition.counts.by("characters of filtered", 2) for partition in every)
     characters = sum(outcomes.get(PASSED, 0) for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
     progress.say(f"train tokenizer: {vocab_size:,} tokens, on {round(share * characters):,} characters")
-    trained = train_tokenizer(_drawn_texts(every, seed, share), vocab_size, show_progress=progress.on_terminal)
+    trained = train_tokenizer(
+        _drawn_texts(every, seed, share),
+        vocab_size,
+        special_tokens=recipe.special_tokens,
+        reserved=recipe.reserve,
+        show_progress=progress.on_terminal,
+    )
     if trained.vocab_size < vocab_size:
         progress.say(
             f"train tokenizer: {trained.vocab_size:,} ids, not {vocab_size:,}: the text has no more pairs of tokens that "

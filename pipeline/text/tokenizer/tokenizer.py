@@ -296,25 +296,50 @@ def _make_tokenizer(parts: LoadedTokenizer, where: str, name: str, eos: str | No
     return tokenizer
 
 
-def check_size(vocab_size: int) -> None:
-    """Raise ``ConfigError`` if a vocabulary is too small for training."""
-    if vocab_size < 257:
-        raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} need 257 ids")
+def special_tokens_of(vocab_size: int, named: Sequence[str] = (), reserved: int = 0) -> list[str]:
+    """Return the special tokens of a trained tokenizer, by id: the end of text, those named, and those reserved.
+
+    Raises ``ConfigError`` for a token named twice, one of fewer than two characters, or too small a vocabulary.
+
+    >>> special_tokens_of(300, ["<|fim_prefix|>"], 1)
+    ['<|endoftext|>', '<|fim_prefix|>', '<|reserved_special_token_0|>']
+    """
+    tokens = [END_OF_TEXT, *named, *(f"<|reserved_special_token_{number}|>" for number in range(reserved))]
+    for at, token in enumerate(tokens):
+        if token in tokens[:at]:
+            raise ConfigError(f"the special token {token!r} is there already, with id {tokens.index(token)}; remove it")
+        if len(token) < 2:
+            raise ConfigError(
+                f"the special token {token!r} could be text; write at least two characters, as in <|{token}|>"
+            )
+    if vocab_size < 256 + len(tokens):
+        what = f"{len(tokens)} special tokens" if tokens[1:] else END_OF_TEXT
+        raise ConfigError(
+            f"a vocabulary of {vocab_size} is too small: 256 bytes and {what} need {256 + len(tokens)} ids"
+        )
+    return tokens
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, *, name: str | None = None, show_progress: bool = False
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    special_tokens: Sequence[str] = (),
+    reserved: int = 0,
+    name: str | None = None,
+    show_progress: bool = False,
 ) -> Tokenizer:
     """Train a byte-level BPE of at most ``vocab_size`` ids; ``<|endoftext|>`` has id 0.
 
+    The ids from 1 on are ``special_tokens`` in their order, then ``reserved`` tokens that later work may give a meaning.
     ``show_progress`` shows a bar for each step of the training if stderr is a terminal. The same texts give the same
     tokenizer on any number of threads. A small corpus may have too few pairs of tokens to reach ``vocab_size``; the
-    result's ``vocab_size`` is the real one. Raises ``ConfigError`` if ``vocab_size`` is below 257.
+    result's ``vocab_size`` is the real one. Raises the errors of `special_tokens_of`.
     """
     from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
     from tokenizers import Tokenizer as Trained
 
-    check_size(vocab_size)
+    tokens = special_tokens_of(vocab_size, special_tokens, reserved)
     trained = Trained(models.BPE())
     words = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -322,7 +347,7 @@ def train_tokenizer(
     trained.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=tokens,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=show_progress,
     )
