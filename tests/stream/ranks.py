@@ -6,7 +6,7 @@ import faulthandler
 import json
 import multiprocessing
 import os
-import socket
+import signal
 import tempfile
 import time
 import traceback
@@ -19,21 +19,29 @@ from tests.helpers.interpreters import LOADED
 
 # Imported once, in the server from which ranks are forked, so that a rank starts in some milliseconds.
 FRAMEWORKS = ["torch.distributed.checkpoint", "accelerate", "transformers.trainer", "pytorch_lightning"]
-SECONDS = 90
+SECONDS = 240
 SECONDS_AFTER_A_FAILURE = 5
 
 
 def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, killed: bool = False) -> list[Any]:
     """Return what ``function(*arguments)`` returned on each rank, as JSON gives it back.
 
-    ``killed``: every rank is to die by SIGKILL, and an empty list is returned. Raises ``AssertionError`` with the
+    ``killed``: every rank is to call `die_together`, and an empty list is returned. Raises ``AssertionError`` with the
     traceback of every rank that failed.
     """
+    import torch.distributed as dist
+
     context = multiprocessing.get_context("forkserver")
     with_frameworks = function.__module__.startswith(("tests.stream.recipes", "tests.stream.test_stack"))
     context.set_forkserver_preload([*LOADED, *(FRAMEWORKS if with_frameworks else ())])
     with tempfile.TemporaryDirectory() as directory:
-        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        # As torchrun does: its own store is where ranks meet, so that no port is free for others before a rank takes it.
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        environment = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+        }
         ranks = []
         for rank in range(world_size):
             environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -48,7 +56,7 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, ki
         for process in ranks:
             process.start()
         try:
-            _join(ranks)
+            _join(ranks, -9 if killed else 0)
             codes = [process.exitcode for process in ranks]
         finally:
             for process in ranks:
@@ -60,21 +68,24 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, ki
         return [] if killed else [json.loads(Path(directory, f"{n}.json").read_text()) for n in range(world_size)]
 
 
-def _join(ranks: list[Any]) -> None:
+def die_together() -> None:
+    """End this rank by SIGKILL, once all ranks call this: the death of one could break a message that another waits for."""
+    folder = Path(os.environ["FOLDER_OF_RANKS"])
+    (folder / f"{os.getpid()}.dying").touch()
+    while len(list(folder.glob("*.dying"))) < int(os.environ.get("WORLD_SIZE", 1)):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _join(ranks: list[Any], expected: int) -> None:
     """Wait until all ranks have ended; after one has failed, the others have little time left, as under torchrun."""
     deadline = time.monotonic() + SECONDS
     while running := [process for process in ranks if process.exitcode is None]:
-        if any(process.exitcode for process in ranks):
+        if any(process.exitcode not in (None, expected) for process in ranks):
             deadline = min(deadline, time.monotonic() + SECONDS_AFTER_A_FAILURE)
         if time.monotonic() >= deadline:
             return
         connection.wait([process.sentinel for process in running], 0.2)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...], environment: dict[str, str], directory: str) -> None:
@@ -87,6 +98,7 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], environment: 
     rank = environment["RANK"]
     if environment["WORLD_SIZE"] != "1":
         os.environ |= environment
+    os.environ["FOLDER_OF_RANKS"] = directory
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "TOKENIZERS_PARALLELISM": "false"}
     try:
         result = function(*arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch.distributed as dist
 
 import pipeline
 from tests.helpers.documentation import blocks_of
-from tests.stream.ranks import run_ranks
+from tests.stream.ranks import die_together, run_ranks
 
 BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]
 RECIPES = dict(zip(("rows", "trainer", "accelerate", "lightning", "fabric", "dcp"), BLOCKS, strict=True))
@@ -35,7 +34,7 @@ class Recorder:
             return
         self.count += 1
         if self.count == self.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die_together()
         with self.path.open("a") as file:
             file.write(json.dumps(ids.tolist()) + "\n")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -20,7 +19,7 @@ from pipeline.stream.data.live_source import LiveSource
 from tests.helpers.text_samples import write_texts
 from tests.helpers.text_streams import ids
 from tests.stream.loaders import assert_raises
-from tests.stream.ranks import run_ranks
+from tests.stream.ranks import die_together, run_ranks
 
 TEXTS = [f"text number {n} " * (n % 7 + 1) for n in range(60)]
 
@@ -129,8 +128,7 @@ def _two_ranks_killed(folder: str, limit: int | None) -> list[str]:
         ]
         path.write_text(json.dumps({"state": stream.state_dict(), "texts": done}))
         if number == limit:
-            dist.barrier()
-            os.kill(os.getpid(), signal.SIGKILL)
+            die_together()
     return done
 
 

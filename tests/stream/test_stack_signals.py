@@ -24,32 +24,34 @@ seen = []
 
 def train(batch):
     seen.append(batch["input_ids"].tolist())
-    if len(seen) > 3:
+    if len(seen) == 4:
         print("running", flush=True)  # within the fourth batch, so that the signal comes there however long anything takes
-        while not stopped:
+        while not stopped or wait_for_error:
             time.sleep(0.01)
-        time.sleep(0.5)  # until workers that the signal ends have ended
+        time.sleep(0.5)  # the death of a worker would raise an error here
 
 
 """
 
 
-def run_until_sigterm(folder: Path, recipe: str) -> tuple[int, list[str]]:
-    """Run a recipe in a process group of its own, send SIGTERM to the group, and return the status and what it printed."""
+def run_until_sigterm(folder: Path, recipe: str, wait_for_error: bool) -> tuple[int, list[str], str]:
+    """Run a recipe in a process group of its own, send SIGTERM to the group; return its status, its output and its errors.
+
+    ``wait_for_error``: the training ends when a worker's death raises an error in it, and not before.
+    """
     reading, writing = os.pipe()
-    with open(reading) as output, open(os.devnull, "wb") as nothing:
-        code = AROUND + recipe + 'print(len(seen), "saved", flush=True)'
-        process = Interpreter("-c", code, stdout=writing, stderr=nothing.fileno(), cwd=folder, new_session=True)
+    with open(reading) as output, open(folder / "errors", "w+") as errors:
+        code = f"wait_for_error = {wait_for_error}\n{AROUND}{recipe}print(len(seen), 'saved', flush=True)"
+        process = Interpreter("-c", code, stdout=writing, stderr=errors.fileno(), cwd=folder, new_session=True)
         os.close(writing)
         assert output.readline() == "running\n"
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=30)
-        return process.returncode, output.read().splitlines()
+        return process.wait(), output.read().splitlines(), (folder / "errors").read_text()
 
 
 def test_a_training_with_workers_saves_after_sigterm_to_its_process_group(tmp_path: Path) -> None:
-    status, printed = run_until_sigterm(tmp_path, RECIPE)
-    assert (status, printed) == (0, ["4 saved"])
+    status, printed, errors = run_until_sigterm(tmp_path, RECIPE, wait_for_error=False)
+    assert (status, printed) == (0, ["4 saved"]), errors
     stream = pipeline.ShardDataset.from_tokens(range(4096)).shuffle().pack(16).batch(2)
     expected = list(zip(range(5), stream, strict=False))[4][1]
     resumed = pipeline.ShardDataset.from_tokens(range(4096)).shuffle().pack(16).batch(2)
@@ -57,9 +59,10 @@ def test_a_training_with_workers_saves_after_sigterm_to_its_process_group(tmp_pa
     assert next(iter(resumed))["input_ids"].tolist() == expected["input_ids"].tolist()
 
 
-def test_without_the_function_workers_end_and_nothing_is_saved(tmp_path: Path) -> None:
+def test_without_the_function_the_signal_ends_workers_and_their_training(tmp_path: Path) -> None:
     plain = RECIPE.replace(", worker_init_fn=outlive_sigterm", "")
     assert plain != RECIPE
-    status, printed = run_until_sigterm(tmp_path, plain)
-    assert status != 0
-    assert printed == []
+    status, printed, errors = run_until_sigterm(tmp_path, plain, wait_for_error=True)
+    assert (status, printed) == (1, [])
+    assert "is killed by signal: Terminated" in errors
+    assert not (tmp_path / "data.json").exists()
