@@ -205,8 +205,10 @@ class Run:
 
         def batches(dataset: pipeline.Stream) -> pipeline.Stream:
             shuffled = dataset.shuffle(seed=options.seed)
-            return shuffled.pack(self.sizes.seq_len, stride=options.stride, shift=options.shift).batch(rows)
+            packing = {"stride": options.stride, "shift": options.shift, "source": bool(self.sources)}
+            return shuffled.pack(self.sizes.seq_len, **packing).batch(rows)
 
+        self.sources = train.source_names  # of a mix
         self.stream, self.begun = batches(train), 0
         self.batches: Any = DataLoader(
             self.stream, batch_size=None, num_workers=options.num_workers, worker_init_fn=outlive_sigterm
@@ -273,21 +275,36 @@ class Run:
         labels, stop = self.total(float(batch["valid_tokens"]), float(self.stopped))
         both = (batch[key].to(self.device, non_blocking=True) for key in ("input_ids", "labels"))
         parts = zip(*(tensor.chunk(self.options.accumulate) for tensor in both), strict=True)
-        loss = torch.zeros((), device=self.device)
+        losses = []
         for number, (ids, targets) in enumerate(parts, start=1):
             with self.model.no_sync() if self.ranks > 1 and number < self.options.accumulate else nullcontext():
-                part = self.summed_loss(ids, targets) / labels
-                (part * self.ranks).backward()  # gradients are averaged over ranks
-            loss += part.detach()
+                part = self.losses_of_rows(ids, targets)
+                (part.sum() / labels * self.ranks).backward()  # gradients are averaged over ranks
+            losses.append(part.detach())
         nn.utils.clip_grad_norm_(self.plain.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return {"loss": round(self.total(float(loss))[0], 6), "stop": bool(stop)}
+        of_rows = torch.cat(losses).double()
+        loss = round(self.total(float(of_rows.sum()))[0] / labels, 6)
+        return {"loss": loss, **self.losses_of_sources(batch, of_rows), "stop": bool(stop)}
 
-    def summed_loss(self, ids: Tensor, labels: Tensor) -> Tensor:
+    def losses_of_rows(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """Return the summed loss of each row."""
         with self.autocast:
             logits = self.model(ids)
-        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+        losses = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
+        return losses.view(labels.shape).sum(1)
+
+    def losses_of_sources(self, batch: dict[str, Any], of_rows: Tensor) -> dict[str, float]:
+        """Return the mean loss of each source of a mix that gave a row of the global batch."""
+        if not self.sources:
+            return {}
+        counts = (batch["labels"] != -100).sum(1).to(of_rows)
+        sums = of_rows.new_zeros(len(self.sources), 2)
+        sums.index_add_(0, batch["source"].to(self.device), torch.stack([of_rows, counts], 1))
+        totals = np.reshape(self.total(*sums.flatten().tolist()), (-1, 2)).tolist()
+        by_name = zip(self.sources, totals, strict=True)
+        return {f"loss/{name}": round(loss / labels, 6) for name, (loss, labels) in by_name if labels}
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
@@ -295,7 +312,7 @@ class Run:
         assert self.val is not None
         loss = labels = 0.0
         for batch in self.val.loader(repeat=True):  # equal batches each time
-            loss += float(self.summed_loss(batch["input_ids"], batch["labels"]))
+            loss += float(self.losses_of_rows(batch["input_ids"], batch["labels"]).sum())
             labels += float(batch["valid_tokens"])
         loss, labels = self.total(loss, labels)
         mean = loss / labels if labels else math.nan

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..notices import say_once
+from .batch.collate import SourceCollator
 from .data.counted_data import CountedData
 from .data.text_data import LiveData, TextData
 from .indexed import IndexedSource, ReaderOptions
@@ -50,7 +51,9 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     # Samples for the user's functions are int64, with -100 in place.
     narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
     dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
-    return config.stated_layout().collator(size, config.sources.eos_id, dtype, config.seed)
+    layout = config.stated_layout()
+    collator = layout.collator(size, config.sources.eos_id, dtype, config.seed)
+    return SourceCollator(collator, size) if layout.source else collator
 
 
 def make_reader(

@@ -143,10 +143,13 @@ class PackedSequences(IndexedReader):
         """Return the tokens of a rank's rows of a step."""
         indices, existing = step.indices(), None
         self._buffer.begin(len(indices))
+        sources = [0] * len(indices)
         for source, rows, in_source, positions in self._requested(indices):
             existing = self._rows[source].fill(self._buffer, rows, in_source, positions)
             self.tokens_read[source] += len(rows) * self._seq_len
-        return self._buffer.rows(existing)  # None in a mix, whose sources are endless
+            for row in rows if source else ():
+                sources[row] = source
+        return self._buffer.rows(existing, sources)  # existing: None in a mix, whose sources are endless
 
 
 # Whole documents
@@ -170,9 +173,10 @@ class DocumentSequences(IndexedReader):
         for (source, _), document in zip(located, documents, strict=True):
             self.tokens_read[source] += len(document)
         self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
+        sources = [source for source, _ in located]
         if self._maps is None:
-            return DocumentRows(documents)
-        return DocumentRows.of([self._maps.document(document) for document in documents])
+            return DocumentRows(documents, sources=sources)
+        return DocumentRows.of([self._maps.document(document) for document in documents], sources=sources)
 
 
 class BucketedDocuments(DocumentSequences):

@@ -33,7 +33,7 @@ _SAMPLED_WINDOWS = 512  # in memory, of one extent each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """The base of layouts. ``same_labels``: labels are the inputs, and the model shifts them.
+    """The base of layouts. ``same_labels``: labels are the inputs, and the model shifts them. ``source``: batches name sources.
 
     ``unit``: what epochs count. ``interleaved``: the order has lanes, windows and a seed; else documents stay in file order.
     """
@@ -43,6 +43,7 @@ class _Layout:
     interleaved: ClassVar[bool] = True
 
     same_labels: bool = False
+    source: bool = False
 
     @property
     def drawn_shift(self) -> bool:

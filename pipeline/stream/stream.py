@@ -230,6 +230,7 @@ class Stream(IterableDataset[Any]):
         boundaries: bool = False,
         labels: str = "next",
         best_fit: bool = False,
+        source: bool = False,
     ) -> Stream:
         """Join documents, and cut the tokens into sequences of ``seq_len``, one every ``stride`` tokens (default: ``seq_len``).
 
@@ -247,6 +248,9 @@ class Stream(IterableDataset[Any]):
         ``batch``, a step is one sequence of each rank). Ids, labels and ``position_ids`` are then ``[batch_size,
         seq_len // shift, shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
 
+        ``source=True`` is for a mix: ``batch["source"]`` (int64 ``[batch_size]``) is the number of each row's source, which
+        ``source_names`` names.
+
         Raises ``ConfigError`` if ``stride`` is above ``seq_len``.
 
         >>> import pipeline
@@ -254,7 +258,7 @@ class Stream(IterableDataset[Any]):
         >>> row["input_ids"].tolist(), row["labels"].tolist()
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
-        options = self._token_options("pack", seq_len, shift, boundaries, labels)
+        options = self._token_options("pack", seq_len, shift, boundaries, labels, source)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
         check_flag("best_fit", best_fit)
@@ -267,10 +271,18 @@ class Stream(IterableDataset[Any]):
         if best_fit:
             self._config.sources.check_stage("pack(best_fit=True)")
         arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
-        arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit}
+        arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit, "source": source}
         return self._with(_call("pack", arguments), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
 
-    def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
+    def sample(
+        self,
+        seq_len: int,
+        *,
+        shift: int | str = 1,
+        boundaries: bool = False,
+        labels: str = "next",
+        source: bool = False,
+    ) -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
 
         A hash of the sequence index and the seed of ``shuffle`` (0 without it) says where a sequence begins; every token is
@@ -284,14 +296,14 @@ class Stream(IterableDataset[Any]):
         [1, 1, 1, 1]
         """
         self._config.sources.check_stage("sample")
-        options = self._token_options("sample", seq_len, shift, boundaries, labels)
+        options = self._token_options("sample", seq_len, shift, boundaries, labels, source)
         if self._config.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
         if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        arguments = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
+        arguments = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels, "source": source}
         return self._with(_call("sample", arguments), layout=SampleLayout(**options))
 
     def documents(
@@ -301,12 +313,13 @@ class Stream(IterableDataset[Any]):
         pad_to_multiple_of: int = 1,
         labels: str = "next",
         bucket: int | None = None,
+        source: bool = False,
     ) -> Stream:
         """Yield whole documents, one in each row, cut at ``max_length`` tokens (default: never).
 
         A batch has ``input_ids``, ``labels`` and ``attention_mask`` (1 for a token, 0 for padding), all int64
         ``[batch_size, length]``. ``length`` is that of the batch's longest document, rounded up to a multiple of
-        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
+        ``pad_to_multiple_of``. Labels and ``source`` are as in ``pack``; labels are -100 for padding.
 
         A document of 0 or 1 token is a row without a label; ``.filter`` can leave it out. The mean loss over a batch of only
         such rows is NaN, so the first such batch is logged.
@@ -326,6 +339,7 @@ class Stream(IterableDataset[Any]):
             check_integer("max_length", max_length, least=1, most=MAX_ROWS)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
         same = labels_are_inputs(labels)
+        self._check_source(source)
         if bucket is not None:
             check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
@@ -335,8 +349,8 @@ class Stream(IterableDataset[Any]):
             "pad_to_multiple_of": pad_to_multiple_of,
             "bucket": bucket,
         }
-        layout = DocumentLayout(**arguments, same_labels=same)
-        return self._with(_call("documents", arguments | {"labels": labels}), layout=layout)
+        layout = DocumentLayout(**arguments, same_labels=same, source=source)
+        return self._with(_call("documents", arguments | {"labels": labels, "source": source}), layout=layout)
 
     def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
@@ -579,6 +593,19 @@ class Stream(IterableDataset[Any]):
         384
         """
         return self._config.vocab_size
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names of the sources of a mix; ``batch["source"]`` holds their numbers here. Empty for a stream that is no mix.
+
+        >>> import pipeline
+        >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("wiki", "web")}
+        >>> stream = pipeline.mix(sources, weights={"web": 1, "wiki": 0}).pack(4, source=True).batch(2)
+        >>> [stream.source_names[number] for number in next(iter(stream))["source"]]
+        ['web', 'web']
+        """
+        sources = self._config.sources
+        return tuple(sources.by_name) if sources.is_mix else ()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -825,7 +852,7 @@ class Stream(IterableDataset[Any]):
         return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
 
     def _token_options(
-        self, method: str, seq_len: int, shift: int | str, boundaries: bool, labels: str
+        self, method: str, seq_len: int, shift: int | str, boundaries: bool, labels: str, source: bool
     ) -> dict[str, Any]:
         """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
         self._before_layout(method)
@@ -835,7 +862,17 @@ class Stream(IterableDataset[Any]):
             self._config.sources.check_stage(f"{method}(boundaries=True)")
         same = labels_are_inputs(labels)
         distance = parse_shift(shift, seq_len, same)
-        return {"seq_len": seq_len, "shift": distance, "boundaries": boundaries, "same_labels": same}
+        self._check_source(source)
+        options = {"seq_len": seq_len, "shift": distance, "boundaries": boundaries}
+        return options | {"same_labels": same, "source": source}
+
+    def _check_source(self, source: bool) -> None:
+        check_flag("source", source)
+        if source and not self._config.sources.is_mix:
+            raise ConfigError(
+                "source=True numbers the sources of a mix, and this stream is none: remove it, or mix the sources, as in "
+                "pipeline.mix(ShardDataset(...).sources(), temperature=1)"
+            )
 
     def _before_layout(self, method: str) -> None:
         config = self._config

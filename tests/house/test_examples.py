@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from tests.helpers.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
 
-MASKING, LOOP, TENSORBOARD, WANDB, CHART = (block for _, block in blocks_of("docs/examples.md"))
+MASKING, LOOP, TENSORBOARD, WANDB, CHART, ONLINE = (block for _, block in blocks_of("docs/examples.md"))
 LOGGED = {"loss", "data/tokens", "data/tokens_per_second", "data/waited_share"}
 
 
@@ -86,6 +87,25 @@ def test_the_chart_of_a_mix_shows_the_shares_that_the_weights_ask_for(folder: Pa
     assert np.mean(shares["web"][:3]) == pytest.approx(0.9, abs=0.1)
     assert np.mean(shares["web"][-3:]) == pytest.approx(0.5, abs=0.1)
     assert (folder / "mix.png").stat().st_size > 5_000
+
+
+def test_weights_that_follow_the_losses_go_on_exactly_after_kills(folder: Path) -> None:
+    noise = np.random.default_rng(0).integers(1, 50, (200, 100)).astype("<u2")
+    write_dataset(folder / "noise", [list(noise)], vocab_size=50)
+    sources = 'web, code = pipeline.ShardDataset("shards"), pipeline.ShardDataset("noise")'
+    split = 'web, code = pipeline.ShardDataset("shards").split(val=0.5)'
+    assert split in ONLINE
+    program = ONLINE.replace(split, sources) + "\nprint(step, sums.tolist(), model[1].weight.sum().item())"
+    whole = run(program, folder)
+    changes = [ast.literal_eval(line.partition("} ")[2]) for line in whole.splitlines()[:-1]]
+    assert len(changes) == 3
+    assert all(shares["code"] > shares["web"] > 0.05 for shares in changes)
+    (folder / "online.pt").unlink()
+    save = '    os.replace("online.tmp", "online.pt")\n'
+    killed = save + '    if step in (100, 250):\n        print(end="", flush=True)\n        os._exit(0)\n'
+    parts = [run(program.replace(save, killed), folder) for _ in range(3)]
+    assert "".join(parts) == whole
+    assert [len(part.splitlines()) for part in parts] == [0, 2, 2]
 
 
 def test_the_notebook_goes_from_text_to_a_plot_of_the_loss(tmp_path: Path) -> None:

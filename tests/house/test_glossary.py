@@ -32,7 +32,7 @@ NAMES = (
 )
 STREAM_METHODS = (
     "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample"
-    " set_epoch set_weights shard shuffle skip state_dict stats take to tokenizer trace vocab_size"
+    " set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
 BATCH_KEYS = {
@@ -43,6 +43,7 @@ BATCH_KEYS = {
     "cu_seqlens": "int32",
     "max_seqlen": "int",
     "attention_mask": "int64",
+    "source": "int64",
     "shift": "int",
     "ignored": "int64",
 }
@@ -98,6 +99,7 @@ def test_batches_have_the_keys_listed_and_no_others() -> None:
         data.pack(64, best_fit=True, boundaries=True),
         data.sample(64, boundaries=True),
         data.documents(),
+        pipeline.mix({"all": data}, {"all": 1}, stopping_strategy="first_exhausted").pack(64, source=True),
     )
     types = {key: type_name(value) for stream in streams for batch in stream.batch(4) for key, value in batch.items()}
     stored = next(iter(data.pack(64, boundaries=True).batch(4, dtype="stored")))

@@ -302,6 +302,12 @@ def test_the_log_of_a_mix_has_what_each_source_gave_at_each_step_of_a_run_that_w
     assert [up / (up + down) for up, down in sequences] == pytest.approx(
         [line["data/source/up/served"] for line in lines], abs=1e-4
     )
+    for line, rows in zip(lines, np.diff(sequences, axis=0, prepend=0).tolist(), strict=True):
+        own = [line.get(f"loss/{name}") for name in ("up", "down")]  # of a source that gave no row, none
+        assert [loss is not None for loss in own] == [count > 0 for count in rows]
+        assert sum(count * loss for count, loss in zip(rows, own, strict=True) if count) == pytest.approx(
+            8 * line["loss"]
+        )
 
 
 def test_a_dry_run_takes_one_step_says_what_a_run_would_be_and_leaves_nothing(

@@ -62,6 +62,7 @@ KEYS = {
     "cu_seqlens": BatchKey(join=_end_to_end),
     "max_seqlen": BatchKey(join=_largest),
     "valid_tokens": BatchKey(join=_sum),
+    "source": BatchKey(),
     "shift": BatchKey(join=_shared_shift),
     "ignored": BatchKey(),
 }
@@ -72,7 +73,8 @@ class PackedBatch(TypedDict):
 
     ``input_ids`` and ``labels`` (``[batch_size, seq_len]``, int64) and ``valid_tokens`` (labels that count) are always there.
     ``boundaries=True`` adds ``position_ids`` (as ``input_ids``), ``cu_seqlens`` (1-D, int32) and ``max_seqlen``;
-    ``shift="divisors"`` adds ``shift``; ``dtype="stored"`` may add ``ignored`` (1-D, int64).
+    ``source=True`` adds ``source`` (``[batch_size]``, int64), ``shift="divisors"`` adds ``shift``; ``dtype="stored"`` may add
+    ``ignored`` (1-D, int64).
 
     >>> import pipeline
     >>> batch: pipeline.PackedBatch = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(8).batch(2)))
@@ -86,6 +88,7 @@ class PackedBatch(TypedDict):
     position_ids: NotRequired[torch.Tensor]
     cu_seqlens: NotRequired[torch.Tensor]
     max_seqlen: NotRequired[int]
+    source: NotRequired[torch.Tensor]
     shift: NotRequired[int]
     ignored: NotRequired[torch.Tensor]
 
@@ -93,7 +96,8 @@ class PackedBatch(TypedDict):
 class DocumentBatch(TypedDict):
     """A batch of ``documents``, for annotations.
 
-    ``input_ids``, ``labels`` and ``attention_mask`` (``[batch_size, length]``, int64), and ``valid_tokens``.
+    ``input_ids``, ``labels`` and ``attention_mask`` (``[batch_size, length]``, int64), and ``valid_tokens``; with
+    ``source=True`` also ``source`` (``[batch_size]``, int64).
 
     >>> import pipeline
     >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
@@ -106,3 +110,4 @@ class DocumentBatch(TypedDict):
     labels: torch.Tensor
     attention_mask: torch.Tensor
     valid_tokens: int
+    source: NotRequired[torch.Tensor]

@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...notices import say_once
 from ..order import derive_key
 from .batch_keys import KEYS, Batch
-from .row_buffer import DocumentRows, Rows
+from .row_buffer import Collator, DocumentRows, Rows
 from .transport import keep_freed_memory
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
@@ -155,6 +155,23 @@ class DocumentCollator:
         return batch
 
 
+@dataclass(frozen=True, slots=True)
+class SourceCollator:
+    """Add ``source`` to the batches of ``size`` rows that ``collate`` makes: the number of each row's source, int64.
+
+    A row that fills the last batch has no label, and the number 0.
+    """
+
+    collate: Collator[Any]
+    size: int
+
+    def __call__(self, rows: Rows | DocumentRows, begin: int) -> Batch:
+        """Collate the rows of a step."""
+        source = np.zeros(self.size, np.int64)
+        source[: rows.filled] = rows.sources
+        return {**self.collate(rows, begin), "source": source}
+
+
 def _warn_without_labels(rows: Rows | DocumentRows, batch: Batch) -> None:
     """Warn once that a batch has no label: the mean loss over it, and then the model, would be NaN."""
     if rows.filled and not batch["valid_tokens"]:
@@ -202,7 +219,7 @@ def _stack_arrays(key: str, values: list[Any]) -> Any:
 
 def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
-    return {key: value[0] if KEYS[key].join is None else value for key, value in batch.items()}
+    return {key: value[0, ...] if KEYS[key].join is None else value for key, value in batch.items()}
 
 
 class DrawnShifts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ class Rows(NamedTuple):
     - ``valid``: int64 ``[rows]``, the tokens of each row before the end of a bounded stream; None if no row is cut.
     - ``missing``: rows that were asked for, but are after the end of a stream whose end was unknown in advance.
     - ``masks``: uint8 ``[rows, width]``, 0 for tokens that no label counts; None if all count.
+    - ``sources``: the number of each row's source.
     """
 
     tokens: NDArray[Any]
@@ -26,6 +28,7 @@ class Rows(NamedTuple):
     valid: NDArray[np.int64] | None = None
     missing: int = 0
     masks: NDArray[np.uint8] | None = None
+    sources: Sequence[int] = ()
 
     @property
     def filled(self) -> int:
@@ -43,12 +46,13 @@ class Rows(NamedTuple):
 class DocumentRows(NamedTuple):
     """Whole documents, the first rows of a batch, as 1-D token ids; valid until the next read.
 
-    ``missing`` and ``masks`` are as in `Rows`, with one mask for each document.
+    ``missing``, ``masks`` and ``sources`` are as in `Rows`, with one mask for each document.
     """
 
     documents: list[NDArray[Any]]
     missing: int = 0
     masks: list[NDArray[np.uint8]] | None = None
+    sources: Sequence[int] = ()
 
     @property
     def filled(self) -> int:
@@ -61,12 +65,17 @@ class DocumentRows(NamedTuple):
         return self.documents
 
     @classmethod
-    def of(cls, documents: list[tuple[NDArray[Any], NDArray[np.uint8] | None]], missing: int = 0) -> DocumentRows:
+    def of(
+        cls,
+        documents: list[tuple[NDArray[Any], NDArray[np.uint8] | None]],
+        missing: int = 0,
+        sources: Sequence[int] = (),
+    ) -> DocumentRows:
         """Return the rows of documents, each with its loss mask (None: all tokens count)."""
         masks = None
         if any(mask is not None for _, mask in documents):
             masks = [np.ones(len(ids), np.uint8) if mask is None else mask for ids, mask in documents]
-        return cls([ids for ids, _ in documents], missing, masks)
+        return cls([ids for ids, _ in documents], missing, masks, sources)
 
 
 class RowBuffer:
@@ -92,12 +101,12 @@ class RowBuffer:
         if self.ends is not None:
             self.ends = [_NONE] * count
 
-    def rows(self, existing: NDArray[np.int64] | None = None, filled: int | None = None) -> Rows:
+    def rows(self, existing: NDArray[np.int64] | None, sources: Sequence[int], filled: int | None = None) -> Rows:
         """Return the first ``filled`` rows (None: all); the others count as missing. ``existing`` is their `Rows.valid`."""
         tokens = self.tokens[:filled]
         ends = None if self.ends is None else self.ends[:filled]
         masks = None if self.masks is None else self.masks[:filled]
-        return Rows(tokens, ends, existing, len(self.tokens) - len(tokens), masks)
+        return Rows(tokens, ends, existing, len(self.tokens) - len(tokens), masks, sources)
 
 
 _NONE = np.zeros(0, np.int64)

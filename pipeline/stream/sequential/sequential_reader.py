@@ -111,19 +111,21 @@ class SequentialReader:
 
     def _packed(self, numbers: range, buffer: RowBuffer) -> Rows:
         buffer.begin(len(numbers))
-        sizes = []
+        sizes, sources = list[int](), list[int]()
         for row, (source, lane) in enumerate(self._ready_lanes(numbers)):
             sizes.append(lane.fill(buffer, row))
+            sources.append(source)
             self.tokens_read[source] += min(sizes[-1], self._seq_len)
         is_cut = any(size < buffer.tokens.shape[1] for size in sizes)
-        return buffer.rows(np.array(sizes, np.int64) if is_cut else None, len(sizes))
+        return buffer.rows(np.array(sizes, np.int64) if is_cut else None, sources, len(sizes))
 
     def _documents(self, numbers: range) -> DocumentRows:
-        documents = []
+        documents, sources = [], list[int]()
         for source, lane in self._ready_lanes(numbers):
             documents.append(lane.document())
+            sources.append(source)
             self.tokens_read[source] += len(documents[-1][0])
-        return DocumentRows.of(documents, len(numbers) - len(documents))
+        return DocumentRows.of(documents, len(numbers) - len(documents), sources)
 
     def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
         """Yield the source and the lane that give the row of each number, until all local lanes have ended."""

@@ -1,0 +1,132 @@
+"""``source=True``: a batch of a mix says which source gave each of its rows, in every layout, on any ranks, after any stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError
+from tests.helpers.text_samples import write_sources
+
+LENGTHS = [3, 9, 5, 7, 2, 11] * 40
+FIRST = {"web": 1, "code": 10_000, "wiki": 20_000}  # a token tells its source, which are numbered by their names
+NUMBERS = {"code": 0, "web": 1, "wiki": 2}
+WEIGHTS = {"web": 5, "code": 2, "wiki": 1}
+
+Chain = Callable[[pipeline.Stream], pipeline.Stream]
+LAYOUTS: dict[str, Chain] = {
+    "packed": lambda mix: mix.pack(8, source=True),
+    "of drawn shifts": lambda mix: mix.pack(8, shift="divisors", source=True),
+    "with boundaries": lambda mix: mix.pack(8, boundaries=True, source=True),
+    "best fit": lambda mix: mix.pack(16, best_fit=True, source=True),
+    "samples": lambda mix: mix.sample(8, source=True),
+    "documents": lambda mix: mix.documents(8, pad_to_multiple_of=8, source=True),
+    "buckets": lambda mix: mix.documents(8, pad_to_multiple_of=8, bucket=4, source=True),
+    "filtered": lambda mix: mix.filter(lambda ids: len(ids) > 2, name="long").documents(8, source=True),
+    "mapped": lambda mix: mix.map_documents(lambda ids, mask: ids[1:], name="later").pack(8, source=True),
+}
+
+
+def mixed() -> pipeline.Stream:
+    size = sum(LENGTHS)
+    sources = {
+        name: pipeline.ShardDataset.from_tokens(
+            np.arange(first, first + size, dtype=np.uint16), lengths=LENGTHS, eos_id=0
+        )
+        for name, first in FIRST.items()
+    }
+    return pipeline.mix(sources, WEIGHTS).shuffle(seed=4)
+
+
+def assert_sources_of_rows(batches: Iterable[dict[str, Any]]) -> list[int]:
+    """Assert that each row names its source; return the numbers."""
+    found: list[int] = []
+    for batch in batches:
+        first_tokens = batch["input_ids"].reshape(len(batch["input_ids"]), -1)[:, 0].tolist()
+        expected = [
+            NUMBERS[max((name for name in FIRST if FIRST[name] <= token), key=FIRST.__getitem__)]
+            for token in first_tokens
+        ]
+        assert batch["source"].dtype == torch.int64
+        assert batch["source"].tolist() == expected
+        found += expected
+    return found
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_row_of_a_mix_names_its_source_in_every_layout_on_any_ranks(name: str) -> None:
+    def stream_of(size: int) -> pipeline.Stream:
+        return LAYOUTS[name](mixed()).batch(size)
+
+    assert stream_of(1).source_names == ("code", "web", "wiki")
+    whole = assert_sources_of_rows(islice(stream_of(12), 12))
+    assert {*whole} == {0, 1, 2}
+    parts = [assert_sources_of_rows(islice(stream_of(6).shard(rank, 2), 12)) for rank in range(2)]
+    assert sorted(parts[0] + parts[1]) == sorted(whole)
+    stopped, other = stream_of(12), stream_of(12)
+    begun = assert_sources_of_rows(islice(stopped, 5))
+    other.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
+    assert begun + assert_sources_of_rows(islice(other, 7)) == whole
+
+
+def test_rows_before_they_are_batched_and_those_of_workers_name_their_sources_too() -> None:
+    stream = mixed().pack(8, source=True)
+    by_hand = [torch.utils.data.default_collate(list(islice(stream, 6)))]
+    mapped = islice(stream.map(lambda row: {**row, "twice": 2 * row["source"]}).batch(6), 4)
+    workers = islice(DataLoader(stream.batch(6), batch_size=None, num_workers=2), 4)
+    assert assert_sources_of_rows(by_hand) == assert_sources_of_rows(mapped)[:6] == assert_sources_of_rows(workers)[:6]
+    batch = next(iter(stream.numpy().batch(6)))
+    assert (batch["source"].dtype, batch["source"].shape) == (np.int64, (6,))
+
+
+def test_rows_of_texts_in_a_mix_name_their_sources(tmp_path: Path) -> None:
+    folder = write_sources(tmp_path, {"text": 60, "other": 40})
+    texts = {
+        name: [json.loads(line)["text"] for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("text", "other")
+    }
+    sources = {
+        "text": pipeline.TextDataset(folder / "text.jsonl", "bytes"),
+        "other": pipeline.ShardDataset.from_texts(texts["other"], "bytes"),
+    }
+    stream = pipeline.mix(sources, {"text": 2, "other": 1}).shuffle(seed=0, lanes=8).documents(source=True)
+    tokenizer = stream.tokenizer
+    for row in islice(stream, 40):
+        text = tokenizer.decode(row["input_ids"].tolist()[:-1])
+        assert text in texts[stream.source_names[row["source"]]]
+
+
+def test_rows_that_fill_the_last_batch_have_no_label_and_the_number_zero() -> None:
+    *_, last = mixed().pack(8, source=True).take(10).batch(4)
+    assert (last["labels"][2:] == -100).all()
+    assert last["source"][2:].tolist() == [0, 0]
+    assert_sources_of_rows([{key: last[key][:2] for key in ("input_ids", "source")}])
+
+
+def test_sources_are_given_only_where_they_are_asked_for_and_to_no_model() -> None:
+    assert "source" not in next(iter(mixed().pack(8).batch(2)))
+    asked = mixed().pack(8, source=True)
+    assert (
+        {*next(iter(asked.rows(keys="hf")))}
+        == {"input_ids", "labels"}
+        == {*next(iter(asked.batch(2).loader(keys="hf")))}
+    )
+    assert pipeline.ShardDataset.from_tokens(range(9)).source_names == ()
+
+
+@pytest.mark.parametrize("method", ["pack", "sample", "documents"])
+def test_a_stream_of_one_source_refuses_to_number_it(method: str) -> None:
+    stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8)
+    with pytest.raises(ConfigError, match=r"this stream is none: remove it, or mix"):
+        getattr(stream, method)(8, source=True)
+    with pytest.raises(ConfigError, match="source must be True or False, got 'yes'"):
+        getattr(mixed(), method)(8, source="yes")
