@@ -16,13 +16,48 @@ from ..objects.request_options import RequestOptions
 
 def group_topology(group: Any) -> tuple[int, int, Any]:
     """Return rank and size of a mesh or a process group, and the process group."""
-    if hasattr(group, "get_local_rank"):  # a DeviceMesh
+    if _is_mesh(group):
         if group.ndim != 1:
-            raise ConfigError(f"a mesh of {group.ndim} dimensions: give the data-parallel one, as mesh['dp']")
+            raise ConfigError(
+                f"a mesh of {group.ndim} dimensions: give the data-parallel one, as mesh['dp'], and with context parallelism "
+                "mesh['dp', 'cp']"
+            )
         group = group.get_group()
     if dist.is_available() and isinstance(group, dist.ProcessGroup):
         return dist.get_rank(group), dist.get_world_size(group), group
     raise ConfigError(f"shard needs a rank and a world size, a mesh or a process group, got {group!r}")
+
+
+def mesh_parts(rank: Any, context: Any) -> tuple[Any, Any]:
+    """Return the groups of data and context ranks that `shard` was given; a mesh of a dimension ``cp`` and another has both."""
+    names = (rank.mesh_dim_names or ()) if _is_mesh(rank) else ()
+    if "cp" not in names:
+        return rank, context
+    if context is not None or len(names) > 2:
+        raise ConfigError(
+            f"a mesh of {', '.join(names)}: give .shard(mesh['dp', 'cp']), or .shard(mesh['dp'], context=mesh['cp'])"
+        )
+    data = [name for name in names if name != "cp"]
+    return rank.get_group(data[0]) if data else None, rank.get_group("cp")
+
+
+def context_part(context: Any) -> tuple[int, int]:
+    """Return the rank and size of context parallelism of two integers, a mesh or a process group."""
+    rank, size = context if isinstance(context, tuple) and len(context) == 2 else group_topology(context)[:2]
+    check_part("context rank", rank, "context size", size)
+    return rank, size
+
+
+def check_part(name: str, rank: Any, size_name: str, size: Any) -> None:
+    """Raise ``ConfigError`` unless ``rank`` is one of ``size`` ranks."""
+    check_integer(size_name, size, least=1, most=MAX_ROWS)
+    check_integer(name, rank, least=0)
+    if rank >= size:
+        raise ConfigError(f"{name} must be below {size_name}, got {name} {rank} of {size}")
+
+
+def _is_mesh(group: Any) -> bool:
+    return hasattr(group, "get_local_rank")
 
 
 MAX_ROWS = (1 << 31) - 1  # the largest size that counts of 32 bits hold

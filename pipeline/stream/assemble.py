@@ -53,7 +53,13 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
     layout = config.stated_layout()
     collator = layout.collator(size, config.sources.eos_id, dtype, config.seed)
-    return SourceCollator(collator, size) if layout.source else collator
+    if layout.source:
+        collator = SourceCollator(collator, size)
+    if config.context is None:
+        return collator
+    from .batch.context import ContextCollator  # loaded for context parallelism alone
+
+    return ContextCollator(collator, config.context)
 
 
 def make_reader(

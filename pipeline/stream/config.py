@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..notices import say_once
@@ -16,6 +16,9 @@ from .layout import Layout
 from .order import Sequences
 from .order.interleave import GROUP
 from .order.mixture import Mixture, Schedule
+
+if TYPE_CHECKING:
+    from .batch.context import ContextPeer
 
 _UNEVEN = 0.05  # of an epoch: a mix that ends further from it logs so
 
@@ -49,6 +52,7 @@ class StreamConfig:
     - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
     - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which a pickle leaves out.
+    - ``context`` is the peer of context parallelism that keeps slices of the rows; None keeps whole rows.
     - ``prefetch`` None is 2 batches for a GPU, else 0; ``stored`` keeps ids in their stored width.
     - ``whole_rows``: ``rows`` made the stream; ``keyed``: its keys are a framework's.
     - ``calls`` are the calls of the chain as text.
@@ -73,6 +77,7 @@ class StreamConfig:
     rank: int | None = None
     world_size: int = 1
     group: Any = None
+    context: ContextPeer | None = None
     device: str | None = None
     numpy: bool = False
     prefetch: int | None = None

@@ -168,6 +168,8 @@ def key_map(keys: str | KeyMap | None, config: StreamConfig, *, rows: bool = Fal
             wanted = "rows" if rows else "batches"
             raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream gives {what}; {cure}")
     same = config.layout is not None and config.layout.same_labels
+    if keys == "hf" and config.context is not None:
+        return _slices_of_hugging_face
     if keys == "hf":
         return _hugging_face if same else partial(_hugging_face, shifted=True)
     if same:
@@ -190,6 +192,12 @@ def _hugging_face(batch: dict[str, Any], shifted: bool = False) -> dict[str, tor
         labels[..., 1:] = kept["labels"][..., :-1]
         kept["labels"] = labels
     return kept
+
+
+def _slices_of_hugging_face(batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the keys that models of ``transformers`` take for slices: with ``shift_labels``, they do not shift labels."""
+    kept = _hugging_face(batch)
+    return kept | {"shift_labels": kept["labels"]}
 
 
 def _torchtitan(batch: dict[str, Any]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,9 @@ from torch.utils.data import get_worker_info
 from ..errors import ConfigError, StateError
 from .config import StreamConfig
 from .position import WorkerContext
+
+if TYPE_CHECKING:
+    from .batch.context import ContextPeer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,16 @@ class _Carried:
 
 
 class Ranks:
-    """Rank and world size of this process.
+    """Rank and world size of this process: which rows it reads.
 
     They are those ``stated`` by the user, else those of torch.distributed if it is initialised, else 0 of 1. A loader's
     forked worker inherits the group of its parent; for other workers, the pickle that starts the process carries both over.
+    If ``peer`` is given, neighbouring ranks of torch.distributed are its peers and count as one.
     """
 
-    def __init__(self, stated: tuple[int, int] | None) -> None:
+    def __init__(self, stated: tuple[int, int] | None, peer: ContextPeer | None = None) -> None:
         self.stated = stated
+        self.peer = peer
         self._carried: _Carried | None = None
 
     def context(self) -> WorkerContext:
@@ -75,7 +80,7 @@ class Ranks:
         """Raise ``ConfigError`` if a process group gives this process another part than that of an iteration under way."""
         if self.stated is not None or get_worker_info() is not None:
             return
-        now = _distributed()
+        now = self._distributed()
         if now is not None and now != (began.rank, began.world_size):
             raise ConfigError(
                 f"this iteration began as rank {began.rank} of {began.world_size}, but torch.distributed was initialised "
@@ -88,12 +93,12 @@ class Ranks:
         if get_spawning_popen() is not None:
             launched = self._launched_ranks()
             carried = _Carried(os.getpid(), self._known() or (None if launched > 1 else (0, 1)), launched)
-        return {"stated": self.stated, "_carried": carried}
+        return {"stated": self.stated, "peer": self.peer, "_carried": carried}
 
     def _known(self) -> tuple[int, int] | None:
         """Return rank and world size; None if they were not stated and this process has no group."""
         carried = self._from_parent()
-        return self.stated or (None if carried is None else carried.part) or _distributed()
+        return self.stated or (None if carried is None else carried.part) or self._distributed()
 
     def _from_parent(self) -> _Carried | None:
         """Return what the parent of a loader's worker carried over, but not what an earlier process did, such as a launcher."""
@@ -109,11 +114,19 @@ class Ranks:
         text = os.environ.get("WORLD_SIZE", "")
         return int(text) if text.isdecimal() else 1
 
-
-def _distributed() -> tuple[int, int] | None:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return None
+    def _distributed(self) -> tuple[int, int] | None:
+        if not (dist.is_available() and dist.is_initialized()):
+            return None
+        rank, ranks, peer = dist.get_rank(), dist.get_world_size(), self.peer
+        if peer is None:
+            return rank, ranks
+        if ranks % peer.size or rank % peer.size != peer.rank:
+            raise ConfigError(
+                f"context=({peer.rank}, {peer.size}) on rank {rank} of {ranks}: without a mesh, each {peer.size} neighbouring "
+                "ranks share rows; give the mesh, .shard(mesh['dp', 'cp']), or state which rows this process reads, "
+                ".shard(rank, world_size, context=...)"
+            )
+        return rank // peer.size, ranks // peer.size
 
 
 def _is_forked() -> bool:

@@ -23,8 +23,11 @@ from .arguments import (
     check_choice,
     check_flag,
     check_integer,
+    check_part,
+    context_part,
     group_topology,
     labels_are_inputs,
+    mesh_parts,
     parse_device,
     parse_shift,
 )
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from ..text.tokenizer.tokenizer import Tokenizer
     from .frameworks import Loader
 
+    Context = tuple[int, int] | DeviceMesh | ProcessGroup
 Item = dict[str, Any]
 _DOCUMENT_METHODS = (".shuffle(", ".filter(", ".map_documents(")
 _LAYOUT_METHODS = (".pack(", ".sample(", ".documents(")
@@ -231,6 +235,7 @@ class Stream(IterableDataset[Any]):
         labels: str = "next",
         best_fit: bool = False,
         source: bool = False,
+        pad_to_multiple_of: int = 1,
     ) -> Stream:
         """Join documents, and cut the tokens into sequences of ``seq_len``, one every ``stride`` tokens (default: ``seq_len``).
 
@@ -240,6 +245,10 @@ class Stream(IterableDataset[Any]):
         With ``boundaries=True``, a label in another document than its input is -100; with ``labels="same"``, the first label
         of each document is. Batches then have ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each document),
         ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
+
+        With ``boundaries=True``, ``pad_to_multiple_of`` pads each document to a multiple of so many tokens, as
+        TransformerEngine needs for context parallelism. The rows hold the same tokens, and are longer: as long as the longest
+        of the batch. ``cu_seqlens_unpadded`` is ``cu_seqlens`` without padding.
 
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little. The stream
         becomes sequential (see ``Stream``). If it pads more than 5%, it warns and names the setting that pads less.
@@ -258,7 +267,7 @@ class Stream(IterableDataset[Any]):
         >>> row["input_ids"].tolist(), row["labels"].tolist()
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
-        options = self._token_options("pack", seq_len, shift, boundaries, labels, source)
+        options = self._token_options("pack", seq_len, shift, boundaries, labels, source, pad_to_multiple_of)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
         check_flag("best_fit", best_fit)
@@ -272,6 +281,7 @@ class Stream(IterableDataset[Any]):
             self._config.sources.check_stage("pack(best_fit=True)")
         arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
         arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit, "source": source}
+        arguments |= {"pad_to_multiple_of": pad_to_multiple_of}
         return self._with(_call("pack", arguments), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
 
     def sample(
@@ -449,12 +459,22 @@ class Stream(IterableDataset[Any]):
         return self._with(f".take({count})", **{name: count if before is None else min(count, before)})
 
     @overload
-    def shard(self, rank: int, world_size: int) -> Stream: ...
+    def shard(
+        self, rank: int, world_size: int, *, context: Context | None = None, slices: str = "zigzag"
+    ) -> Stream: ...
 
     @overload
-    def shard(self, rank: DeviceMesh | ProcessGroup) -> Stream: ...
+    def shard(
+        self,
+        rank: DeviceMesh | ProcessGroup | None = None,
+        *,
+        context: Context | None = None,
+        slices: str = "zigzag",
+    ) -> Stream: ...
 
-    def shard(self, rank: Any, world_size: int | None = None) -> Stream:
+    def shard(
+        self, rank: Any = None, world_size: int | None = None, *, context: Any = None, slices: str = "zigzag"
+    ) -> Stream:
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
         Without this method, the rank is that of ``torch.distributed`` if it is initialised, else 0 of 1. Ranks that need the
@@ -465,18 +485,43 @@ class Stream(IterableDataset[Any]):
         there is neither a process group nor ``shard``; so does an iteration that began before the group. To read the whole
         stream in each process on purpose, write ``.shard(0, 1)``.
 
+        ``context`` is for context parallelism: a rank and a size, a mesh or a group of the peers that share each row. Each peer
+        gets its slice of the row: of ids, labels (shifted before they are cut) and ``position_ids``. ``slices`` says which:
+
+        - ``"zigzag"``: of ``2 * size`` chunks, chunks r and ``2 * size - 1 - r``;
+        - ``"contiguous"``: of ``size`` chunks, chunk r;
+        - ``"documents"``: the zigzag slice of each document, as TransformerEngine cuts packed rows (``qkv_format="thd"``); with
+          ``.pack(boundaries=True, pad_to_multiple_of=2 * size)``.
+
+        ``.shard(mesh["dp", "cp"])`` states both. With ``context`` alone, neighbouring ranks of ``torch.distributed`` are peers.
+        A state does not depend on ``context``. Raises ``ConfigError`` if rows cannot be cut into equal chunks.
+
         >>> import pipeline
-        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).shard(1, 2)))["input_ids"].tolist()
+        >>> rows = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> next(iter(rows.shard(1, 2)))["input_ids"].tolist()
         [4, 5, 6, 7]
+        >>> [next(iter(rows.shard(1, 2, context=(peer, 2))))["input_ids"].tolist() for peer in range(2)]
+        [[4, 7], [5, 6]]
         """
-        group = None
+        group = peer = None
+        check_choice("slices", slices, "zigzag", "contiguous", "documents")
         if world_size is None:
+            rank, context = mesh_parts(rank, context)
+        if context is not None:
+            from .batch.context import ContextPeer  # loaded for context parallelism alone
+
+            peer = ContextPeer(*context_part(context), slices)
+        elif slices != "zigzag":
+            raise ConfigError(f"slices={slices!r} says how peers share rows; add context=(rank, size), or remove it")
+        if world_size is None and (rank is not None or peer is None):
             rank, world_size, group = group_topology(rank)
-        check_integer("world_size", world_size, least=1, most=MAX_ROWS)
-        check_integer("rank", rank, least=0)
-        if rank >= world_size:
-            raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
-        return self._with(f".shard({rank}, {world_size})", rank=rank, world_size=world_size, group=group)
+        if world_size is not None:
+            check_part("rank", rank, "world_size", world_size)
+        written = [] if world_size is None else [f"{rank}, {world_size}"]
+        written += [] if peer is None else [f"context=({peer.rank}, {peer.size})"]
+        written += [] if slices == "zigzag" else [f"slices={slices!r}"]
+        stated = {"rank": rank, "world_size": world_size or 1, "group": group, "context": peer}
+        return self._with(f".shard({', '.join(written)})", **stated)
 
     def to(self, device: str | torch.device) -> Stream:
         """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
@@ -566,11 +611,10 @@ class Stream(IterableDataset[Any]):
                 f".rows() gives single rows to a framework that makes the batches; remove .batch({self._config.batch_size}), "
                 "and state the size there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
             )
-        if self._config.rank is not None and self._config.world_size > 1:
-            raise ConfigError(
-                f".rows() gives the whole stream, which its reader divides; remove .shard({self._config.rank}, "
-                f"{self._config.world_size})"
-            )
+        divided = self._config.rank is not None and self._config.world_size > 1
+        if divided or self._config.context is not None:
+            call = next(call for call in reversed(self._config.calls) if call.startswith(".shard("))
+            raise ConfigError(f".rows() gives the whole stream, which its reader divides; remove {call}")
         from .frameworks import key_map  # a plain loop does not need it
 
         function = key_map(keys, self._config, rows=True)
@@ -839,11 +883,15 @@ class Stream(IterableDataset[Any]):
         return self.__dict__
 
     def _refuse_reader(self) -> None:
-        refuse_reader(self, self._config, Stream, self._position.world_size)
+        peers = 1 if self._config.context is None else self._config.context.size
+        refuse_reader(self, self._config, Stream, self._position.world_size * peers)
 
     def _with(self, *calls: str, **changes: Any) -> Stream:
         """Return a stream at its start, with these fields of its config changed, and the ``calls`` added that changed them."""
-        return Stream(replace(self._config, calls=(*self._config.calls, *calls), **changes))
+        config = replace(self._config, calls=(*self._config.calls, *calls), **changes)
+        if config.context is not None and config.layout is not None:
+            config.layout.check_context(config.context)
+        return Stream(config)
 
     def _with_step(self, step: Any, method: str, argument: Any) -> Stream:
         self._before_device(method)
@@ -852,7 +900,14 @@ class Stream(IterableDataset[Any]):
         return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
 
     def _token_options(
-        self, method: str, seq_len: int, shift: int | str, boundaries: bool, labels: str, source: bool
+        self,
+        method: str,
+        seq_len: int,
+        shift: int | str,
+        boundaries: bool,
+        labels: str,
+        source: bool,
+        multiple: int = 1,
     ) -> dict[str, Any]:
         """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
         self._before_layout(method)
@@ -863,8 +918,12 @@ class Stream(IterableDataset[Any]):
         same = labels_are_inputs(labels)
         distance = parse_shift(shift, seq_len, same)
         self._check_source(source)
+        check_integer("pad_to_multiple_of", multiple, least=1, most=MAX_ROWS)
+        if multiple > 1 and not (boundaries and distance):
+            missing = "set shift=1" if boundaries else "add boundaries=True"
+            raise ConfigError(f"pad_to_multiple_of={multiple} pads the documents within rows; {missing}, or remove it")
         options = {"seq_len": seq_len, "shift": distance, "boundaries": boundaries}
-        return options | {"same_labels": same, "source": source}
+        return options | {"same_labels": same, "source": source, "pad_to_multiple_of": multiple}
 
     def _check_source(self, source: bool) -> None:
         check_flag("source", source)

@@ -41,6 +41,7 @@ BATCH_KEYS = {
     "valid_tokens": "int",
     "position_ids": "int64",
     "cu_seqlens": "int32",
+    "cu_seqlens_unpadded": "int32",
     "max_seqlen": "int",
     "attention_mask": "int64",
     "source": "int64",
@@ -94,7 +95,7 @@ def type_name(value: Any) -> str:
 def test_batches_have_the_keys_listed_and_no_others() -> None:
     data = pipeline.ShardDataset.from_tokens(np.arange(1, 4_001, dtype=np.uint16), lengths=[40] * 100, epochs=1)
     streams = (
-        data.pack(64, boundaries=True),
+        data.pack(64, boundaries=True, pad_to_multiple_of=4),
         data.pack(64, shift="divisors", boundaries=True),
         data.pack(64, best_fit=True, boundaries=True),
         data.sample(64, boundaries=True),

@@ -67,7 +67,7 @@ def test_every_row_has_a_label(data: st.DataObject, seq_len: int, seed: int | No
 def test_each_key_of_a_batch_is_declared_and_has_a_type() -> None:
     data = pipeline.ShardDataset.from_tokens(np.arange(40, dtype=np.uint16), lengths=[7, 13, 20], epochs=1)
     streams = [
-        data.pack(8, boundaries=True).batch(2, dtype="stored"),
+        data.pack(8, boundaries=True, pad_to_multiple_of=4).batch(2, dtype="stored"),
         data.pack(8, shift="divisors").batch(2),
         data.documents().batch(2),
         pipeline.mix({"all": data}, {"all": 1}, stopping_strategy="first_exhausted").pack(8, source=True).batch(2),

@@ -60,6 +60,7 @@ KEYS = {
     "attention_mask": BatchKey(of_tokens=True, hugging_face=True),
     "position_ids": BatchKey(of_tokens=True, hugging_face=True),
     "cu_seqlens": BatchKey(join=_end_to_end),
+    "cu_seqlens_unpadded": BatchKey(join=_end_to_end),
     "max_seqlen": BatchKey(join=_largest),
     "valid_tokens": BatchKey(join=_sum),
     "source": BatchKey(),
@@ -73,6 +74,7 @@ class PackedBatch(TypedDict):
 
     ``input_ids`` and ``labels`` (``[batch_size, seq_len]``, int64) and ``valid_tokens`` (labels that count) are always there.
     ``boundaries=True`` adds ``position_ids`` (as ``input_ids``), ``cu_seqlens`` (1-D, int32) and ``max_seqlen``;
+    ``pad_to_multiple_of`` adds ``cu_seqlens_unpadded`` (1-D, int32); context parallelism adds ``position_ids``;
     ``source=True`` adds ``source`` (``[batch_size]``, int64), ``shift="divisors"`` adds ``shift``; ``dtype="stored"`` may add
     ``ignored`` (1-D, int64).
 
@@ -87,6 +89,7 @@ class PackedBatch(TypedDict):
     valid_tokens: int
     position_ids: NotRequired[torch.Tensor]
     cu_seqlens: NotRequired[torch.Tensor]
+    cu_seqlens_unpadded: NotRequired[torch.Tensor]
     max_seqlen: NotRequired[int]
     source: NotRequired[torch.Tensor]
     shift: NotRequired[int]

@@ -30,6 +30,7 @@ class PackCollator:
     - ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where documents begin in
       the flattened batch, from 0 to its size) and ``max_seqlen`` (int), and masks labels in another document than their input.
     - ``ignored`` (int64), if ``dtype`` cannot hold -100: the indices of labels to mask in the flattened batch; absent if none.
+    - ``pad_to_multiple_of`` above 1 pads each document of a batch with boundaries, as `pad_documents` says.
     """
 
     size: int
@@ -39,6 +40,7 @@ class PackCollator:
     boundaries: bool
     same_labels: bool
     dtype: np.dtype[Any]
+    pad_to_multiple_of: int = 1
 
     def __post_init__(self) -> None:
         keep_freed_memory(5 * 8 * self.size * self.seq_len)
@@ -75,7 +77,7 @@ class PackCollator:
         elif len(ignored):  # the dtype cannot hold -100: the device that widens labels masks these
             batch["ignored"] = ignored
         _warn_without_labels(rows, batch)
-        return batch
+        return pad_documents(batch, self.pad_to_multiple_of, self.eos_id) if self.pad_to_multiple_of > 1 else batch
 
 
 def find_bounds(
@@ -105,11 +107,61 @@ def find_bounds(
     first, last = np.maximum(end - shift, 0), np.minimum(end + (shift == 0), length)
     first[1:] = np.maximum(first[1:], np.where(row[1:] == row[:-1], last[:-1], 0))  # no label twice
     counts = np.maximum(last - first, 0)
-    ignored = np.repeat(row * length + first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    ignored = runs(row * length + first, counts)
     if len(have):
         ignored = np.union1d(ignored, _labels_after(have, length, shift))
     longest = int(sizes.max(initial=0))
     return positions.reshape(rows, length), begins.astype(np.int32), longest, ignored
+
+
+def runs(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return runs of integers one after another: ``counts[k]`` of them from ``begins[k]`` on.
+
+    >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
+
+def pad_documents(batch: Batch, multiple: int, eos_id: int) -> Batch:
+    """Return a batch with boundaries, with each document padded to a multiple of ``multiple`` tokens.
+
+    The documents of a row that it cuts are padded alike. Rows are then as long as the longest; the last document of a shorter
+    row gets more padding. Padding holds ``eos_id`` and counts in no label. ``cu_seqlens`` and ``max_seqlen`` count it;
+    ``cu_seqlens_unpadded`` does not. Positions go on in padding, up to the last position of a row without padding.
+
+    >>> ids = np.array([[1, 2, 3, 4]])
+    >>> batch = {"input_ids": ids, "labels": ids + 1, "position_ids": np.array([[0, 0, 1, 2]]), "cu_seqlens": np.array([0, 1, 4])}
+    >>> padded = pad_documents(batch, 2, eos_id=9)
+    >>> padded["input_ids"].tolist(), padded["labels"].tolist(), padded["cu_seqlens"].tolist()
+    ([[1, 9, 2, 3, 4, 9]], [[2, -100, 3, 4, 5, -100]], [0, 2, 6])
+    """
+    rows, length = batch["input_ids"].shape
+    begins = batch["cu_seqlens"].astype(np.int64)
+    sizes = np.diff(begins)
+    padded = -(-sizes // multiple) * multiple
+    first = np.searchsorted(begins, np.arange(rows) * length)  # the first document of each row
+    lengths = np.add.reduceat(padded, first)
+    longest = int(lengths.max())
+    padded[[*first[1:] - 1, -1]] += longest - lengths
+    moved = np.concatenate([[0], np.cumsum(padded)])
+    to = runs(moved[:-1], sizes)  # where each token moves
+    is_padding = np.ones(rows * longest, np.bool_)
+    is_padding[to] = False
+
+    def spread(values: NDArray[Any], padding: int) -> NDArray[Any]:
+        made = np.full(rows * longest, padding, values.dtype)
+        made[to] = values.reshape(-1)
+        return made.reshape(rows, longest)
+
+    ids, labels = batch["input_ids"], batch["labels"]
+    narrow = labels.dtype != np.int64
+    batch |= {"input_ids": spread(ids, eos_id), "labels": spread(labels, eos_id if narrow else IGNORE)}
+    if narrow:
+        batch["ignored"] = np.union1d(to[batch.get("ignored", _NO_INDICES)], np.flatnonzero(is_padding))
+    positions = np.minimum(runs(np.zeros_like(padded), padded), length - 1).reshape(rows, longest)
+    bounds = {"cu_seqlens": moved.astype(np.int32), "cu_seqlens_unpadded": batch["cu_seqlens"]}
+    return batch | {"position_ids": positions, "max_seqlen": int(padded.max()), **bounds}
 
 
 def _labels_after(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:

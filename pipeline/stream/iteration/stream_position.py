@@ -33,7 +33,7 @@ class StreamPosition:
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
-        self._ranks = Ranks(config.stated_topology)
+        self._ranks = Ranks(config.stated_topology, config.context)
         self._shared = SharedBookmark()
         # The state that a StatefulDataLoader loaded into this worker, until the worker begins there.
         self._of_worker: Bookmark | None = None

@@ -1,0 +1,76 @@
+"""Context parallelism: several peers read the same rows, and each keeps its slice of every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .batch_keys import KEYS, Batch
+from .collate import IGNORE, runs
+from .row_buffer import Collator
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPeer:
+    """Peer ``rank`` of the ``size`` peers that share each row, and how rows are cut into ``slices``.
+
+    - ``"zigzag"``: a row is cut into ``2 * size`` chunks. Peer r has chunks r and ``2 * size - 1 - r``, so that each peer has
+      as much causal attention to compute as the others.
+    - ``"documents"``: the same for each document of a row.
+    - ``"contiguous"``: a row is cut into ``size`` chunks, and peer r has chunk r.
+    """
+
+    rank: int
+    size: int
+    slices: str = "zigzag"
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of equal size a row or a document has."""
+        return self.size if self.slices == "contiguous" or self.size == 1 else 2 * self.size
+
+    def tokens(self, begins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the flat indices of the tokens of this peer, ascending within each of the parts that are cut.
+
+        ``begins`` is where each part begins in the flattened batch, and the size of the batch.
+
+        >>> ContextPeer(0, 2).tokens(np.array([0, 8])).tolist(), ContextPeer(1, 2).tokens(np.array([0, 8])).tolist()
+        ([0, 1, 6, 7], [2, 3, 4, 5])
+        >>> ContextPeer(1, 2, "contiguous").tokens(np.array([0, 4, 8])).tolist()
+        [2, 3, 6, 7]
+        """
+        chunk = np.diff(begins) // self.chunks
+        numbers = [self.rank] if self.chunks == self.size else [self.rank, self.chunks - 1 - self.rank]
+        first = begins[:-1, None] + chunk[:, None] * numbers
+        return runs(first.reshape(-1), np.repeat(chunk, len(numbers)))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCollator:
+    """Make batches by ``collate``, and keep the slices of ``peer``.
+
+    Keys of tokens are sliced, labels among them, after these were shifted: the label of a slice's last token is the row's next
+    token. ``position_ids`` are those in the row, or with boundaries in the document. ``valid_tokens`` counts labels of the
+    slices; ``cu_seqlens``, ``cu_seqlens_unpadded`` and ``max_seqlen`` are those of the whole rows.
+    """
+
+    collate: Collator[Any]
+    peer: ContextPeer
+
+    def __call__(self, rows: Any, begin: int) -> Batch:
+        """Collate the rows of a step."""
+        batch = self.collate(rows, begin)
+        count, length = batch["input_ids"].shape
+        if "position_ids" not in batch:
+            batch["position_ids"] = np.broadcast_to(np.arange(length), (count, length))
+        by_document = self.peer.slices == "documents"
+        own = self.peer.tokens(batch["cu_seqlens"].astype(np.int64) if by_document else np.arange(count + 1) * length)
+        for key in [key for key in batch if KEYS[key].of_tokens]:
+            batch[key] = batch[key].reshape(-1)[own].reshape(count, -1)
+        # For labels whose dtype cannot hold -100.
+        ignored = np.flatnonzero(np.isin(own, batch.pop("ignored", ())))
+        batch["valid_tokens"] = int(np.count_nonzero(batch["labels"] != IGNORE)) - len(ignored)
+        return batch | {"ignored": ignored} if len(ignored) else batch
