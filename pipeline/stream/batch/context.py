@@ -44,7 +44,7 @@ class ContextPeer:
         """
         chunk = np.diff(begins) // self.chunks
         numbers = [self.rank] if self.chunks == self.size else [self.rank, self.chunks - 1 - self.rank]
-        first = begins[:-1, None] + chunk[:, None] * numbers
+        first = begins[:-1, None] + chunk[:, None] * np.array(numbers)
         return runs(first.reshape(-1), np.repeat(chunk, len(numbers)))
 
 
