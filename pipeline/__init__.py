@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from .stream.datasets import ShardDataset, TextDataset, mix
     from .stream.fim import fim
     from .stream.open_dataset import open_dataset
+    from .stream.schedule import Schedule
     from .stream.state import merge_states
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
@@ -82,6 +83,7 @@ _HOME = {
     "Recipe": "pipeline.builder.recipe",
     "RequestOptions": "pipeline.objects.request_options",
     "RuleSet": "filters.rules.ruleset",
+    "Schedule": "pipeline.stream.schedule",
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
@@ -126,6 +128,7 @@ __all__ = [
     "Recipe",
     "RequestOptions",
     "RuleSet",
+    "Schedule",
     "ShardDataset",
     "ShardError",
     "ShardwrightError",

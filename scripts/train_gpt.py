@@ -7,7 +7,13 @@
     python scripts/train_gpt.py --config run.toml --dry-run
 
 A file of ``--config`` has flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; flags of the command
-override them. ``--dry-run`` takes one step and describes the run.
+override them. ``--dry-run`` takes one step and describes the run. A table ``[weights]`` there gives a mix weights that change
+over the run, as the arguments of ``pipeline.Schedule``; without ``unit``, positions are shares of the run's tokens:
+
+    data = ["web=shards/web", "wiki=shards/wiki"]
+    [weights]
+    linear = true
+    points = [[0, {web = 0.9, wiki = 0.1}], [0.8, {web = 0.9, wiki = 0.1}], [1, {web = 0.5, wiki = 0.5}]]
 
 With ``--checkpoint DIRECTORY`` the same command resumes after a kill, Ctrl-C or SIGTERM. The global batch has the same
 sequences on any number of ranks, so the losses equal those of a run without a stop: exactly on as many CPU ranks, else up
@@ -124,18 +130,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--log-file", type=Path, metavar="FILE", help="a line of JSON for each step (default: stdout, if no terminal)")
     add("--dry-run", action="store_true", help="take one step, and print the sizes and the time of the run")
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse_args(arguments)
+    options, weights = parser.parse_args(arguments), None
     if options.config:
         try:
             values = tomllib.loads(options.config.read_text())
         except (OSError, ValueError) as error:
             parser.error(f"--config {options.config}: {error}")
+        weights = values.pop("weights", None)
         parser.set_defaults(data=values.pop("data", []))
         on = {name: value for name, value in values.items() if value is not False}
         stated = [f"--{name}" if value is True else f"--{name}={value}" for name, value in on.items()]
         options = parser.parse_args([*stated, *arguments])  # the last one of equal flags counts
     if not options.data:
         parser.error("name what to train on: a dataset, shards, text, a url or an array.bin")
+    options.weights = weights
     changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
     options.sizes = replace(PRESETS[options.preset], **changed)
     if options.sizes.width % options.sizes.heads:
@@ -148,17 +156,32 @@ Data = tuple[pipeline.Stream, pipeline.Stream | None, int]  # for training, for 
 
 def open_data(options: argparse.Namespace) -> Data:
     """Open the data that the command names: one dataset, or a mix."""
-    named = [re.fullmatch(r"([\w-]+)=(.+):(\d*\.?\d+)", what) for what in options.data]
-    if not any(named):
+    form = r"([\w-]+)=(.+)" if options.weights else r"([\w-]+)=(.+):(\d*\.?\d+)"
+    named = [re.fullmatch(form, what) for what in options.data]
+    if not any(named) and not options.weights:
         return open_one(options.data if len(options.data) > 1 else options.data[0], options)
     if not all(named):
-        raise SystemExit(f"error: a mix is NAME=WHAT:WEIGHT NAME=WHAT:WEIGHT, got {' '.join(options.data)}")
-    weights = {match[1]: float(match[3]) for match in named if match}
+        wanted = "NAME=WHAT NAME=WHAT with [weights]" if options.weights else "NAME=WHAT:WEIGHT NAME=WHAT:WEIGHT"
+        raise SystemExit(f"error: a mix is {wanted}, got {' '.join(options.data)}")
+    weights: Any = schedule(options) if options.weights else {match[1]: float(match[3]) for match in named if match}
     parts = {match[1]: open_one(match[2], options) for match in named if match}
     train = pipeline.mix({name: data for name, (data, _, _) in parts.items()}, weights)
     val = {name: data for name, (_, data, _) in parts.items() if data is not None}
     held_out = pipeline.mix(val, weights) if len(val) == len(parts) else None
     return train, held_out, max(ids for _, _, ids in parts.values())
+
+
+def schedule(options: argparse.Namespace) -> pipeline.Schedule:
+    """Return the weights of ``[weights]``; without a unit, positions are shares of the run."""
+    given, sizes = dict(options.weights), options.sizes
+    if "unit" not in given:
+        given |= {"unit": "shares", "tokens": (options.steps or 200) * sizes.global_batch * sizes.seq_len}
+    elif given["unit"] == "steps":
+        given.setdefault("global_batch", sizes.global_batch)
+    try:
+        return pipeline.Schedule(given.pop("points", None), **given)
+    except TypeError as error:
+        raise SystemExit(f"error: [weights] of {options.config}: {error}") from None
 
 
 def open_one(what: str | list[str], options: argparse.Namespace) -> Data:

@@ -141,8 +141,8 @@ def make_stream(
             sources[name] = pipeline.ShardDataset(what, split=split, epochs=shape["epochs"], **options)
     stream: Any = sources.get("")
     if stream is None:
-        [[_, weights], *_] = shape["weights"]
-        exact: dict[str, Any] = {name: Fraction(share) for name, share in weights.items()}
+        weights = shape["weights"]
+        exact: Any = pipeline.Schedule.from_json(weights) if isinstance(weights, dict) else changes(weights)
         stream = pipeline.mix(sources, weights=exact)
     if shape["seed"] is not None:
         lanes = {"lanes": shape["lanes"], "window": stated_window(shape["window"])} if "lanes" in shape else {}
@@ -155,6 +155,11 @@ def make_stream(
     else:
         stream = stream.documents(bucket=shape.get("bucket"))
     return stream.shard(0, 1).batch(global_batch)
+
+
+def changes(weights: list[Any]) -> list[Any]:
+    """Return the weights of a mix, each from a global sequence on, of a state."""
+    return [(begin, {name: Fraction(share) for name, share in shares.items()}) for begin, shares in weights]
 
 
 def stated_window(window: Any) -> int | None:

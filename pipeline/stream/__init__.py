@@ -4,6 +4,7 @@ datasets.py           ShardDataset, TextDataset, mix: where a stream starts
 open_dataset.py       open_dataset: data of any kind by its name
 stream.py             the chain: each method returns a new stream. Start here
 config.py             the settings of the chain, as one value
+schedule.py           weights of a mix in tokens, steps or shares of a run, as changes at sequences
 layout.py             the kinds of samples: packed, sampled, whole documents; their readers and collators
 shape.py              a config and its data: the lanes, and the shape that a state holds
 lanes.py              the lanes of a sequential stream: how many, which rank reads them, their windows and cursors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,11 @@ from ..notices import say_once
 from .data.counted_data import CountedData
 from .data.sources import Sources
 from .function_identity import DocumentMap, Filter
-from .layout import Layout
+from .layout import DocumentLayout, Layout
 from .order import Sequences
 from .order.interleave import GROUP
-from .order.mixture import Mixture, Schedule
+from .order.mixture import Changes, Mixture, Weights
+from .schedule import Schedule
 
 if TYPE_CHECKING:
     from .batch.context import ContextPeer
@@ -47,7 +49,8 @@ class StreamConfig:
     """The settings of all stages.
 
     - ``filters`` say which documents stay, ``document_maps`` change them.
-    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix.
+    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix; ``changed_weights`` are those that
+      hold instead, once ``set_weights`` changed them.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
     - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
@@ -61,7 +64,8 @@ class StreamConfig:
     sources: Sources
     filters: tuple[Filter, ...] = ()
     document_maps: tuple[DocumentMap, ...] = ()
-    weights: Schedule = ()
+    weights: Changes | Schedule = ()
+    changed_weights: Changes = ()
     stopping_strategy: str | None = None
     epochs: int | None = None
     seed: int | None = None
@@ -172,19 +176,50 @@ class StreamConfig:
             )
         return sequences
 
+    @cached_property
+    def changes(self) -> Changes:
+        """The weights of a mix from each global sequence on."""
+        weights = self.changed_weights or self.weights
+        return weights.changes(self.row_tokens) if isinstance(weights, Schedule) else weights
+
+    @cached_property
+    def phases(self) -> list[int]:
+        """The global sequence at which each phase of the stated weights begins: those from one point to the next."""
+        if isinstance(self.weights, Schedule):
+            return self.weights.begins(self.row_tokens)
+        return [begin for begin, _ in self.weights]
+
+    def row_tokens(self, weights: Weights) -> Fraction:
+        """Return how many tokens a row has under weights; for whole documents, the mean of its sources' documents.
+
+        Raises ``ConfigError`` for documents of texts, whose number is unknown.
+        """
+        layout = self.stated_layout()
+        if not isinstance(layout, DocumentLayout):
+            return Fraction(layout.seq_len)
+        if not self.sources.all_counted:
+            raise ConfigError(
+                "the mean tokens of a document of text are unknown in advance: give the schedule in steps, or .pack() rows"
+            )
+        means = {name: Fraction(one.total_tokens, one.total_documents) for name, one in self.sources.counted.items()}
+        most = max(means.values()) if layout.max_length is None else Fraction(layout.max_length)
+        return sum((weights[name] * min(mean, most) for name, mean in means.items()), Fraction(0))
+
     def mixture(self, lanes: int) -> Mixture | None:
-        """Return which source serves each row of ``lanes`` lanes; None for a single source.
+        """Return which source serves each row of ``lanes`` lanes; None for a single source."""
+        if not self.sources.is_mix:
+            return None
+        segments = [(self.row_of_change(sequence, lanes), shares) for sequence, shares in self.changes]
+        return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments)
+
+    def row_of_change(self, sequence: int, lanes: int) -> int:
+        """Return the row of all lanes at which weights change that are stated from a global sequence on.
 
         Weights change between groups of buckets, since a group is arranged whole.
         """
-        if not self.sources.is_mix:
-            return None
         group = GROUP * self.layout.bucket if self.layout is not None and self.layout.bucket else 1
-        segments = []
-        for sequence, shares in self.weights:
-            row = _ceil_div(sequence, lanes)
-            segments.append((_ceil_div(_ceil_div(row * lanes, group) * group, lanes), shares))
-        return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments)
+        row = _ceil_div(sequence, lanes)
+        return _ceil_div(_ceil_div(row * lanes, group) * group, lanes)
 
     @cached_property
     def end_of_mix(self) -> int:

@@ -23,7 +23,8 @@ from .data.shard_data import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, ShardFiles
 from .data.sources import Source, Sources
 from .data.text_data import LiveData, TextData
 from .function_identity import identified
-from .order.mixture import Schedule, exact_weights, temperature_weights
+from .order.mixture import Changes, exact_weights, temperature_weights
+from .schedule import Schedule
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -433,16 +434,17 @@ def _texts_of(source: Any, requests: RequestOptions, format: str) -> tuple[LiveS
 
 def mix(
     sources: Mapping[str, Stream],
-    weights: Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    weights: Mapping[str, float] | Schedule | Sequence[tuple[int, Mapping[str, float]]] | None = None,
     *,
     temperature: float | None = None,
     stopping_strategy: str | None = None,
 ) -> Stream:
     """Mix bare datasets by their share of rows; ``.shuffle()``, ``.pack()`` and others follow the mix and apply to all.
 
-    ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or
-    a schedule ``[(sequence index, shares), ...]`` that begins at 0. With ``temperature`` T instead, shares are proportional to
-    tokens to the power of 1 / T. Weights name every source; 0 leaves one out. Each source repeats by epochs of its own.
+    ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, a
+    `Schedule` of shares that change over the run, or ``[(sequence index, shares), ...]`` from 0 on. With ``temperature`` T
+    instead, shares are proportional to tokens to the power of 1 / T. Weights name every source; 0 leaves one out. Each source
+    repeats by epochs of its own.
 
     Shares are rounded to multiples of 1 / 4,096; a weight above 0 gets at least that. ``stats()["sources"]`` reports the
     rounded share as ``asked``, and the ``tokens`` that rows were made of.
@@ -478,10 +480,12 @@ def mix(
                 "a temperature needs the tokens of each source, which are not counted in advance for text; give weights"
             )
         counts = {name: source.total_tokens for name, source in mixed.by_name.items()}
-        schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
+        changes: Changes | Schedule = ((0, temperature_weights(counts, temperature)),)
+    elif isinstance(weights, Schedule):
+        changes = weights.for_sources(list(mixed.by_name))
     else:
-        schedule = _schedule(weights, list(mixed.by_name))
-    return Stream(StreamConfig(sources=mixed, weights=schedule, stopping_strategy=stopping_strategy))
+        changes = _changes(weights, list(mixed.by_name))
+    return Stream(StreamConfig(sources=mixed, weights=changes, stopping_strategy=stopping_strategy))
 
 
 def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source:
@@ -503,12 +507,14 @@ def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source
     return source
 
 
-def _schedule(weights: Any, names: list[str]) -> Schedule:
-    """Return weights as a schedule of exact rationals."""
+def _changes(weights: Any, names: list[str]) -> Changes:
+    """Return weights as exact rationals, each from a global sequence on."""
     steps = [(0, weights)] if isinstance(weights, Mapping) else weights
     pairs = isinstance(steps, Sequence) and all(isinstance(step, tuple | list) and len(step) == 2 for step in steps)
     if not pairs or isinstance(steps, str):
-        raise ConfigError(f"weights must be a dict of shares, or a list of (global sequence, shares), got {weights!r}")
+        raise ConfigError(
+            f"weights must be a dict of shares, or a list of (global sequence, shares), or a pipeline.Schedule, got {weights!r}"
+        )
     for start, _ in steps:
         check_integer("a global sequence of the schedule", start, least=0)
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):

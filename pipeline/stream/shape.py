@@ -13,6 +13,7 @@ from .config import StreamConfig
 from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout
 from .order.mixture import weights_to_json
+from .schedule import Schedule
 
 ORDER = 2  # version of the order of documents: a state is refused under another
 
@@ -70,5 +71,9 @@ def shape(config: StreamConfig, world_size: int) -> dict[str, Any]:
     if config.sequential or config.document_maps:
         shape |= {"document_maps": [transform.name for transform in config.document_maps]}
     if sources.is_mix:
-        shape |= {"weights": weights_to_json(config.weights)}
+        weights = config.weights
+        if isinstance(weights, Schedule):
+            shape |= {"weights": weights.to_json() | {"sequences": config.phases}}
+        else:
+            shape |= {"weights": weights_to_json(weights)}
     return {**shape, "data": sources.fingerprints()}

@@ -29,6 +29,7 @@ from .config import StreamConfig
 from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from .order.mixture import exact_weights, weights_from_json, weights_to_json
 from .position import MAX_NUMBER, Position, WorkerContext
+from .schedule import Schedule
 from .shape import sequential_lanes, shape
 
 STATE_VERSION = 3
@@ -72,7 +73,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
         )
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.sources.is_mix:
-        part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
+        part["weights"] = _to_leaf(position.weights or _stated_weights(config))
     state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(shape(config, context.world_size))}
     names = config.applied
     if not names:
@@ -350,11 +351,18 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[list[Any]]:
-    """Return the weights of a mix that a state holds; ``StateError`` if they are no schedule of its sources."""
+def _stated_weights(config: StreamConfig) -> list[list[Any]]:
+    """Return the weights that a state of a mix holds before ``set_weights``: none of a schedule, which the shape holds."""
+    return [] if isinstance(config.weights, Schedule) else weights_to_json(config.weights)
+
+
+def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[list[Any]] | None:
+    """Return the weights of a mix that a state holds, None for its schedule; ``StateError`` if they are not of its sources."""
+    if schedule == _stated_weights(config):
+        return schedule or None
     if schedule is None:
         raise StateError(f"weights are missing in the state of a mix; {_EDIT_CURE}")
-    names = list(config.weights[0][1])
+    names = list(config.sources.by_name)
     try:
         starts = [_number("weights", start) for start, _ in schedule]
         written = [share for _, shares in schedule for share in shares.values()]

@@ -841,7 +841,7 @@ class Stream(IterableDataset[Any]):
         - ``waited_seconds`` that the consumer waited for items, and ``waited_share``, their share of the time;
         - ``bytes_read`` from shards, and the position as ``sequence_index`` and ``epoch``;
         - for a mix, ``sources``: for each its share ``asked`` and ``served``, its ``epoch``, and the ``tokens`` of the rows
-          that this process read of it;
+          that this process read of it; with a `Schedule`, ``phases``: the same shares from each of its points to the next;
         - for a sequential stream, ``documents`` read, ``rejected``, ``rejected_by`` reason, ``bad_records`` and
           ``damaged_files``.
 

@@ -83,6 +83,14 @@ def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, capsys: py
     rest = ["--state", str(state), "--step", "9", "--global-batch", "4", "--json"]
     assert trace([f"b={built}", f"a={built}", *rest]) == 0
     assert rows_of(capsys.readouterr().out) == stream.trace(9)
+    for weights in (
+        [(0, {"a": 2, "b": 1}), (30, {"a": 0, "b": 1})],
+        pipeline.Schedule([(0, {"a": 2, "b": 1}), (7, {"a": 0, "b": 1})], unit="steps", linear=True, global_batch=4),
+    ):
+        scheduled = pipeline.mix(sources, weights).shuffle(seed=0).pack(32).batch(4)
+        state.write_text(json.dumps(scheduled.state_dict()))
+        assert trace([f"b={built}", f"a={built}", *rest]) == 0
+        assert rows_of(capsys.readouterr().out) == scheduled.trace(9) != stream.trace(9)
     assert trace([str(built), *rest]) == 2
     assert "a=DIRECTORY b=DIRECTORY" in capsys.readouterr().err
 

@@ -27,8 +27,8 @@ ERRORS = (
 )
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
-    " ShardDataset Stream TextDataset assert_resumes build export_tokens fim import_tokens load_rules load_tokenizer merge_states"
-    " mix open_dataset transform write_shards"
+    " Schedule ShardDataset Stream TextDataset assert_resumes build export_tokens fim import_tokens load_rules load_tokenizer"
+    " merge_states mix open_dataset transform write_shards"
 )
 STREAM_METHODS = (
     "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample"

@@ -57,6 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, step in (("up", 1), ("down", -1)):
         texts = ["".join(chr(97 + (s + step * k) % 26) for k in range(40)) for s in starts.ravel().tolist()]
         jsonl(directory / f"{name}.jsonl", [f"{number} {text}" for number, text in enumerate(texts)])
+    lines = [f'data = ["one={directory}/data", "two={directory}/data"]', "[weights]", "linear = true"]
+    lines += ["points = [[0, {one = 1, two = 0}], [0.5, {one = 1, two = 0}], [0.8, {one = 0, two = 1}]]"]
+    (directory / "scheduled.toml").write_text("\n".join(lines))
     (directory / "bodies.jsonl").write_text((directory / "up.jsonl").read_text().replace('"text"', '"body"'))
     return directory
 
@@ -97,10 +100,11 @@ SOURCES = {
     "text": ["{0}/bodies.jsonl", "--text-key", "body", "--tokenizer", "bytes", "--val-share", "0.2"],
     "mix of shards": ["one={0}/data:0.7", "two={0}/data:0.3"],
     "mix of texts": ["up={0}/up.jsonl:0.7", "down={0}/down.jsonl:0.3", "--tokenizer", "bytes"],
+    "scheduled mix": ["--config", "{0}/scheduled.toml"],
     "url": ["{1}"],
     "array": ["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "32", "--val-share", "0"],
 }
-QUICK = ("shards", "mix of texts")  # the streams of the others are resumed in tests/stream
+QUICK = ("shards", "scheduled mix")  # the streams of the others are resumed in tests/stream
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,7 @@ def test_validation_is_on_the_split_val_and_training_on_train_alone(
         (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--eval-every", "0"], "give --vocab-size"),
         (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "9", "--eval-every", "0"], "beyond a vocabulary of 9"),
         (["a={0}/data:1", "{0}/data"], "a mix is NAME=WHAT:WEIGHT"),
+        (["{0}/data", "--config", "{0}/scheduled.toml"], r"a mix is NAME=WHAT NAME=WHAT with \[weights\]"),
         (["{0}/data", "--tokenizer", "bytes"], "leave it out"),
     ],
 )  # fmt: skip
@@ -308,6 +313,14 @@ def test_the_log_of_a_mix_has_what_each_source_gave_at_each_step_of_a_run_that_w
         assert sum(count * loss for count, loss in zip(rows, own, strict=True) if count) == pytest.approx(
             8 * line["loss"]
         )
+
+
+def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_gpt.main(["--config", str(folder / "scheduled.toml"), *SIZES, "--eval-every", "0"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    one = [line["data/source/one/sequences"] for line in lines]
+    assert one[:10] == [8 * line["step"] for line in lines[:10]]
+    assert one[9] < one[15] == one[-1] < 8 * 15  # steps 17 to 20 are of the other source alone
 
 
 def test_a_dry_run_takes_one_step_says_what_a_run_would_be_and_leaves_nothing(

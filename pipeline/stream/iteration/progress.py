@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from ..assemble import make_mixture
@@ -105,7 +106,7 @@ def stats_at(
     mixture: Mixture | None,
     tokens_read: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Return the epoch of a position; for a mix, the lowest epoch of its sources, and what each source served."""
+    """Return the epoch of a position; for a mix, the lowest epoch of its sources, and what each served, by phase too."""
     if mixture is None:
         return {"epoch": Passes(config, world_size).epoch(position)}
     shares = mixture.shares(position.sequence_index)
@@ -117,4 +118,10 @@ def stats_at(
         epochs = [config.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
     columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
     served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
+    if len(config.phases) > 1:
+        index, lanes = position.sequence_index, mixture.lanes
+        begins = [config.row_of_change(begin, lanes) * lanes for begin in config.phases]
+        phases = [mixture.shares_between(*phase) for phase in pairwise([*(at for at in begins if at < index), index])]
+        for name, source in served.items():
+            source["phases"] = {str(number): phase[name] for number, phase in enumerate(phases)}
     return {"epoch": min(epochs), "sources": served}

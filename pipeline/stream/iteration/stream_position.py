@@ -75,7 +75,7 @@ class StreamPosition:
         """Return the config with the weights that hold at a position."""
         if position.weights is None:
             return self._config
-        return replace(self._config, weights=weights_from_json(position.weights))
+        return replace(self._config, changed_weights=weights_from_json(position.weights))
 
     def stats(self) -> dict[str, Any]:
         """Return the counts and times of the latest iterator, or of a loader's workers that read after it."""
@@ -287,10 +287,9 @@ class StreamPosition:
                 "changes in advance, as a schedule, or end the mix by .take(n)"
             )
         lanes = stream_lanes(config, self.world_size)
-        schedule = weights_from_json(position.weights) if position.weights else config.weights
         begin = -(-position.sequence_index // lanes) * lanes
-        kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)
-        changed = (*kept, (begin, exact_weights(weights, list(config.weights[0][1]))))
+        kept = tuple(change for change in self.config_at(position).changes if change[0] < begin or change[0] == 0)
+        changed = (*kept, (begin, exact_weights(weights, list(config.sources.by_name))))
         self._move(self._bookmark().move(replace(position, weights=weights_to_json(changed))), "set_weights")
 
     def _move(self, bookmark: Bookmark, what: str) -> None:

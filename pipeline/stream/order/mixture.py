@@ -22,7 +22,7 @@ PERIOD = 4096
 _SMALLEST = Decimal("1e-30")
 _SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
-Schedule = tuple[tuple[int, Weights], ...]
+Changes = tuple[tuple[int, Weights], ...]  # the weights from each sequence index on
 
 
 def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, Fraction]:
@@ -80,12 +80,12 @@ def _decimal(number: Any) -> Decimal:
     return Decimal(number.numerator) / number.denominator if isinstance(number, Fraction) else Decimal(str(number))
 
 
-def weights_to_json(schedule: Schedule) -> list[list[Any]]:
-    """Return a schedule as plain JSON, its weights as exact fractions."""
-    return [[sequence, {name: str(share) for name, share in weights.items()}] for sequence, weights in schedule]
+def weights_to_json(changes: Changes) -> list[list[Any]]:
+    """Return changes as plain JSON, their weights as exact fractions."""
+    return [[sequence, {name: str(share) for name, share in weights.items()}] for sequence, weights in changes]
 
 
-def weights_from_json(value: Sequence[Sequence[Any]]) -> Schedule:
+def weights_from_json(value: Sequence[Sequence[Any]]) -> Changes:
     return tuple((sequence, {name: Fraction(share) for name, share in weights.items()}) for sequence, weights in value)
 
 
@@ -128,7 +128,8 @@ class Mixture:
         self.starts = list(rows)
         self.quotas = [np.array(list(quotas(weights).values())) for weights in rows.values()]  # by name, as `names`
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
-        self._before = weak_lru_cache(self._count_before, None)
+        self.totals = weak_lru_cache(self._count_totals, 64)  # of each source among the first sequences
+        self._counted: dict[int, list[list[int]]] = {}  # of each lane, the rows of each source before each segment
 
     def source(self, row: int, lane: int) -> tuple[int, int]:
         """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
@@ -141,14 +142,29 @@ class Mixture:
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:
         """Return each source's number of the first ``i`` ``sequences``, and its ``asked`` and ``served`` shares."""
+        return self._named(self.totals(i), i, self.quotas_at(max(0, i - 1) // self.lanes) / PERIOD)
+
+    def shares_between(self, begin: int, end: int) -> dict[str, dict[str, Any]]:
+        """Return the same of the sequences ``begin`` to before ``end``; ``asked`` is the mean of their rows."""
+        first, last = begin // self.lanes, -(-end // self.lanes)
+        rows = np.diff(np.clip([*self.starts, last], first, last))
+        asked = rows @ np.array(self.quotas) / max(1, last - first) / PERIOD
+        return self._named(self.totals(end) - self.totals(begin), end - begin, asked)
+
+    def _named(
+        self, counts: NDArray[np.int64], sequences: int, asked: NDArray[np.float64]
+    ) -> dict[str, dict[str, Any]]:
+        return {
+            name: {"sequences": int(count), "asked": float(share), "served": int(count) / max(1, sequences)}
+            for name, count, share in zip(self.names, counts, asked, strict=True)
+        }
+
+    def _count_totals(self, i: int) -> NDArray[np.int64]:
+        """Return how many of the first ``i`` sequences each source serves."""
         counts = np.zeros(len(self.names), np.int64)
         for lane in range(min(i, self.lanes)):
             counts += self.counts(-(-(i - lane) // self.lanes), lane)
-        row_quotas = self.quotas_at(max(0, i - 1) // self.lanes)
-        return {
-            name: {"sequences": int(count), "asked": int(quota) / PERIOD, "served": int(count) / max(1, i)}
-            for name, count, quota in zip(self.names, counts, row_quotas, strict=True)
-        }
+        return counts
 
     def counts(self, row: int, lane: int) -> list[int]:
         """Return how many of a lane's rows before ``row`` each source serves."""
@@ -206,10 +222,12 @@ class Mixture:
         before = self._before(segment, lane)
         return [b + block * int(q) + int(i) for b, q, i in zip(before, self.quotas[segment], inside, strict=True)]
 
-    def _count_before(self, segment: int, lane: int) -> list[int]:
-        if segment == 0:
-            return [0] * len(self.names)
-        return self._counts_in(segment - 1, self.starts[segment], lane)
+    def _before(self, segment: int, lane: int) -> list[int]:
+        """Return how many of a lane's rows before a segment each source serves; each segment is counted once."""
+        counted = self._counted.setdefault(lane, [[0] * len(self.names)])
+        for number in range(len(counted), segment + 1):
+            counted[number:] = [self._counts_in(number - 1, self.starts[number], lane)]
+        return counted[segment]
 
     def _make_period(self, segment: int, block: int, lane: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """Return the sources of a period's rows, and how many rows of the same source precede each row in the period."""

@@ -1,0 +1,288 @@
+"""Schedules of a mix: weights that change in tokens, steps or shares are changes at sequences, exact at every border."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from fractions import Fraction
+from itertools import chain, islice, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from pipeline.stream.order.mixture import Mixture
+
+NAMES = ("books", "code", "web")
+SEQ_LEN = 4
+
+
+def sources(lengths: dict[str, list[int]] | None = None) -> dict[str, pipeline.Stream]:
+    """Sources whose tokens say which source they are of, and where in it they are."""
+    lengths = lengths or dict.fromkeys(NAMES, [7] * 200)
+    return {
+        name: pipeline.ShardDataset.from_tokens(
+            np.arange(sum(each), dtype=np.uint16) + 20_000 * number, lengths=each, eos_id=65_535
+        )
+        for number, (name, each) in enumerate(lengths.items())
+    }
+
+
+def exact(weights: dict[str, int]) -> dict[str, Fraction]:
+    return {name: Fraction(share, sum(weights.values())) for name, share in weights.items()}
+
+
+def changes_of(
+    points: list[tuple[Fraction, dict[str, int]]], rows_of_unit: Fraction, linear: bool
+) -> list[tuple[int, dict[str, Fraction]]]:
+    """Return the changes of a schedule by its description: the weights of each sequence, one by one."""
+    begins = [math.ceil(at * rows_of_unit) for at, _ in points]
+    weights = [exact(shares) for _, shares in points]
+    by_sequence = []
+    for i in range(begins[-1] + 1):
+        k = max(k for k, begin in enumerate(begins) if begin <= i)
+        if not linear or k + 1 == len(points) or weights[k] == weights[k + 1]:
+            by_sequence.append(weights[k])
+            continue
+        rows = begins[k + 1] - begins[k]
+        pieces = min(32, rows)
+        piece = max(j for j in range(pieces) if begins[k] + j * rows // pieces <= i)
+        middle = (Fraction(piece) + Fraction(1, 2)) / pieces
+        by_sequence.append({n: weights[k][n] * (1 - middle) + weights[k + 1][n] * middle for n in NAMES})
+    return [(i, now) for i, now in enumerate(by_sequence) if i in begins or i == 0 or now != by_sequence[i - 1]]
+
+
+def rows_of(items: Any) -> list[list[int]]:
+    return [item["input_ids"].tolist() for item in items]
+
+
+POINTS = st.lists(
+    st.tuples(st.integers(1, 200), st.lists(st.integers(0, 5), min_size=3, max_size=3)), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    points=POINTS,
+    unit=st.sampled_from(["tokens", "steps", "shares"]),
+    linear=st.booleans(),
+    lanes=st.sampled_from([1, 3, 8]),
+    batches=st.lists(st.sampled_from([(1, 1), (2, 3), (3, 2), (4, 2), (1, 5)]), min_size=2, max_size=4),
+    data=st.data(),
+)
+def test_rows_of_a_schedule_are_those_of_its_changes_resumed_at_every_border_on_any_ranks(
+    points: Any, unit: str, linear: bool, lanes: int, batches: list[tuple[int, int]], data: Any
+) -> None:
+    sizes, shares = zip(*points, strict=True)
+    weights = [dict(zip(NAMES, [*row[:2], row[2] + 1], strict=True)) for row in shares]
+    at = [Fraction(sum(sizes[:k])) for k in range(len(sizes))]
+    options: dict[str, Any] = {"unit": unit}
+    rows_of_unit = Fraction(1, SEQ_LEN)
+    if unit == "steps":
+        options["global_batch"] = data.draw(st.integers(1, 3))
+        rows_of_unit = Fraction(options["global_batch"])
+    elif unit == "shares":
+        options["tokens"] = 1024
+        at = [position / 1024 for position in at]
+        rows_of_unit = Fraction(1024, SEQ_LEN)
+    schedule = pipeline.Schedule(list(zip(at, weights, strict=True)), linear=linear, **options)
+
+    def stream_of(weights: Any) -> pipeline.Stream:
+        return pipeline.mix(sources(), weights).shuffle(seed=5, lanes=lanes).pack(SEQ_LEN)
+
+    changes = changes_of(list(zip(at, weights, strict=True)), rows_of_unit, linear)
+    whole = rows_of(islice(stream_of(changes), 500))
+    assert rows_of(islice(stream_of(schedule), 500)) == whole
+
+    state, done = None, 0
+    borders = sorted({begin + step for begin, _ in changes for step in (-1, 0, 1) if 0 < begin + step < 500})
+    stops = sorted({*data.draw(st.lists(st.sampled_from(borders or [9]), max_size=6)), 460})
+    for stop, (ranks, size) in zip(stops, batches * len(stops), strict=False):
+        streams = [stream_of(schedule).batch(size).shard(rank, ranks) for rank in range(ranks)]
+        for stream in streams:
+            if state:
+                stream.load_state_dict(state)
+        steps = max(0, stop - done) // (ranks * size)
+        found = chain.from_iterable(chain.from_iterable(rows_of(islice(stream, steps)) for stream in streams))
+        assert sorted(found) == sorted(whole[done : done + steps * ranks * size])
+        done += steps * ranks * size
+        state = json.loads(json.dumps(streams[0].state_dict()))
+
+
+A, B = {"books": 8, "code": 1, "web": 1}, {"books": 1, "code": 1, "web": 8}
+DECAY = [(0, A), (0.5, A), (1, B)]
+
+
+def decay(**changes: Any) -> pipeline.Schedule:
+    options = {"points": DECAY, "unit": "shares", "linear": True, "tokens": 2000 * SEQ_LEN} | changes
+    return pipeline.Schedule(options.pop("points"), **options)
+
+
+def mixed(weights: Any) -> pipeline.Stream:
+    return pipeline.mix(sources(), weights).shuffle(seed=1).pack(SEQ_LEN).batch(8)
+
+
+def test_stats_say_what_each_source_gave_in_each_phase_that_has_begun() -> None:
+    stream = mixed(decay())
+    begins = [0, 1008, 2000, 2400]  # the second at the next row of 16 lanes
+    batches = islice(stream, 2400 // 8)
+    found = [row[0] // 20_000 for batch in batches for row in batch["input_ids"].tolist()]
+    at_end = stream.stats()["sources"]
+    for number, name in enumerate(NAMES):
+        phases = at_end[name]["phases"]
+        counts = [found[begin:end].count(number) for begin, end in pairwise(begins)]
+        assert [phase["sequences"] for phase in phases.values()] == counts
+        assert sum(counts) == at_end[name]["sequences"]
+        asked = [Fraction(A[name], 10), Fraction(A[name] + B[name], 20), Fraction(B[name], 10)]
+        assert [phase["asked"] for phase in phases.values()] == pytest.approx(list(map(float, asked)), abs=0.02)
+        for phase, count, (begin, end) in zip(phases.values(), counts, pairwise(begins), strict=True):
+            assert phase["served"] == count / (end - begin)
+    list(islice(early := mixed(decay()), 3))
+    assert [*early.stats()["sources"]["web"]["phases"]] == ["0"]
+    assert early.metrics()["data/source/web/phases/0/sequences"] > 0
+    assert "phases" not in mixed(A).stats()["sources"]["web"]
+
+
+def test_a_state_of_another_schedule_is_refused_and_one_of_its_own_is_small() -> None:
+    state = mixed(decay()).state_dict()
+    assert len(json.dumps(state)) < 2048
+    by_steps = mixed(pipeline.Schedule([(0, A), (9, B)], unit="steps", global_batch=8)).state_dict()
+    for saved, other in (
+        (state, decay(tokens=4000 * SEQ_LEN)),
+        (state, decay(linear=False)),
+        (state, decay(points=[(0, A), (0.5, A), (1, A)])),
+        (state, A),
+        (mixed(A).state_dict(), decay()),
+        (by_steps, pipeline.Schedule([(0, A), (9, B)], unit="steps", global_batch=16)),
+    ):
+        with pytest.raises(StateError, match=r"^weights was .*give mix\(\) the weights that the run began with"):
+            mixed(other).load_state_dict(saved)
+    for weights in ("[]", "null"):
+        with pytest.raises(StateError, match="weights"):
+            mixed(A).load_state_dict(mixed(A).state_dict() | {"weights": weights})
+
+
+def test_weights_set_by_hand_end_a_schedule_and_are_resumed() -> None:
+    stream = mixed(decay())
+    list(islice(stream, 150))  # in the linear part
+    stream.set_weights({"books": 0, "code": 1, "web": 0})
+    resumed = mixed(decay())
+    resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+    rows = [rows_of(islice(one, 200)) for one in (stream, resumed)]
+    assert rows[0] == rows[1]
+    assert {row[0] // 20_000 for batch in rows[0][2:] for row in batch} == {
+        1
+    }  # code, from the next row of all lanes on
+
+
+def test_positions_in_tokens_of_documents_count_the_mean_document_of_each_source() -> None:
+    lengths = {"books": [60, 100] * 50, "code": [9, 11] * 50, "web": [20] * 100}
+    schedule = pipeline.Schedule([(0, A), (50_000, A), (80_000, B)], unit="tokens", linear=True)
+    mean_a, mean_b = Fraction(8 * 80 + 10 + 20, 10), Fraction(80 + 10 + 160, 10)
+    second = Fraction(50_000) / mean_a
+    third = second + Fraction(30_000) / ((mean_a + mean_b) / 2)
+
+    def stream_of(**options: Any) -> pipeline.Stream:
+        return pipeline.mix(sources(lengths), schedule).shuffle(seed=0, lanes=4).documents(**options)
+
+    def begins(stream: pipeline.Stream) -> list[int]:
+        found: list[int] = json.loads(stream.state_dict()["shape"])["weights"]["sequences"]
+        return found
+
+    assert begins(stream_of()) == [0, math.ceil(second), math.ceil(third)]
+    tokens = sum(len(row["input_ids"]) for row in islice(stream_of(), math.ceil(third)))
+    assert tokens == pytest.approx(80_000, rel=0.02)
+    assert begins(stream_of(max_length=30))[1] == math.ceil(50_000 / Fraction(8 * 30 + 10 + 20, 10))
+    with pytest.raises(StateError, match="weights was"):
+        stream_of(max_length=30).load_state_dict(stream_of().state_dict())
+
+
+@pytest.mark.parametrize("packed", [{}, {"best_fit": True}])
+def test_a_mix_of_texts_follows_its_schedule_on_any_ranks(packed: dict[str, bool]) -> None:
+    def stream_of(ranks: int) -> pipeline.Stream:
+        texts = {
+            name: pipeline.ShardDataset.from_texts([name[0] * (5 + n % 9) for n in range(400)], "bytes")
+            for name in NAMES
+        }
+        texts["web"] = pipeline.TextDataset([{"text": "w" * (5 + n % 9)} for n in range(400)], "bytes")
+        schedule = pipeline.Schedule([(0, A), (20, A), (60, B)], unit="steps", linear=True, global_batch=6)
+        return pipeline.mix(texts, schedule).shuffle(seed=2, lanes=12).pack(16, **packed).batch(6 // ranks)
+
+    whole = [sorted(rows) for rows in rows_of(islice(stream_of(1), 90))]
+    letters = [Counter(row[0] for rows in part for row in rows) for part in (whole[:20], whole[62:])]
+    assert letters[0].most_common(1)[0][0] == ord("b") + 3
+    assert letters[1].most_common(1)[0][0] == ord("w") + 3
+    states: list[dict[str, Any]] = []
+    at = 0
+    for ranks, steps in ((2, 20), (1, 1), (3, 38), (2, 2), (1, 29)):
+        streams = [stream_of(ranks).shard(rank, ranks) for rank in range(ranks)]
+        for stream in streams:
+            if states:
+                stream.load_state_dict(pipeline.merge_states(states))
+        found = [rows_of(islice(stream, steps)) for stream in streams]
+        assert [sorted(chain.from_iterable(step)) for step in zip(*found, strict=True)] == whole[at : at + steps]
+        at += steps
+        states = [stream.state_dict() for stream in streams]
+
+
+def test_workers_of_a_loader_follow_a_schedule() -> None:
+    stream = mixed(decay())
+    loader = DataLoader(stream, batch_size=None, num_workers=2)
+    assert rows_of(islice(loader, 200)) == rows_of(islice(mixed(decay()), 200))
+
+
+def test_thousands_of_changes_are_counted_one_after_another() -> None:
+    weights = [{"a": Fraction(number % 7 + 1, 8), "b": Fraction(7 - number % 7, 8)} for number in range(3000)]
+    mixture = Mixture(["a", "b"], 0, 1, [(2 * row, each) for row, each in enumerate(weights)])
+    source, before = mixture.source(5999, 0)
+    assert source in (0, 1)
+    assert sum(mixture.counts(6000, 0)) == 6000 > before
+
+
+def bad(message: str, *points: Any, **options: Any) -> Any:
+    return pytest.param(list(points), options, message, id=message)
+
+
+@pytest.mark.parametrize(
+    ("points", "options", "message"),
+    [
+        bad("unit must be .*got 'epochs'", (0, A), unit="epochs"),
+        bad("needs tokens=, which is missing", (0, A), unit="shares"),
+        bad("needs global_batch=, which is missing", (0, A), unit="steps"),
+        bad(r"has no tokens; remove tokens=9", (0, A), unit="tokens", tokens=9),
+        bad("has no global_batch; remove global_batch=2", (0, A), unit="tokens", global_batch=2),
+        bad("global_batch must be an integer of at least 1, got 0", (0, A), unit="steps", global_batch=0),
+        bad(r"whole number of at least 1, as 10e9, got 1\.5", (0, A), unit="shares", tokens=1.5),
+        bad("pairs of a position and weights", unit="tokens"),
+        bad("pairs of a position and weights", 0, A, unit="tokens"),
+        bad(r"must begin at 0 and ascend, got \[1\]", (1, A), unit="tokens"),
+        bad(r"must begin at 0 and ascend, got \[0, 9, 5\]", (0, A), (9, A), (5, B), unit="tokens", linear=True),
+        bad(r"must begin at 0 and ascend, got \[0, 5, 5\]", (0, A), (5, A), (5, B), unit="tokens"),
+        bad("must be a number of tokens, got '5'", (0, A), ("5", A), unit="tokens"),
+        bad("must be a number of tokens, got nan", (0, A), (math.nan, A), unit="tokens"),
+        bad("at most 1, got 80", (0, A), (80, B), unit="shares", tokens=100),
+        bad("linear must be True or False, got 'yes'", (0, A), unit="tokens", linear="yes"),
+        bad("no source 'wiki'", (0, A), (5, {"wiki": 1}), unit="tokens"),
+        bad("no share of source 'books'", (0, A), (5, {"web": 1}), unit="tokens"),
+    ],
+)
+def test_a_schedule_that_cannot_work_is_refused_with_value_and_cure(points: Any, options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pipeline.mix(sources(), pipeline.Schedule(points, **options))
+
+
+def test_two_points_at_one_position_make_a_jump_in_a_linear_schedule() -> None:
+    jump = mixed(decay(points=[(0, A), (0.5, A), (0.5, B)]))
+    assert rows_of(islice(jump, 200)) == rows_of(islice(mixed([(0, A), (1000, B)]), 200))
+
+
+def test_documents_of_texts_have_no_positions_in_tokens() -> None:
+    texts = {name: pipeline.TextDataset([{"text": "to be"}], "bytes") for name in NAMES}
+    with pytest.raises(ConfigError, match=r"give the schedule in steps, or \.pack\(\) rows"):
+        next(iter(pipeline.mix(texts, decay()).documents()))
