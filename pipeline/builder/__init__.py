@@ -19,6 +19,7 @@ dedup/               the algorithms of deduplication: MinHash, LSH, union-find, 
 engine/              runs units in this process, in worker processes, or on Ray
 counts/              what is counted
 report/              how it is shown: terminal, report.html, rejected.jsonl
+redaction/           documents taken out of a finished dataset, in place
 outcome.py           why a document is in the dataset or not
 build_manifest.py    the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

@@ -48,7 +48,7 @@ RUN_NAME = "run.json"
 _BESIDE = (CONFIG_NAME, TOKENIZER_NAME, *(f"{SIGNATURES_NAME}/{name}" for name in FILES), REJECTED_NAME, REPORT_NAME)
 RESULTS = (  # patterns of what a build leaves beside each other: files, and the folder of signatures
     MANIFEST_NAME,
-    EXTENTS_NAME,
+    "extents*.npz",
     RUN_NAME,
     REJECTED_NAME,
     REPORT_NAME,

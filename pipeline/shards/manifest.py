@@ -34,6 +34,7 @@ TEXTS_NAME = "texts"  # the folder of the documents' texts, if they are kept
 SIGNATURES_NAME = "signatures"  # the folder of signatures, with which later builds compare their documents
 TOKENIZER_NAME = "tokenizer.json"
 REPORT_NAME, REJECTED_NAME = "report.html", "rejected.jsonl"  # for people: nothing reads them
+REDACTING_NAME = ".redacting.json"  # the manifest that holds once a running redaction has replaced all of its files
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 _SAFE_PATH = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z")  # with one folder at most
 
@@ -99,7 +100,8 @@ class Manifest:
     ``bos_id`` and ``special_ids``. ``splits`` maps names to a ``Split``: its ``shards``, and the sums ``documents`` and
     ``tokens``. ``extents`` is the file of the table of extents (`pipeline.shards.extents.table_file`). ``recipe``, ``inputs`` and
     ``counts`` are plain JSON from the build. ``files`` are the other files that a build writes beside the shards: the
-    tokenizer, signatures, the report.
+    tokenizer, signatures, the report. ``redactions`` are plain JSON, oldest first: ``date``, ``reason``, ``documents`` (``key``,
+    ``shard``, number in it, ``tokens``) and ``files``, the sha256 of each changed file ``before`` and ``after``.
 
     >>> extents = FileInfo("extents.npz", 0, "")
     >>> manifest = Manifest("<u2", {"sha256": "", "vocab_size": 257, "eos_id": 256}, {"train": Split()}, extents)
@@ -115,6 +117,7 @@ class Manifest:
     inputs: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
     files: tuple[FileInfo, ...] = ()
+    redactions: tuple[dict[str, Any], ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -125,6 +128,20 @@ class Manifest:
     def shards(self) -> list[ShardInfo]:
         """All shards in the order of the table of extents: splits in the order of their names."""
         return [info for _, split in sorted(self.splits.items()) for info in split.shards]
+
+    def original_sha256(self, info: ShardInfo) -> str:
+        """Return the sha256 that a shard had before its first redaction: states of streams hold this one."""
+        hashes = (entry["files"][info.name]["before"] for entry in self.redactions if info.name in entry["files"])
+        return next(hashes, info.sha256)
+
+    @property
+    def redacted(self) -> dict[str, list[int]]:
+        """The numbers of the redacted documents of each shard that has any, ascending."""
+        numbers: dict[str, set[int]] = {}
+        for entry in self.redactions:
+            for document in entry["documents"]:
+                numbers.setdefault(document["shard"], set()).add(document["number"])
+        return {name: sorted(some) for name, some in numbers.items()}
 
     def split(self, name: str) -> Split:
         """Return a split by name; raises ``ManifestError`` with the known names if there is none."""
@@ -158,6 +175,8 @@ class Manifest:
         }
         if self.files:
             value["files"] = [info._asdict() for info in self.files]
+        if self.redactions:
+            value["redactions"] = list(self.redactions)
         return value | {"checksum": _digest(value)}
 
     def _splits_json(self) -> dict[str, Any]:
@@ -235,6 +254,7 @@ class Manifest:
                 inputs=value.get("inputs", []),
                 counts=value.get("counts", {}),
                 files=tuple(_read_file(entry, name, "files") for entry in value.get("files", [])),
+                redactions=tuple(value.get("redactions", [])),
             )
             stated = {split: (entry["documents"], entry["tokens"]) for split, entry in value["splits"].items()}
         except (KeyError, TypeError, AttributeError) as error:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..errors import ConfigError, ManifestError, MissingObjectError, ShardError
 from ..objects.request_options import RequestOptions
 from ..objects.request_threads import side_by_side
 from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
-from .dataset_folder import size_of
-from .manifest import EXTENTS_NAME, MANIFEST_NAME, OWNER_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
+from .dataset_folder import DatasetFolder, size_of
+from .manifest import (
+    EXTENTS_NAME,
+    MANIFEST_NAME,
+    OWNER_NAME,
+    PLAN_NAME,
+    REDACTING_NAME,
+    WORK_NAME,
+    Manifest,
+    ShardInfo,
+)
 from .shard_access import ShardAccess
 from .shard_names import ENDING, ShardPattern, Spec, expand_in_order, join, join_all, refuse_twice
 
@@ -79,6 +89,35 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
         _refuse_unlike(one, other)
     refuse_twice(bare)
     return parts or [ShardList(sorted(bare, key=natural_key))]
+
+
+def latest(shards: ShardList, access: ShardAccess) -> tuple[ShardList, bool]:
+    """Return shards with the redactions since their manifest was read, and whether all of these shards hold them by now.
+
+    While a redaction runs, each shard keeps its entry until it is replaced. A dataset that was not redacted stays as it was.
+    """
+    manifest, infos = shards.manifest, shards.infos
+    if manifest is None or infos is None:
+        return shards, True
+    folder = DatasetFolder(shards.directory, access.requests)
+    running = folder.read(REDACTING_NAME)  # before the manifest, which the redaction writes before it removes this file
+    new = folder.manifest() if running is None else Manifest.parse(running, REDACTING_NAME)
+    entries = {info.name: info for info in new.shards}
+    found = [entries.get(info.name) for info in infos]
+    if new.redactions[: len(manifest.redactions)] != manifest.redactions or any(
+        entry is None or new.original_sha256(entry) != manifest.original_sha256(info)
+        for entry, info in zip(found, infos, strict=True)
+    ):
+        return shards, True
+    current = []
+    for url, info, entry in zip(shards.urls, infos, found, strict=True):
+        assert entry is not None
+        with suppress(ShardError):
+            if running is not None and entry != info:
+                access.index(url, entry)
+            info = entry
+        current.append(info)
+    return shards._replace(manifest=new, infos=current), current == found
 
 
 def _follow(item: ShardPattern, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, ShardPattern]:

@@ -37,10 +37,10 @@ from .format import (
 from .manifest import ShardInfo
 from .tar_members import map_file
 
-_WRITE_BYTES = 1 << 20  # members are joined into writes of about this size
+WRITE_BYTES = 1 << 20  # members are joined into writes of about this size
 
 
-class _TarStream:
+class TarStream:
     """Appends members to a file; counts and hashes the bytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -54,7 +54,7 @@ class _TarStream:
         self._parts.append(data)
         self._pending += len(data)
         self.size += len(data)
-        if self._pending >= _WRITE_BYTES:
+        if self._pending >= WRITE_BYTES:
             self.flush()
 
     def member(self, name: str, *payload: bytes) -> int:
@@ -146,7 +146,7 @@ def write_shard(
     extents = ExtentTable.of_shard(starts, sizes, dtype, payload_bytes, indexed=True, name=str(path))
 
     with atomic_file(path) as file:
-        tar = _TarStream(file)
+        tar = TarStream(file)
         columns["crc32"] = _put_samples(tar, blocks, sizes, keys, groups)
         index = [
             (STARTS_NAME, npy_header("<u8", len(sizes)) + starts.astype("<u8").tobytes()),
@@ -182,7 +182,7 @@ def _lay_out(
 
 
 def _put_samples(
-    tar: _TarStream,
+    tar: TarStream,
     blocks: TokenBlocks,
     sizes: NDArray[np.int64],
     keys: Sequence[str],

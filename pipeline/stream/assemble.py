@@ -180,9 +180,7 @@ def _sequential_reader(
         cursors,
         lanes=lanes,
         layout=layout,
-        buffer=layout.buffer(
-            sources.dtype if catalogue is None else np.dtype(np.int64), with_masks=bool(config.document_maps)
-        ),
+        buffer=layout.buffer(sources.dtype if catalogue is None else np.dtype(np.int64)),
         bounded=config.epochs is not None,
         mixture=config.mixture(lanes.count),
     )

@@ -137,7 +137,7 @@ class PackedSequences(IndexedReader):
         maps = options.maps
         self._seq_len = seq_len
         self._rows = [TokenRows(source) if maps is None else MappedTokenRows(source, maps) for source in lanes]
-        self._buffer = RowBuffer(lanes[0].width, options.dtype, with_ends=boundaries, with_masks=maps is not None)
+        self._buffer = RowBuffer(lanes[0].width, options.dtype, with_ends=boundaries)
 
     def read(self, step: RankStep) -> Rows:
         """Return the tokens of a rank's rows of a step."""
@@ -169,14 +169,16 @@ class DocumentSequences(IndexedReader):
 
     def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
         """Return documents by their sources and locations."""
-        documents = [window.document(number) for _, (window, number) in located]
-        for (source, _), document in zip(located, documents, strict=True):
+        for source, (window, number) in located:
+            document = window.document(number)
             self.tokens_read[source] += len(document)
-        self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
-        sources = [source for source, _ in located]
-        if self._maps is None:
-            return DocumentRows(documents, sources=sources)
-        return DocumentRows.of([self._maps.document(document) for document in documents], sources=sources)
+            self._sources[0].windows.bytes_read += document.nbytes
+        places, maps = [place for _, place in located], self._maps
+        if maps is None:
+            documents = [(window.document(number), window.mask_of(number)) for window, number in places]
+        else:
+            documents = [maps.document(window, number) for window, number in places]
+        return DocumentRows.of(documents, sources=[source for source, _ in located])
 
 
 class BucketedDocuments(DocumentSequences):

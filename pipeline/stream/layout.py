@@ -116,7 +116,7 @@ class _Layout:
         """Return how many windows of each source stay in memory although no lane needs them."""
         return _SPARE_WINDOWS
 
-    def buffer(self, dtype: np.dtype[Any], *, with_masks: bool) -> RowBuffer | None:
+    def buffer(self, dtype: np.dtype[Any]) -> RowBuffer | None:
         """Return the memory of packed rows; None for whole documents."""
         return None
 
@@ -186,8 +186,8 @@ class _TokenLayout(_Layout):
             return make(shift=self.shift)
         return DrawnShifts(self.seq_len, seed or 0, lambda shift: make(shift=shift))
 
-    def buffer(self, dtype: np.dtype[Any], *, with_masks: bool) -> RowBuffer:
-        return RowBuffer(self.width, dtype, with_ends=self.boundaries, with_masks=with_masks)
+    def buffer(self, dtype: np.dtype[Any]) -> RowBuffer:
+        return RowBuffer(self.width, dtype, with_ends=self.boundaries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,10 +36,10 @@ def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedD
         parts = [whole.selection(rows[kept]) for kept in (~out, out)]
     else:
         hashes = whole.hashes if isinstance(whole, SelectedDocuments) else _hashes_of_documents(whole)
-        tokens, lengths = _read(whole)
+        tokens, lengths, redacted = _read(whole)
         out = hashes_held_out(hashes, share, whole.splits)
         parts = [
-            SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], hashes[kept])
+            SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], hashes[kept], redacted[kept])
             for kept in (~out, out)
         ]
     for part, is_val in zip(parts, (False, True), strict=True):
@@ -53,10 +53,18 @@ def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedD
 class SelectedDocuments(MemoryData):
     """Some of the documents of a source, in memory, with their ``hashes``."""
 
-    def __init__(self, whole: CountedData, tokens: NDArray[Any], lengths: NDArray[np.int64], hashes: Hashes) -> None:
+    def __init__(
+        self,
+        whole: CountedData,
+        tokens: NDArray[Any],
+        lengths: NDArray[np.int64],
+        hashes: Hashes,
+        redacted: NDArray[np.bool_],
+    ) -> None:
         super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # `hold_out` sets it
         self.vocab_size = whole.vocab_size
         self.hashes = hashes
+        self.redacted = {0: np.flatnonzero(redacted)} if redacted.any() else {}
 
 
 def _hashes_of_documents(whole: CountedData) -> Hashes:
@@ -70,12 +78,15 @@ def _hashes_of_documents(whole: CountedData) -> Hashes:
     return hashes[numbers]
 
 
-def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the tokens of all documents in file order, end to end, and how many each has."""
+def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the tokens of all documents in file order, end to end, how many each has, and whether it is redacted."""
     order = Shuffle(whole.extents.blocks(), 1, 1, None)
     with closing(WindowCache(WindowMaker(whole.ranges(), whole.extents, order), spare=0)) as loaded:
         keys = [(0, number) for number in range(order.windows)]
         loaded.request(keys)
         windows = [loaded.get(key) for key in keys]
     tokens = np.concatenate([window.tokens for window in windows])
-    return tokens, np.concatenate([np.diff(window.ends) for window in windows])
+    masks = [np.ones(len(window.tokens), np.uint8) if window.mask is None else window.mask for window in windows]
+    lengths = np.concatenate([np.diff(window.ends) for window in windows])
+    redacted = np.append(np.concatenate(masks), 1)[running_sums(lengths)[:-1]] == 0
+    return tokens, lengths, redacted

@@ -61,7 +61,7 @@ def test_a_directory_is_locked_against_other_processes_until_its_process_is_kill
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
         message = (
-            rf"another build works here \(process {other.pid} on .*\); wait for it, end it, or choose another --output"
+            rf"another build or redaction works here \(process {other.pid} on .*\); wait for it, end it, or choose"
         )
         with pytest.raises(BuildError, match=message), locked(work, patience=0.2):
             pass
@@ -116,7 +116,7 @@ def test_two_threads_of_one_process_do_not_build_in_one_directory_at_once(source
             assert inside.wait(60)
             for _ in range(2):  # a refused one must not free the directory
                 with pytest.raises(
-                    BuildError, match=rf"another build works here \(process {os.getpid()} on .*\); wait"
+                    BuildError, match=rf"another build or redaction works here \(process {os.getpid()} on .*\); wait"
                 ):
                     run_plain(source, tmp_path / "out", limits=Limits(lock_seconds=0.2))
         finally:

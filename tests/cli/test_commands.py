@@ -66,7 +66,11 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
         state = tmp_path / "state.json"
         state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(9)).pack(4).state_dict()))
         flags = ["--state", str(state), "--step", "0", "--global-batch", "1"]
-    url = f"http://127.0.0.1:9/{'data' if command in ('verify', 'inspect', 'trace', 'export', 'card') else 'a.jsonl'}"
+    if command == "redact":
+        (tmp_path / "ids.txt").write_text("a\n")
+        flags = ["--ids", f"{tmp_path}/ids.txt", "--reason", "a"]
+    datasets = ("verify", "inspect", "trace", "export", "card", "redact")
+    url = f"http://127.0.0.1:9/{'data' if command in datasets else 'a.jsonl'}"
     assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
     assert main([command, url, "--tries", "0", *flags]) == 2

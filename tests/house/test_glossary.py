@@ -48,7 +48,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build card doctor export import inspect texts trace try-rules verify"
+COMMAND_NAMES = "build card doctor export import inspect redact texts trace try-rules verify"
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [

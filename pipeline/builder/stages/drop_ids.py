@@ -71,14 +71,14 @@ def _matched_path(partition: Partition) -> Path:
 
 def _listed_as(id: str, part: str, listed: frozenset[str]) -> str | None:
     """Return the listed id of a document, or of the whole that it is a part of; None if neither is listed."""
-    id = _compared(id)
+    id = compared(id)
     return f"{id}{part}" if f"{id}{part}" in listed else id if id in listed else None
 
 
-def _compared(id: str) -> str:
+def compared(id: str) -> str:
     """Return an id as it is compared.
 
-    >>> [_compared(id) for id in (" a ", "7.0", "9e+19", "007", "1.5")]
+    >>> [compared(id) for id in (" a ", "7.0", "9e+19", "007", "1.5")]
     ['a', '7', '90000000000000000000', '007', '1.5']
     """
     id = id.strip()
@@ -93,4 +93,4 @@ def _listed(workspace: Workspace) -> frozenset[str]:
 @functools.lru_cache(maxsize=1)
 def _read_ids(path: Path, sha256: str) -> frozenset[str]:
     lines = path.read_text(encoding="utf-8-sig").split("\n")
-    return frozenset(map(_compared, lines)) - {""}
+    return frozenset(map(compared, lines)) - {""}

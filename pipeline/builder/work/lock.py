@@ -23,7 +23,13 @@ _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 @contextmanager
-def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
+def locked(
+    work: Path,
+    *,
+    lock: bool = True,
+    patience: float = DEFAULT_LIMITS.lock_seconds,
+    cure: str = "wait for it, end it, or choose another --output",
+) -> Iterator[None]:
     """Lock the work directory for this caller until the block ends. A missing directory is made.
 
     At the end the lock's file is removed, with the work directory if it is empty, and with its parent if this call made it.
@@ -38,9 +44,7 @@ def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lo
             break
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise BuildError(
-                    f"{work.parent}: another build works here ({error}); wait for it, end it, or choose another --output"
-                ) from None
+                raise BuildError(f"{work.parent}: another build or redaction works here ({error}); {cure}") from None
             time.sleep(0.1)
         except OSError as error:
             # A build that ends removes its directory. Then mkdir raises FileExistsError, and all else FileNotFoundError.

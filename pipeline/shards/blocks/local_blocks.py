@@ -68,7 +68,7 @@ class LocalBlocks:
         self._stamps = stamps
         self._index_bytes = index_bytes
         self._lock = threading.Lock()
-        self._checked: set[int] = set()
+        self._checked: dict[int, int] = {}  # inodes: another file may take the name of a shard
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
 
     def name(self, shard: int) -> str:
@@ -118,9 +118,9 @@ class LocalBlocks:
         info = self._infos[shard]
         with self._access.opened(self._urls[shard], info) as (handle, size):
             try:
-                if info is not None and shard not in self._checked:
+                if info is not None and self._checked.get(shard) != (inode := os.fstat(handle).st_ino):
                     footer_of(os.pread(handle, TAIL, max(0, size - TAIL)), size, self.name(shard), info)
-                    self._checked.add(shard)
+                    self._checked[shard] = inode
                 yield handle
             finally:
                 if stamp is not None and (now := file_stamp(handle)) != stamp:

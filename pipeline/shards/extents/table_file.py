@@ -84,12 +84,12 @@ def decode_table(raw: bytes, name: str = EXTENTS_NAME, *, indexed: bool = True) 
     return ExtentTable(dtype, extents, np.full(len(extents), indexed), **columns)
 
 
-def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str) -> FileInfo:
+def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str, name: str = EXTENTS_NAME) -> FileInfo:
     """Write the tables of shards, in the order of `Manifest.shards`, as one file; return its entry for the manifest."""
     raw = encode_table(ExtentTable.join(list(tables), dtype))
-    with atomic_file(folder / EXTENTS_NAME) as file:
+    with atomic_file(folder / name) as file:
         file.write(raw)
-    return FileInfo(EXTENTS_NAME, len(raw), hashlib.sha256(raw).hexdigest())
+    return FileInfo(name, len(raw), hashlib.sha256(raw).hexdigest())
 
 
 def load_extent_table(parts: Sequence[ShardList], access: ShardAccess) -> ExtentTable:

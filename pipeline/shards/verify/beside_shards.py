@@ -10,6 +10,7 @@ from ..dataset_folder import DatasetFolder
 from ..manifest import (
     LOCK_NAME,
     MANIFEST_NAME,
+    REDACTING_NAME,
     REJECTED_NAME,
     REPORT_NAME,
     SIGNATURES_NAME,
@@ -27,12 +28,15 @@ FOR_PEOPLE = (REJECTED_NAME, REPORT_NAME)  # users may remove these
 def leftovers(folder: Path) -> Iterator[Problem]:
     for path in sorted(folder.glob(".*.tmp")):
         yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
+    if (folder / REDACTING_NAME).exists():
+        yield Problem(str(folder / REDACTING_NAME), None, None, "a redaction has not finished; run its command again")
+        return
     complete = (folder / MANIFEST_NAME).exists()
     work = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name != LOCK_NAME]
     # A lock alone belongs to a build that runs now, or that was killed before it did anything.
     if work if complete else (folder / WORK_NAME).exists():
         state = "remove it" if complete else "the same build command again completes it"
-        yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
+        yield Problem(str(folder / WORK_NAME), None, None, f"left by a build or redaction that did not finish; {state}")
 
 
 def check_manifest(folder: DatasetFolder, manifest: Manifest) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import ConfigError, ManifestError, MissingObjectError
@@ -95,12 +96,13 @@ def verify_dataset(
     infos = manifest.shards
     tokenizer = manifest.tokenizer
     contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
-    tasks = []
+    tasks, redacted = [], manifest.redacted
     for number, info in enumerate(infos):
         path = folder.path(info.name)
         if folder.remote or os.path.isfile(path):  # whether a remote shard exists is known when it is read
             extents = table.select([number]) if table is not None else None
-            tasks.append(ShardTask(path, info, contents, quick, requests, extents))
+            expected = replace(contents, redacted=tuple(redacted.get(info.name, ())))
+            tasks.append(ShardTask(path, info, expected, quick, requests, extents))
         else:
             yield Problem(path, None, None, MISSING)
     for name in sorted({*folder.tars()} - {info.name for info in infos}):

@@ -25,11 +25,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTokens:
-    """The manifest's values for all documents: dtype of the tokens, vocabulary size, end-of-text id."""
+    """The manifest's values for all documents: dtype of the tokens, vocabulary size, end-of-text id.
+
+    ``redacted``: the numbers of the redacted documents of one shard.
+    """
 
     dtype: str | None = None
     vocab_size: int | None = None
     eos_id: int | None = None
+    redacted: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -230,6 +230,9 @@ def _check_tokens(
     if contents.eos_id is not None:
         open_ended = filled[tokens[stop - 1] != contents.eos_id]
         report(open_ended, f"no end-of-text id {contents.eos_id} at the end")
+        ids = (tokens[index.starts[n] // width : ends[n] // width] for n in contents.redacted)
+        left = [n for n, some in zip(contents.redacted, ids, strict=True) if (some != contents.eos_id).any()]
+        report(np.array(left, np.int64), f"tokens, but the manifest says that it was redacted; {REPAIR}")
 
 
 def _check_hash(data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None) -> None:

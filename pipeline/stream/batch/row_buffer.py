@@ -85,9 +85,10 @@ class RowBuffer:
     without boundaries. ``masks`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count.
     """
 
-    def __init__(self, width: int, dtype: np.dtype[Any], *, with_ends: bool, with_masks: bool = False) -> None:
+    masks: NDArray[np.uint8] | None = None
+
+    def __init__(self, width: int, dtype: np.dtype[Any], *, with_ends: bool) -> None:
         self.tokens: NDArray[Any] = np.empty((0, width), dtype)
-        self.masks = np.empty((0, width), np.uint8) if with_masks else None
         self.ends: list[NDArray[np.int64]] | None = [] if with_ends else None
         self._memory = self.tokens
 
@@ -96,10 +97,15 @@ class RowBuffer:
         if len(self._memory) < count:
             self._memory = np.empty((count, self.tokens.shape[1]), self.tokens.dtype)
         self.tokens = self._memory[:count]
-        if self.masks is not None:
-            self.masks = np.empty(self.tokens.shape, np.uint8)
+        self.masks = None
         if self.ends is not None:
             self.ends = [_NONE] * count
+
+    def mask(self, row: int, begin: int, mask: NDArray[np.uint8]) -> None:
+        """Set the mask of tokens of a row, from token ``begin`` on."""
+        if self.masks is None:
+            self.masks = np.ones(self.tokens.shape, np.uint8)
+        self.masks[row, begin : begin + len(mask)] = mask
 
     def rows(self, existing: NDArray[np.int64] | None, sources: Sequence[int], filled: int | None = None) -> Rows:
         """Return the first ``filled`` rows (None: all); the others count as missing. ``existing`` is their `Rows.valid`."""

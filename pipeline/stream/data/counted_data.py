@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -25,7 +26,8 @@ class CountedData:
     """One source of documents: its counts, known without opening a shard, and a way to its bytes.
 
     ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes the names in ``shard_names``. ``splits`` is how
-    many splits made this, ``rows`` the extents of its table that they kept (None: all).
+    many splits made this, ``rows`` the extents of its table that they kept (None: all). ``redacted``: the numbers of redacted
+    documents by shard.
     """
 
     live = False
@@ -42,6 +44,7 @@ class CountedData:
     shard_names: Sequence[str]
     splits = 0
     rows: NDArray[np.int64] | None = None
+    redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
 
     def __repr__(self) -> str:
         return self.label
@@ -61,13 +64,13 @@ class CountedData:
     @cached_property
     def extents(self) -> ExtentSelection:
         """The extents that are streamed."""
-        return ExtentSelection(self.table(), self.rows)
+        return ExtentSelection(self.table(), self.rows, self.redacted)
 
     def selection(self, rows: NDArray[np.int64]) -> CountedData:
         """Return the same data with only these rows of the table of extents."""
         data, table = copy.copy(self), self.extents.table
         data.rows = rows
-        data.extents = ExtentSelection(table, rows)
+        data.extents = ExtentSelection(table, rows, self.redacted)
         bounds = np.searchsorted(rows, table.shard_bounds)
         data.documents, data.tokens = (
             np.diff(running_sums(column[rows])[bounds]).tolist() for column in (table.documents, table.tokens)
@@ -136,10 +139,14 @@ class CountedData:
 
 @dataclass(frozen=True, eq=False)
 class ExtentSelection:
-    """The extents of a table that are streamed: ``rows`` of it, ascending (None: all)."""
+    """The extents of a table that are streamed: ``rows`` of it, ascending (None: all).
+
+    ``redacted``: the numbers of redacted documents by shard. They may become more while the extents are streamed.
+    """
 
     table: ExtentTable
     rows: NDArray[np.int64] | None = None
+    redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
         """Cut blocks out of these extents, once."""

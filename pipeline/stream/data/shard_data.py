@@ -6,30 +6,33 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
+from ...errors import ConfigError, ShardError
 from ...notices import say_once
 from ...objects.remote_object import knows_ranges
 from ...objects.request_options import RequestOptions
 from ...objects.urls import is_remote, local_name, shown
-from ...shards.blocks.block_reader import BlockReader
+from ...shards.blocks.block_reader import BlockReader, Runs
 from ...shards.blocks.local_blocks import LocalBlocks, Stamp, file_stamp
 from ...shards.blocks.memory_blocks import MemoryBlocks
 from ...shards.blocks.remote_blocks import RemoteBlocks
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.table_file import load_extent_table, load_tars
+from ...shards.index import BlockIndex
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.shard_access import ShardAccess
-from ...shards.shard_list import ShardList, resolve
+from ...shards.shard_list import ShardList, latest, resolve
 from ...shards.shard_names import ENDING
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .counted_data import CountedData
@@ -51,19 +54,33 @@ _OF_DOCUMENTS = (
     "split",
 )
 
+T = TypeVar("T")
+_FOLLOWING = threading.Lock()
+
 ShardNames = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class _Table:
-    """A table of extents, loaded at its first use; a process that this is sent to loads it again."""
+    """A table of extents, loaded at its first use; a process that this is sent to loads it again.
 
-    def __init__(self, parts: Sequence[ShardList], access: ShardAccess, table: ExtentTable | None = None) -> None:
+    ``checked``: it has checksums of bytes, unless the table lacks them.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[ShardList],
+        access: ShardAccess,
+        table: ExtentTable | None = None,
+        *,
+        checked: bool = True,
+    ) -> None:
         self._parts, self._access = parts, access
-        self._table = table
+        self._table, self._checked = table, checked
 
     def get(self) -> ExtentTable:
         if self._table is None:
-            self._table = load_extent_table(self._parts, self._access)
+            table = load_extent_table(self._parts, self._access)
+            self._table = table if self._checked else replace(table, crc32=None)
         return self._table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,6 +126,8 @@ class ShardFiles(CountedData):
         # Without queries: a new signature changes them.
         self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
         self._table = _Table(parts, self._access)
+        self._parts = parts
+        self.redacted: dict[int, NDArray[np.int64]] = {}
         self._stamps: Sequence[Stamp | None] | None = None
         self._numbers: Sequence[int] | None = None  # the shards of the table that belong to this source; None: all
         self.label = f"ShardDataset({_shown(source)}, split={split!r})"
@@ -123,7 +142,11 @@ class ShardFiles(CountedData):
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
             self.tokenizer = manifest.tokenizer.get("sha256")
-            self.fingerprint = _digest([manifest.dtype, self.tokenizer, [info.sha256 for info in infos]])
+            self._originals = [
+                part.manifest.original_sha256(info) for part in parts if part.manifest for info in part.infos or ()
+            ]
+            self.fingerprint = _digest([manifest.dtype, self.tokenizer, self._originals])
+            self._list_redacted()
         else:
             if verify:
                 raise ConfigError(
@@ -159,28 +182,75 @@ class ShardFiles(CountedData):
         data.shard_names = [self.shard_names[k] for k in numbers]
         data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
-        hashes = [info.sha256 for info in data._infos if info is not None]
-        data.fingerprint = _digest([self.dtype.str, self.tokenizer, hashes])
+        data._originals = [self._originals[k] for k in numbers] if self._manifest is not None else []
+        data.fingerprint = _digest([self.dtype.str, self.tokenizer, data._originals])
         data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
+        data.redacted = {}
+        data._list_redacted()
         vars(data).pop("extents", None)  # of the whole
         return data
 
     def table(self) -> ExtentTable:
-        table = self._table.get()
+        table = self.followed(lambda: self._table.get())
         return table if self._numbers is None else table.select(self._numbers)
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         shard, number = document
         where = {"shard": self.shard_names[shard], "document": number}
-        if (info := self._infos[shard]) is None:  # a tar of another tool
+        if self._infos[shard] is None:  # a tar of another tool
             return where
-        table = _provenance(self._access, self._urls[shard], info)
+        table = self.followed(lambda: _provenance(self._access, self._urls[shard], self._infos[shard]))
         return where | {name: column[number] for name, column in table.items()}
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
-        return self._access.document(self._urls[shard], number, self._infos[shard])
+        return self.followed(lambda: self._access.document(self._urls[shard], number, self._infos[shard]))
+
+    def _list_redacted(self) -> None:
+        """Add the numbers of redacted documents, by shard, to ``redacted``, which streams hold."""
+        numbers: list[list[int]] = []
+        for part in self._parts:
+            redacted = part.manifest.redacted if part.manifest is not None else {}
+            numbers += [redacted.get(info.name, []) for info in part.infos or ()]
+        shards = range(len(numbers)) if self._numbers is None else self._numbers
+        self.redacted.update((k, np.array(numbers[n], np.int64)) for k, n in enumerate(shards) if numbers[n])
+
+    def followed(self, read: Callable[[], T]) -> T:
+        """Return the result of ``read``; call it again if it failed because shards were redacted meanwhile."""
+        while True:
+            parts = self._parts
+            try:
+                return read()
+            except ShardError:
+                with _FOLLOWING:  # of several threads, one reads the manifests again
+                    if parts is self._parts and not self._follow():
+                        raise
+
+    def _follow(self) -> bool:
+        """Take over the redactions since the manifests were read; return whether there is any."""
+        found = [latest(part, self._access) for part in self._parts]
+        parts = [part for part, _ in found]
+        if parts == self._parts:
+            return False
+        self._parts = parts
+        self._table = _Table(parts, self._access, checked=all(whole for _, whole in found))
+        infos = [info for part in parts for info in part.infos or ()]
+        self._infos = infos if self._numbers is None else [infos[k] for k in self._numbers]
+        self._list_redacted()
+        vars(self).pop("extents", None)
+        for part in parts:
+            if part.manifest is not None and part.manifest.redactions:
+                entry = part.manifest.redactions[-1]
+                say_once(
+                    f"{shown(part.directory)}: {len(entry['documents']):,} documents were redacted on {entry['date'][:10]} "
+                    f"({entry['reason']}); the stream goes on, and their labels do not count"
+                )
+        return True
 
     def ranges(self) -> BlockReader:
+        return _FollowedBlocks(self)
+
+    def blocks(self) -> BlockReader:
+        """Return a reader of the shards as the manifest describes them now."""
         table = self.extents.table
         if self._remote and self._by_blocks(table):
             return RemoteBlocks(table, self._urls, self._infos, self._access)
@@ -205,6 +275,29 @@ class ShardFiles(CountedData):
         from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # training does not need it
 
         return tokenizer_of_dataset(DatasetFolder(self._directory, self._access.requests), self._manifest)
+
+
+class _FollowedBlocks:
+    """Reads the blocks of shards that may be redacted meanwhile."""
+
+    def __init__(self, data: ShardFiles) -> None:
+        self._data = data
+        self._made = data._parts, data.blocks()
+        self.threads = self._made[1].threads
+
+    def name(self, shard: int) -> str:
+        return self._made[1].name(shard)
+
+    def index(self, runs: Runs) -> list[BlockIndex]:
+        return self._data.followed(lambda: self._blocks().index(runs))
+
+    def read(self, runs: Runs, out: memoryview) -> None:
+        self._data.followed(lambda: self._blocks().read(runs, out))
+
+    def _blocks(self) -> BlockReader:
+        if self._made[0] is not self._data._parts:
+            self._made = self._data._parts, self._data.blocks()
+        return self._made[1]
 
 
 class MemoryData(CountedData):

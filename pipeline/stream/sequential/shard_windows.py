@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...shards.extents.extent_table import running_sums
 from ..lanes import WindowStart
 from ..order import Shuffle
 from ..windows.window import Key, Window, WindowCache
@@ -67,7 +68,7 @@ class ShardWindows:
             self._needed[lane] = [key for key in self._keys(lane, following) if has_room or key in here]
         self._loaded.request(chain.from_iterable(self._needed.values()))
         origins = self._origins(epoch, first, stop) if self._with_origins else None
-        made = self._keep(*self._documents(epoch, first, stop), origins)
+        made = self._keep(self._documents(epoch, first, stop), origins)
         self._loaded.keep(set(chain.from_iterable(self._needed.values())))
         return SequentialWindow(start, following, made)
 
@@ -97,20 +98,26 @@ class ShardWindows:
     def close(self) -> None:
         self._loaded.close()
 
-    def _documents(self, epoch: int, first: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the tokens of documents in an epoch's order, end to end, and how many each has."""
-        tokens, lengths = [np.zeros(0, np.uint8)], [np.zeros(0, np.int64)]
+    def _documents(self, epoch: int, first: int, stop: int) -> Window:
+        """Return documents in an epoch's order."""
+        tokens, lengths, masks = [np.zeros(0, np.uint8)], [np.zeros(0, np.int64)], list[NDArray[np.uint8] | None]()
         while first < stop:
             key, begin = self._window_of(epoch, first)
             window = self._loaded.get(key)
             ends = window.ends[first - begin : stop - begin + 1]
-            tokens.append(window.tokens[ends[0] : ends[-1]])
+            here = slice(ends[0], ends[-1])
+            tokens.append(window.tokens[here])
+            masks.append(None if window.mask is None else window.mask[here])
             lengths.append(np.diff(ends))
             first += len(ends) - 1
         joined = tokens[-1] if len(tokens) <= 2 else np.concatenate(tokens[1:])
         joined.flags.writeable = False
         self._loaded.bytes_read += joined.nbytes
-        return joined, np.concatenate(lengths)
+        mask = None
+        if any(part is not None for part in masks):
+            of_parts = zip(tokens[1:], masks, strict=True)
+            mask = np.concatenate([np.ones(len(ids), np.uint8) if part is None else part for ids, part in of_parts])
+        return Window(joined, running_sums(np.concatenate(lengths)), mask=mask)
 
     def _origins(self, epoch: int, first: int, stop: int) -> list[tuple[int, int]]:
         """Return the shard of each of these documents, and its number there."""
@@ -123,15 +130,18 @@ class ShardWindows:
             first = begin + min(len(listing.shards), stop - begin)
         return origins
 
-    def _keep(self, tokens: NDArray[Any], lengths: NDArray[np.int64], origins: list[tuple[int, int]] | None) -> Window:
+    def _keep(self, window: Window, origins: list[tuple[int, int]] | None) -> Window:
         """Return the documents that pass the filters."""
-        self.counts["documents"] += len(lengths)
-        if self._filters:
-            stops = np.cumsum(lengths).tolist()
-            documents = (tokens[begin:stop] for begin, stop in zip([0, *stops], stops, strict=False))
-            kept = np.array([all(predicate(document) for predicate in self._filters) for document in documents], bool)
-            rejected = int(np.count_nonzero(~kept))
-            self.counts.update({"rejected": rejected, f"{REJECTED_BY}filter": rejected} if rejected else {})
-            tokens, lengths = tokens[np.repeat(kept, lengths)], lengths[kept]
-            origins = None if origins is None else list(compress(origins, kept))
-        return Window(tokens, np.append(0, np.cumsum(lengths)), origins=origins)
+        count = len(window.ends) - 1
+        self.counts["documents"] += count
+        if not self._filters:
+            return window._replace(origins=origins)
+        documents = map(window.document, range(count))
+        kept = np.array([all(predicate(document) for predicate in self._filters) for document in documents], bool)
+        rejected = int(np.count_nonzero(~kept))
+        self.counts.update({"rejected": rejected, f"{REJECTED_BY}filter": rejected} if rejected else {})
+        lengths = np.diff(window.ends)
+        of_kept = np.repeat(kept, lengths)
+        mask = None if window.mask is None else window.mask[of_kept]
+        origins = None if origins is None else list(compress(origins, kept))
+        return Window(window.tokens[of_kept], running_sums(lengths[kept]), mask=mask, origins=origins)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,16 +27,14 @@ def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, siz
         part = window.tokens[at : at + size - done]
         stop = done + len(part)
         tokens[done:stop] = part
-        if buffer.masks is not None:
-            buffer.masks[row, done:stop] = 1 if window.mask is None else window.mask[at : at + len(part)]
+        if window.mask is not None:
+            buffer.mask(row, done, window.mask[at : at + len(part)])
         if buffer.ends is not None:
             ends.append(window.ends_inside(at, at + len(part)) + done)
         done = stop
         if done == size:
             break
     tokens[done:] = 0
-    if buffer.masks is not None:
-        buffer.masks[row, done:] = 1
     if buffer.ends is not None:
         buffer.ends[row] = np.concatenate(ends)
     return done
@@ -68,6 +65,8 @@ class TokenRows:
         for row, (window, at), position in zip(rows, locations, positions.tolist(), strict=True):
             if at + width <= len(window.tokens):
                 tokens[row] = window.tokens[at : at + width]
+                if window.mask is not None:
+                    buffer.mask(row, 0, window.mask[at : at + width])
                 if ends is not None:
                     ends[row] = window.ends_inside(at, at + width)
             else:
@@ -88,7 +87,8 @@ Mask = NDArray[np.uint8]
 class DocumentMaps:
     """Functions of the user, called one after the other with the read-only ids of a document and its loss mask.
 
-    The ids that the last function returns must be below ``vocab_size`` (None: unknown).
+    The ids that the last function returns must be below ``vocab_size`` (None: unknown). No function gets a redacted document:
+    the window masks it whole.
     """
 
     def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any], vocab_size: int | None) -> None:
@@ -96,9 +96,13 @@ class DocumentMaps:
         self._dtype = dtype
         self._vocab_size = vocab_size
 
-    def document(self, ids: Tokens) -> tuple[Tokens, Mask | None]:
+    def document(self, window: Window, number: int) -> tuple[Tokens, Mask | None]:
         """Return the ids that the functions make of a document, and their loss mask (None: all tokens count)."""
-        mask: Mask | None = None
+        ids, mask = window.document(number), window.mask_of(number)
+        if mask is not None and len(mask) and not mask.any():
+            return ids, mask
+        mask = None
+        ids.flags.writeable = False
         for function, name, same_length, _ in self._maps:
             length = len(ids)
             made = function(ids, mask)
@@ -120,9 +124,7 @@ class DocumentMaps:
 
     def window(self, window: Window) -> Window:
         """Return a window with the documents that the functions return."""
-        ids = window.tokens.view()
-        ids.flags.writeable = False
-        made = [self.document(ids[begin:end]) for begin, end in pairwise(window.ends.tolist())]
+        made = [self.document(window, number) for number in range(len(window.ends) - 1)]
         joined = np.concatenate([np.empty(0, self._dtype), *(tokens for tokens, _ in made)])
         masks = None
         if any(mask is not None for _, mask in made):
@@ -187,7 +189,7 @@ class MappedTokenRows(TokenRows):
             if first in before:
                 kept[first] = before[first]
             else:
-                ids, mask = self._maps.document(window.document(number))
+                ids, mask = self._maps.document(window, number)
                 kept[first] = Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask)
             yield kept[first], at - begin
             position += end - at

@@ -6,7 +6,7 @@ A window holds the documents of its blocks. The blocks are read together, and on
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import accumulate
@@ -46,6 +46,10 @@ class Window(NamedTuple):
         """Return the tokens of a document."""
         return self.tokens[self.ends[number] : self.ends[number + 1]]
 
+    def mask_of(self, number: int) -> NDArray[np.uint8] | None:
+        """Return the mask of a document."""
+        return None if self.mask is None else self.mask[self.ends[number] : self.ends[number + 1]]
+
     def ends_inside(self, begin: int, end: int) -> Int:
         """Return where documents end after token ``begin`` and up to ``end``, counted from ``begin``, each position once.
 
@@ -78,6 +82,7 @@ class Listed(NamedTuple):
 class WindowMaker:
     """Makes the windows of ``order`` from a source, in the thread that calls `make`; ``order`` was made of ``extents``.
 
+    Tokens of redacted documents are masked.
     An epoch of few tokens is one window, and its documents stay in memory. Such a window holds as many ``epochs`` as have up to
     ``most`` tokens together, since making a window takes as long as thousands of tokens.
     """
@@ -107,6 +112,8 @@ class WindowMaker:
             self._small = listed, memory
         order = self._document_order(listed, epoch, number)
         made = _in_order(memory, listed.starts, listed.lengths, order, self._extents.table.dtype)
+        if self._extents.redacted:
+            made = made._replace(mask=self._mask(listed, order))
         if len(memory) <= _KEPT_BYTES and not self._is_small:
             self._of_thread.memory = memory.obj  # only now: after an error, requests may still write to it
         return made
@@ -114,16 +121,27 @@ class WindowMaker:
     def listing(self, epoch: int, number: int) -> WindowListing:
         """Return the documents of a window by their indexes alone; errors are those of `make`."""
         listed = self._list(epoch, number)
-        order, table, nothing = self._document_order(listed, epoch, number), self._extents.table, np.zeros(0, np.int64)
-        blocks = list(zip(listed.runs, listed.counts, strict=True))
-        shards = [np.full(count, table.shard_of(first)) for (first, _), count in blocks]
-        firsts = [(int(table.first_document_of(first)), count) for (first, _), count in blocks]
-        numbers = [np.arange(first, first + count) for first, count in firsts]
+        order, nothing = self._document_order(listed, epoch, number), np.zeros(0, np.int64)
+        blocks = list(self._blocks(listed))
+        shards = [np.full(len(numbers), shard) for shard, numbers in blocks]
         return WindowListing(
             running_sums(listed.lengths[order]),
             np.concatenate([nothing, *shards])[order],
-            np.concatenate([nothing, *numbers])[order],
+            np.concatenate([nothing, *(numbers for _, numbers in blocks)])[order],
         )
+
+    def _blocks(self, listed: Listed) -> Iterator[tuple[int, Int]]:
+        """Yield the shard of each listed block, and the numbers of the block's documents there."""
+        table = self._extents.table
+        for (row, _), count in zip(listed.runs, listed.counts, strict=True):
+            yield int(table.shard_of(row)), int(table.first_document_of(row)) + np.arange(count)
+
+    def _mask(self, listed: Listed, order: Int) -> NDArray[np.uint8] | None:
+        """Return the mask of a window's tokens; None if no document of the window is redacted."""
+        redacted, none = self._extents.redacted, np.zeros(0, np.int64)
+        is_redacted = [np.isin(numbers, redacted.get(shard, none)) for shard, numbers in self._blocks(listed)]
+        counts = ~np.concatenate([none.astype(bool), *is_redacted])[order]
+        return None if counts.all() else np.repeat(counts, listed.lengths[order]).astype(np.uint8)
 
     def _read(self, epoch: int, number: int) -> tuple[Listed, memoryview]:
         listed = self._list(epoch, number)

@@ -1,0 +1,150 @@
+"""Copies without redacted documents of the files beside shards: texts, signatures, ``rejected.jsonl`` and the report."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+import zstandard
+
+from ...atomic import atomic_file
+from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXTS_NAME, Manifest
+from ..counts.build_stats import BuildStats, funnel
+from ..counts.samples import ID_CHARACTERS, NearestTexts
+from ..dedup.minhash import text_hashes
+from ..report.html import write_report
+from ..stages.registry import changes
+
+_KEPT = ("source", "language", "split")  # columns of texts
+_KEEPER = re.compile(r" of (.*) \(")  # of the reason of a duplicate: the id of the document that is kept in its place
+
+
+class Removed(NamedTuple):
+    """A redacted document as it was; all but the key is empty if it was gone when a killed redaction continued."""
+
+    key: str
+    id: str
+    hash: str
+    tokens: bytes
+    text: str
+
+    def to_json(self) -> dict[str, str]:
+        return {**self._asdict(), "tokens": self.tokens.hex()}
+
+    @classmethod
+    def of_json(cls, value: dict[str, str]) -> Removed:
+        return cls(**{**value, "tokens": bytes.fromhex(value["tokens"])})  # type: ignore[arg-type]
+
+
+class Traces:
+    """Finds records of the build that show redacted documents: their own, and those of their duplicates."""
+
+    def __init__(self, removed: Sequence[Removed]) -> None:
+        self._ids = {one.id for one in removed if one.id}
+        self._shown = {id[:ID_CHARACTERS] for id in self._ids}
+        self._hashes = {one.hash for one in removed if one.hash}
+        self._texts = [one.text for one in removed]
+
+    def of(self, record: dict[str, Any]) -> bool:
+        """Return whether a record of ``rejected.jsonl`` shows one of the documents."""
+        keeper = _KEEPER.search(str(record.get("reason")))
+        is_named = record.get("id") in self._ids or (keeper is not None and keeper[1] in self._ids)
+        return is_named or text_hashes([str(record.get("text"))])[0].tobytes().hex() in self._hashes
+
+    def of_sample(self, sample: dict[str, Any]) -> bool:
+        """Return whether a sample of the report, which is cut, shows one of the documents."""
+        shown = [str(sample[name]).removeprefix("… ") for name in ("text", "original") if sample.get(name)]
+        return (
+            self.of(sample)
+            or sample["id"] in self._shown
+            or any(part in text for part in shown for text in self._texts)
+        )
+
+
+def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
+    """Return the counts of a manifest without the samples that show redacted documents."""
+    samples = manifest.counts.get("samples", {})
+    kept = {name: [one for one in some if not traces.of_sample(one)] for name, some in samples.items()}
+    return {**manifest.counts, "samples": kept} if samples else manifest.counts
+
+
+def cleaner(
+    name: str, manifest: Manifest, numbers: Sequence[int], keys: Sequence[str], traces: Traces
+) -> Callable[[Path, Path], None] | None:
+    """Return the function that copies a file without the redacted documents; None if the file shows none of them.
+
+    ``manifest`` is the new one. ``numbers``: the documents in the shard of a file of texts; ``keys``: of all documents.
+    """
+    folder = name.rpartition("/")[0]
+    if folder == TEXTS_NAME:
+        return (lambda source, target: _clean_texts(source, target, numbers)) if numbers else None
+    if folder == SIGNATURES_NAME:
+        return lambda source, target: _clean_rows(source, target, [int(key) for key in keys])
+    if name == REJECTED_NAME:
+        return lambda source, target: _clean_lines(source, target, traces)
+    if name == REPORT_NAME:
+        return lambda source, target: _draw_again(target, manifest)
+    return None
+
+
+def _clean_texts(source: Path, target: Path, numbers: Sequence[int]) -> None:
+    """Copy the texts of a shard; those of redacted documents become empty, and other fields null."""
+
+    def cleaned(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: value if name in _KEPT else "" if name == "text" else None for name, value in row.items()}
+
+    chosen = {*numbers}
+    if source.suffix != ".parquet":
+        with open(source, "rb") as file, atomic_file(target) as out:
+            lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
+            with zstandard.ZstdCompressor().stream_writer(out, closefd=False) as stream:
+                for number, line in enumerate(lines):
+                    stream.write(
+                        orjson.dumps(cleaned(orjson.loads(line)), option=orjson.OPT_APPEND_NEWLINE)
+                        if number in chosen
+                        else line
+                    )
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = 0
+    with (
+        pq.ParquetFile(source) as file,
+        atomic_file(target) as out,
+        pq.ParquetWriter(out, file.schema_arrow, compression="zstd") as writer,
+    ):
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            if here := chosen & {*range(first, first + len(table))}:
+                rows = table.to_pylist()
+                for number in here:
+                    rows[number - first] = cleaned(rows[number - first])
+                table = pa.Table.from_pylist(rows, file.schema_arrow)
+            writer.write_table(table)
+            first += len(table)
+
+
+def _clean_rows(source: Path, target: Path, rows: Sequence[int]) -> None:
+    """Copy hashes or signatures; those of redacted documents become 0, which no text has."""
+    shutil.copyfile(source, target)
+    values = np.load(target, mmap_mode="r+")
+    values[rows] = 0
+    values.flush()
+
+
+def _clean_lines(source: Path, target: Path, traces: Traces) -> None:
+    with open(source, "rb") as file, atomic_file(target) as out:
+        out.writelines(line for line in file if not traces.of(orjson.loads(line)))
+
+
+def _draw_again(target: Path, manifest: Manifest) -> None:
+    """Write the report of a manifest. The build alone knew the texts nearest to limits, so they are missing."""
+    stats = BuildStats.from_json(manifest.counts)
+    write_report(target.parent, manifest, funnel(stats, changes(stats)), NearestTexts())

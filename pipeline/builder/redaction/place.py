@@ -1,0 +1,107 @@
+"""Where a redaction works: changed files wait in a local folder until they replace those of the directory or bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...atomic import sync_directory
+from ...atomic_directory import discard, explain_disk_full_errors
+from ...errors import BuildError, StorageError
+from ...objects.remote_object import describe, download
+from ...objects.uploads import abort_uploads, check_writable, put_file, put_new, remove
+from ...objects.urls import shown
+from ...shards.dataset_folder import DatasetFolder
+from ...shards.manifest import OWNER_NAME, REDACTING_NAME, WORK_NAME
+from ..work.lock import locked
+
+WAITING_NAME = "redaction"  # the folder of changed files, in the work directory
+
+
+class Place:
+    """The files of a dataset, which are read by `source` and replaced by `put`. For a bucket, ``work`` is a local directory."""
+
+    def __init__(self, folder: DatasetFolder) -> None:
+        self._folder = folder
+        base = Path(folder.base.rstrip("/").rpartition("/")[2] + ".redaction" if folder.remote else folder.base)
+        self._work = base.absolute() if folder.remote else base.absolute() / WORK_NAME
+        self.waiting = self._work / WAITING_NAME
+        self._fetched: set[str] = set()
+
+    @contextmanager
+    def claimed(self, request: str, *, lock: bool = True) -> Iterator[None]:
+        """Let nothing else write the dataset until the block ends; ``request`` identifies the redaction.
+
+        Raises ``BuildError`` if a build or another redaction works there. A killed redaction keeps its claim of a bucket.
+        """
+        cure = "wait for it, or end it"
+        with explain_disk_full_errors(self._work), locked(self._work, lock=lock, patience=0, cure=cure):
+            if self._folder.remote:
+                check_writable(self._folder.base)
+                owner = {"id": request, "by": f"process {os.getpid()} on {platform.node()}, a redaction"}
+                found = json.loads(put_new(json.dumps(owner).encode(), self._url(OWNER_NAME), self._folder.requests))
+                if found.get("id") != request:
+                    raise BuildError(
+                        f"{shown(self._folder.base)}: another build or redaction writes there ({found.get('by', 'unknown')}); "
+                        f"{cure}. The object {OWNER_NAME} marks it"
+                    )
+                abort_uploads(self._folder.base, self._folder.requests)
+            self.waiting.mkdir(exist_ok=True)
+            try:
+                yield
+            finally:
+                with suppress(StorageError):
+                    self._release()
+
+    def _release(self) -> None:
+        """Give up the claim, unless files are being replaced: then the same command continues."""
+        if self._folder.size(REDACTING_NAME) is None:
+            discard(self.waiting)
+            if self._folder.remote:
+                remove([self._url(OWNER_NAME)], self._folder.requests)
+
+    def clear(self) -> None:
+        """Remove all that waits."""
+        discard(self.waiting)
+        self.waiting.mkdir()
+
+    def source(self, name: str) -> Path:
+        """Return a file of the dataset on this machine; one of a bucket is downloaded."""
+        if not self._folder.remote:
+            return Path(self._folder.path(name))
+        path = self.waiting / f"{name}.before"
+        path.parent.mkdir(exist_ok=True)
+        if name in self._fetched:
+            return path
+        self._fetched.add(name)
+        download(self._url(name), path, describe(self._url(name), self._folder.requests).size, self._folder.requests)
+        return path
+
+    def target(self, name: str) -> Path:
+        """Return the path at which the changed file of a name waits."""
+        path = self.waiting / name
+        path.parent.mkdir(exist_ok=True)
+        return path
+
+    def put(self, name: str) -> None:
+        """Replace a file of the dataset by the changed one, at once."""
+        if self._folder.remote:
+            put_file(self.waiting / name, self._url(name), self._folder.requests)
+            return
+        path = Path(os.path.realpath(self._folder.path(name)))
+        os.replace(self.waiting / name, path)
+        sync_directory(path.parent)
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the dataset, if it is there."""
+        if self._folder.remote:
+            remove([self._url(name)], self._folder.requests)
+        else:
+            Path(self._folder.path(name)).unlink(missing_ok=True)
+
+    def _url(self, name: str) -> str:
+        return self._folder.path(name)

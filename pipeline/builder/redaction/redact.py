@@ -1,0 +1,214 @@
+"""Redaction in place: changed files are written beside the dataset, and each then replaces its file by a rename.
+
+A redaction that was killed continues with the same command: redacting a file again changes nothing. While it runs,
+``.redacting.json`` holds the manifest to come, by which a stream reads shards that were replaced already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...atomic import read_json, write_json
+from ...errors import ConfigError
+from ...objects.request_options import RequestOptions
+from ...shards.dataset_folder import DatasetFolder
+from ...shards.extents.extent_table import ExtentTable
+from ...shards.extents.table_file import read_table, write_table
+from ...shards.format import KEY_COLUMN
+from ...shards.manifest import MANIFEST_NAME, REDACTING_NAME, TEXTS_NAME, FileInfo, Manifest, ShardInfo, Split
+from ...shards.redacted_shard import write_redacted
+from ...shards.shard_access import ShardAccess
+from ...text.tokenizer.tokenizer import tokenizer_of_dataset
+from ..stages.drop_ids import compared
+from .beside import Removed, Traces, cleaner, without_samples
+from .place import Place
+
+_SHOWN = 5  # names in an error
+
+
+class Document(NamedTuple):
+    """A document to redact: its place, and its tokens."""
+
+    key: str
+    shard: str
+    number: int
+    tokens: int
+
+
+def redact(
+    dataset: str | Path,
+    names: Sequence[str],
+    reason: str,
+    *,
+    texts: bool = False,
+    requests: RequestOptions | None = None,
+    lock: bool = True,
+) -> dict[str, Any] | None:
+    """Overwrite documents of a dataset by end-of-text ids; return the entry of ``redactions``, None if nothing was left to do.
+
+    ``names``: keys or ids of documents. ``texts`` allows to empty their kept texts, too. No other document moves, so orders,
+    states and traces stay valid.
+
+    Raises ``ConfigError`` if a name is unknown, the dataset keeps texts and ``texts`` is False, or another redaction has not
+    finished. Raises ``BuildError`` if a build or another redaction works there.
+    """
+    listed = {compared(name) for name in names} - {""}
+    if not listed or not reason.strip():
+        raise ConfigError(
+            "a redaction needs a reason and at least one key or id; give --reason, and a line for each in --ids"
+        )
+    folder = DatasetFolder(dataset, requests)
+    manifest = folder.manifest()
+    if any(info.name.startswith(f"{TEXTS_NAME}/") for info in manifest.files) and not texts:
+        raise ConfigError(f"{folder.base}: it keeps the texts of its documents; give --texts to empty these, too")
+    request = hashlib.sha256("\n".join([reason, *sorted(listed)]).encode()).hexdigest()
+    place = Place(folder)
+    with place.claimed(request, lock=lock):
+        return _Redaction(folder, place, request).run(listed, reason)
+
+
+class _Redaction:
+    def __init__(self, folder: DatasetFolder, place: Place, request: str) -> None:
+        self._folder, self._place, self._request = folder, place, request
+        self._manifest = folder.manifest()
+        self._access = ShardAccess(requests=folder.requests, use_cache=False)
+
+    def run(self, listed: set[str], reason: str) -> dict[str, Any] | None:
+        begun = self._begun()
+        if begun is None:
+            self._place.clear()
+            documents = self._find(listed)
+            entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
+            entry |= {"request": self._request, "documents": [document._asdict() for document in documents]}
+        else:
+            entry = begun.redactions[-1]
+            documents = [Document(**document) for document in entry["documents"]]
+        if not documents:
+            return None
+        if begun is None or begun.redactions != self._manifest.redactions:
+            self._replace_files(self._write_beside(begun or self._manifest, entry, documents))
+        for name in (REDACTING_NAME, *(f"extents{n or ''}.npz" for n in range(len(self._manifest.redactions)))):
+            self._place.remove(name)
+        return self._manifest.redactions[-1]
+
+    def _begun(self) -> Manifest | None:
+        """Return the manifest with this redaction if it was begun before; refuse another one that has not finished."""
+        running = self._folder.read(REDACTING_NAME)
+        begun = self._manifest if running is None else Manifest.parse(running, REDACTING_NAME)
+        if begun.redactions and begun.redactions[-1]["request"] == self._request:
+            return begun
+        if running is not None:
+            entry = begun.redactions[-1]
+            raise ConfigError(
+                f"{self._folder.path(REDACTING_NAME)}: the redaction of {entry['date']} ({entry['reason']}) has not finished; "
+                "run its command again first"
+            )
+        return None
+
+    def _find(self, listed: set[str]) -> list[Document]:
+        """Return the listed documents that are not redacted yet; ``ConfigError`` for names of none."""
+        documents, unknown, redacted = list[Document](), {*listed}, self._manifest.redacted
+        for info in self._manifest.shards:
+            path = self._folder.path(info.name)
+            table = self._access.table(path, info)
+            keys = table[KEY_COLUMN]
+            ids = [compared(str(id)) for id in table.get("id", keys)]
+            found = [n for n, (key, id) in enumerate(zip(keys, ids, strict=True)) if key in listed or id in listed]
+            unknown -= {name for number in found for name in (keys[number], ids[number])}
+            if new := sorted({*found} - {*redacted.get(info.name, [])}):
+                lengths = self._access.index(path, info).lengths
+                documents += [Document(keys[number], info.name, number, int(lengths[number])) for number in new]
+        if unknown:
+            shown = ", ".join(map(repr, sorted(unknown)[:_SHOWN])) + (", ..." if len(unknown) > _SHOWN else "")
+            raise ConfigError(
+                f"{self._folder.base}: {len(unknown):,} of {len(listed):,} names are no key and no id of a document: {shown}; "
+                "remove them from the list"
+            )
+        return documents
+
+    def _removed(self, documents: Sequence[Document]) -> list[Removed]:
+        """Return the documents as they were; their tokens are gone from shards that a killed redaction has replaced."""
+        notes = self._place.waiting / "removed.json"
+        if notes.exists():
+            return [Removed.of_json(value) for value in read_json(notes)]
+        removed, eos_id = list[Removed](), self._manifest.tokenizer["eos_id"]
+        decode = self._decoder()
+        for shard, some in itertools.groupby(documents, attrgetter("shard")):
+            path = str(self._place.source(shard))
+            table, index = self._access.table(path), self._access.index(path)
+            data = np.memmap(path, np.uint8, "r")
+            for key, _, number, tokens in some:
+                start = int(index.starts[number])
+                ids = np.array(data[start : start + tokens * index.dtype.itemsize]).view(index.dtype)
+                gone = bool((ids == eos_id).all())
+                id, hash = (str(table[name][number] or "") if name in table else "" for name in ("id", "hash"))
+                removed.append(
+                    Removed(key, id, hash, b"" if gone else ids[:-1].tobytes(), "" if gone else decode(ids[:-1]))
+                )
+        write_json(notes, [one.to_json() for one in removed])
+        return removed
+
+    def _decoder(self) -> Callable[[NDArray[Any]], str]:
+        """Return the function that makes text of ids; it makes none if the dataset has no tokenizer."""
+        if not self._manifest.tokenizer.get("sha256"):
+            return lambda ids: ""
+        return tokenizer_of_dataset(self._folder, self._manifest).decode
+
+    def _write_beside(self, base: Manifest, entry: dict[str, Any], documents: Sequence[Document]) -> Manifest:
+        """Write all files that change to the waiting folder; return the new manifest. ``base`` has its counts, perhaps clean."""
+        manifest, place = self._manifest, self._place
+        numbers: dict[str, list[int]] = {}
+        for document in documents:
+            numbers.setdefault(document.shard, []).append(document.number)
+        traces = Traces(self._removed(documents))
+        old, tables, infos = read_table(self._folder, manifest), list[ExtentTable](), dict[str, ShardInfo]()
+        for number, info in enumerate(manifest.shards):
+            table = old.select([number])
+            if chosen := numbers.get(info.name):
+                eos_id, source = manifest.tokenizer["eos_id"], place.source(info.name)
+                info, table = write_redacted(source, place.target(info.name), info, chosen, eos_id)
+            infos[info.name] = info
+            tables.append(table)
+        splits = {
+            name: Split(tuple(infos[one.name] for one in split.shards)) for name, split in manifest.splits.items()
+        }
+        new = replace(manifest, splits=splits, counts=without_samples(base, traces))
+        name = f"extents{len(manifest.redactions) + 1}.npz"
+        new = replace(new, extents=write_table(place.waiting, tables, manifest.dtype, name))
+        files = []
+        for file in manifest.files:
+            of_shard = numbers.get(f"{Path(file.name).name.partition('.')[0]}.tar", [])
+            clean = cleaner(file.name, new, of_shard, [document.key for document in documents], traces)
+            if clean is not None and self._folder.size(file.name) is not None:
+                clean(place.source(file.name), place.target(file.name))
+                file = FileInfo.of(place.target(file.name), file.name)
+            files.append(file)
+        before, after = _hashes(manifest.shards, manifest.files), _hashes(new.shards, files)
+        hashes = {name: {"before": before[name], "after": now} for name, now in after.items() if before[name] != now}
+        return replace(new, files=tuple(files), redactions=(*manifest.redactions, {**entry, "files": hashes}))
+
+    def _replace_files(self, new: Manifest) -> None:
+        """Replace the files of the dataset by those that wait: shards after what is beside them, the manifest last."""
+        shards = {info.name for info in new.shards}
+        write_json(self._place.target(REDACTING_NAME), new.to_json())
+        changed = sorted(new.redactions[-1]["files"], key=lambda name: (name in shards, name))
+        for name in (new.extents.name, REDACTING_NAME, *changed):
+            if (self._place.waiting / name).exists():
+                self._place.put(name)
+        new.write(self._place.waiting)
+        self._place.put(MANIFEST_NAME)
+        self._manifest = new
+
+
+def _hashes(shards: Sequence[ShardInfo], files: Sequence[FileInfo]) -> dict[str, str]:
+    return {info.name: info.sha256 for info in shards} | {info.name: info.sha256 for info in files}

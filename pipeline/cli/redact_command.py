@@ -1,0 +1,64 @@
+"""``shardwright redact``: takes documents out of a finished dataset, in place."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pipeline.builder.redaction.redact import redact
+from pipeline.errors import ConfigError
+
+from .command import Command, Parser, add_requests, requests_of
+
+DESCRIPTION = """\
+Overwrite the tokens of documents in a finished dataset by end-of-text ids, in place.
+
+  %(prog)s shards --ids optout.txt --reason "opt-out of 26 November"
+  %(prog)s s3://bucket/shards --ids optout.txt --reason "court order 17" --texts
+
+Each line of --ids is the key or the id of a document. Documents keep their lengths, so the order of streams, their states
+and traces stay valid, and no label counts in a redacted document. Signatures, rejected documents and the samples of the
+report are cleaned, too; kept texts with --texts. There must be room for a second copy of the shards that change. A redaction
+that was killed continues with the same command."""
+
+EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or an unknown key; 130 interrupted"
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="DATASET --ids FILE --reason TEXT", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
+    parser.add_argument("--ids", required=True, type=Path, metavar="FILE", help="keys or ids of documents, one a line")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why; the manifest keeps it")
+    parser.add_argument("--texts", action="store_true", help="empty the kept texts of these documents, too")
+    parser.add_argument(
+        "--no-lock", action="store_true", help="for file systems without locks: see shardwright build --help"
+    )
+    add_requests(parser)
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    try:
+        names = options.ids.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--ids {options.ids}: cannot be read: {error}; give a text file of one key or id a line"
+        ) from None
+    entry = redact(
+        options.dataset,
+        names,
+        options.reason,
+        texts=options.texts,
+        requests=requests_of(options),
+        lock=not options.no_lock,
+    )
+    if entry is None:
+        print(f"{options.dataset}: nothing to do; these documents were redacted before")
+        return 0
+    tokens = sum(document["tokens"] for document in entry["documents"])
+    documents, files = len(entry["documents"]), len(entry["files"])
+    print(f"{options.dataset}: {documents:,} documents of {tokens:,} tokens redacted, {files:,} files changed")
+    return 0
+
+
+COMMAND = Command(make_parser=make_parser, run=run, hint="the same command continues")

@@ -1,0 +1,66 @@
+"""A shard whose redacted documents are end-of-text ids of the same number: no other document moves or changes."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..atomic import atomic_file
+from .extents.extent_table import ExtentTable
+from .extents.table_file import table_of_index
+from .format import BLOCK, END, FOOTER_NAME, KEY_COLUMN, TABLE_NAME, TAIL, footer_payload
+from .index import index_of, parse_table
+from .manifest import ShardInfo
+from .tar_members import opened
+from .writer import WRITE_BYTES, TarStream
+
+KEPT_COLUMNS = (KEY_COLUMN, "source", "language")  # of redacted documents; the others become null
+
+
+def write_redacted(
+    source: Path, target: Path, info: ShardInfo, numbers: Sequence[int], eos_id: int
+) -> tuple[ShardInfo, ExtentTable]:
+    """Write the shard ``source`` to ``target`` with documents redacted; return its new entry for the manifest, and its extents.
+
+    ``numbers``: the redacted documents. A redacted document keeps its key, its length, its source and its language. Redacting it
+    again changes nothing.
+
+    >>> import tempfile
+    >>> from .writer import write_shard
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> info, _ = write_shard(folder / "a.tar", tokens=np.arange(1, 6, dtype="<u2"), lengths=[2, 3], keys=["a", "b"])
+    >>> info, _ = write_redacted(folder / "a.tar", folder / "b.tar", info, [1], eos_id=0)
+    >>> from .shard_access import ShardAccess
+    >>> [ShardAccess().document(str(folder / "b.tar"), number, info).tolist() for number in (0, 1)]
+    [[1, 2], [0, 0, 0]]
+    """
+    with opened(source) as (handle, size):
+        data = mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)  # the file stays as it is
+    index = index_of(lambda start, count: data[start : start + count], size, str(source))
+    assert index is not None
+    at, length = index.footer["table"]
+    columns = parse_table(data[at : at + length], str(source), at)
+    for number in numbers:
+        start, tokens = int(index.starts[number]), int(index.lengths[number])
+        ids = np.full(tokens, eos_id, index.dtype).tobytes()
+        data[start : start + len(ids)] = ids
+        for name, column in columns.items():
+            if name not in KEPT_COLUMNS:
+                column[number] = zlib.crc32(ids) if name == "crc32" else None
+    table = json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()
+    with atomic_file(target) as file:
+        tar = TarStream(file)
+        for begin in range(0, at - BLOCK, WRITE_BYTES):
+            tar.put(data[begin : min(begin + WRITE_BYTES, at - BLOCK)])
+        tar.member(TABLE_NAME, table)
+        footer = {**index.footer, "bytes": tar.size + TAIL, "table": [at, len(table)], "table_crc32": zlib.crc32(table)}
+        tar.member(FOOTER_NAME, footer_payload(footer))
+        tar.put(END)
+        tar.flush()
+    extents = table_of_index(index, str(source)).with_checksums(memoryview(data))
+    return info._replace(bytes=tar.size, sha256=tar.sha256.hexdigest(), table_crc32=zlib.crc32(table)), extents

@@ -1,0 +1,277 @@
+"""Documents that are redacted are gone from every file, no other document moves, and streams and states stay valid."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import pipeline
+from pipeline.builder.redaction.redact import redact
+from pipeline.builder.work.lock import locked
+from pipeline.cli.main import run_command
+from pipeline.errors import BuildError, ConfigError
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.helpers.builds import run_plain, table, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.interruptions import run_to_operation
+
+REASON, EOS = "opt-out", 1
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of several shards that keeps all that a build can keep, with a duplicate of d7."""
+    folder = tmp_path_factory.mktemp("redact")
+    texts = [english(k) for k in range(90)]
+    records = [
+        {"id": f"d{k}", "text": text, "url": f"https://a.example/{k}"} for k, text in enumerate([*texts, texts[7]])
+    ]
+    source = write_jsonl(folder / "in.jsonl", records)
+    options: dict[str, Any] = {
+        "tokens_per_shard": 12_000,
+        "keep_texts": "parquet",
+        "keep_rejected": True,
+        "keep_fields": ["url"],
+    }
+    run_plain(source, folder / "out", val_fraction=0.1, tokens_per_sample=700, **options)
+    return folder / "out"
+
+
+@pytest.fixture
+def dataset(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "set"))
+
+
+def ids_of(dataset: Path) -> list[str]:
+    return [id for split in ("train", "val") for id in table(dataset, split)["id"]]
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "packed": lambda data: data.shuffle(seed=3).pack(64),
+    "boundaries": lambda data: data.shuffle(seed=3).pack(64, boundaries=True),
+    "files": lambda data: data.pack(100, stride=40),
+    "documents": lambda data: data.shuffle(seed=1).documents(),
+    "buckets": lambda data: data.shuffle(seed=1).documents(bucket=2),
+    "sample": lambda data: data.shuffle(seed=1).sample(50),
+    "best fit": lambda data: data.shuffle(seed=1).pack(200, best_fit=True),
+    "filtered": lambda data: data.filter(len, name="all").shuffle(seed=1).pack(64),
+    "mapped": lambda data: data.map_documents(
+        lambda ids, mask: (ids, np.ones(len(ids), bool)), same_length=True, name="m"
+    ).pack(64),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_label_counts_in_a_redacted_document_and_all_else_stays_as_it_was(dataset: Path, layout: str) -> None:
+    def stream() -> Any:
+        return LAYOUTS[layout](pipeline.ShardDataset(dataset, epochs=1)).batch(4)
+
+    before, state = list(islice(stream(), 6)), stream().state_dict()
+    keys = {document["key"] for document in chosen(dataset, "07")}
+    after = stream()
+    after.load_state_dict(state)
+    masked = 0
+    for step, (old, new) in enumerate(zip(before, after, strict=False)):
+        ids, labels, label = (
+            np.asarray(one[key]) for key, one in (("input_ids", new), ("labels", new), ("labels", old))
+        )
+        redacted = np.zeros((4, ids.shape[1] + 1), bool)
+        for row in stream().trace(step):
+            for span in row["documents"]:
+                redacted[row["row"], span["row_begin"] : span["row_end"]] = span["origin"]["key"] in keys
+        assert np.array_equal(ids, np.where(redacted[:, :-1], EOS, old["input_ids"]))
+        expected = np.where(redacted[:, 1:], -100, label)[:, :-1]
+        assert np.array_equal(labels[:, :-1], expected)
+        assert new["valid_tokens"] == (labels != -100).sum()
+        masked += int((labels != label).sum())
+    assert masked > 50
+
+
+def chosen(dataset: Path, digits: str) -> list[dict[str, Any]]:
+    """Redact the documents whose ids end with one of some digits; return their entries in the manifest."""
+    entry = redact(dataset, [id for id in ids_of(dataset) if id and id[-1] in digits], REASON, texts=True)
+    assert entry is not None
+    return list(entry["documents"])
+
+
+def test_a_part_that_a_split_holds_out_masks_them_too(dataset: Path) -> None:
+    def parts() -> list[list[int]]:
+        streams = [part.documents() for part in pipeline.ShardDataset(dataset, epochs=1).split(val=0.3)]
+        return [[(item["labels"] != -100).sum() for item in stream] for stream in streams]
+
+    before, documents = parts(), chosen(dataset, "07")
+    after = parts()
+    lengths = sorted(one["tokens"] - 1 for one in documents if one["shard"].startswith("train"))
+    assert (
+        sorted(
+            old
+            for part, now in zip(before, after, strict=True)
+            for old, new in zip(part, now, strict=True)
+            if new != old
+        )
+        == lengths
+    )
+    assert sum(sum(part) for part in before) - sum(sum(part) for part in after) == sum(lengths)
+
+
+def test_a_redacted_dataset_is_sound_and_its_states_and_fingerprint_of_data_stay(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2)
+    list(islice(stream, 3))
+    state, lengths = stream.state_dict(), table(dataset)["key"]
+    assert chosen(dataset, "5")
+    assert list(verify_dataset(dataset)) == []
+    assert table(dataset)["key"] == lengths
+    again = pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2)
+    again.load_state_dict(state)
+    assert chosen(dataset, "6"), "a second redaction"
+    assert list(verify_dataset(dataset)) == []
+    pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2).load_state_dict(state)
+
+
+def test_no_file_of_the_dataset_holds_a_redacted_document_or_what_was_dropped_for_it(dataset: Path) -> None:
+    texts = {f"d{k}": english(k) for k in range(90)}
+    assert chosen(dataset, "7")
+    unlike = [id for id in texts if not id.endswith("7")]
+    signatures, hashes = (np.load(dataset / "signatures" / name) for name in ("signatures.npy", "hashes.npy"))
+    for split in ("train", "val"):
+        columns = table(dataset, split)
+        for key, id, url, language in zip(
+            *(columns[name] for name in ("key", "id", "column:url", "language")), strict=True
+        ):
+            assert (id is None) == (url is None) == (not signatures[int(key)].any()) == (not hashes[int(key)].any())
+            assert language == "" or id is not None or language
+    kept = [row for path in (dataset / "texts").iterdir() for row in pq.read_table(path).to_pylist()]
+    assert {row["text"] for row in kept} == {"", *(texts[id] for id in unlike)}
+    assert {row["id"] for row in kept} == {None, *unlike}
+    assert not (dataset / "rejected.jsonl").read_text().strip(), "the duplicate of d7"
+    for name in ("manifest.json", "report.html"):
+        text = html.unescape((dataset / name).read_text())
+        assert not [id for id, whole in texts.items() if id.endswith("7") and whole[:40] in text]
+        assert not re.search(r"\bd\d*7\b", text)
+
+
+def run(*arguments: object) -> int:
+    return run_command("redact", [*map(str, arguments), "--reason", REASON])
+
+
+def test_keys_and_ids_name_documents_and_the_same_command_again_changes_nothing(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text(f"d3\r\n\n{table(dataset)['key'][5]}\n")
+    assert run(dataset, "--ids", ids, "--texts") == 0
+    assert "2 documents of" in capsys.readouterr().out
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    assert run(dataset, "--ids", ids, "--texts") == 0
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+    assert not (dataset / ".build").exists()
+
+
+def test_an_unknown_name_and_kept_texts_without_the_flag_are_refused_and_nothing_changes(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("d3\nd333\n")
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    assert run(dataset, "--ids", ids, "--texts") == 2
+    assert "1 of 2 names are no key and no id of a document: 'd333'; remove" in capsys.readouterr().err
+    assert run(dataset, "--ids", ids) == 2
+    assert "give --texts" in capsys.readouterr().err
+    assert run(dataset, "--ids", tmp_path / "none", "--texts") == 2
+    assert run(tmp_path / "nowhere", "--ids", ids) == 1
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+
+
+def test_a_dataset_in_which_another_process_works_is_refused(dataset: Path) -> None:
+    with locked(dataset / ".build"), pytest.raises(BuildError, match=r"another build or redaction works here .*; wait"):
+        chosen(dataset, "1")
+    assert chosen(dataset, "1")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A dataset of three shards, each of more than a window that stays in memory."""
+    source = write_jsonl(tmp_path / "in.jsonl", [english(k, 400) for k in range(18)])
+    run_plain(source, tmp_path / "small", tokens_per_shard=130_000, keep_texts="jsonl.zst", dedup=False)
+    return tmp_path / "small"
+
+
+def state_of(dataset: Path) -> dict[str, Any]:
+    """Return all files of a dataset, and the manifest without the date of its redaction."""
+    files: dict[str, Any] = {
+        path.relative_to(dataset).as_posix(): path.read_bytes() for path in dataset.rglob("*") if path.is_file()
+    }
+    manifest = json.loads(files.pop("manifest.json"))
+    for entry in manifest.get("redactions", []):
+        del entry["date"]
+    return files | {name: value for name, value in manifest.items() if name != "checksum"}
+
+
+def test_a_redaction_killed_at_any_file_operation_is_read_on_and_continues_with_the_same_command(
+    small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = ["d1", "d9", "d17"]
+
+    def epoch(dataset: Path) -> np.ndarray[Any, Any]:
+        return np.concatenate(
+            [item["input_ids"] for item in pipeline.ShardDataset(dataset, epochs=1, verify=True).pack(500)]
+        )
+
+    def killed(at: int) -> tuple[Path, int]:
+        folder = Path(shutil.copytree(small, tmp_path / f"at-{at}"))
+        return folder, run_to_operation(at, lambda: redact(folder, ids, REASON, texts=True))[1]
+
+    done, operations = killed(1_000)
+    expected, before, after = state_of(done), epoch(small), epoch(done)
+    seen = set()
+    for at in [0, operations // 2, *range(operations - 13, operations)]:
+        folder, _ = killed(at)
+        read = epoch(folder)
+        assert ((read == before) | (read == after)).all()
+        seen.add(int((read != before).sum()))
+        if at % 3 and (folder / ".redacting.json").exists():
+            assert next(verify_dataset(folder, quick=True)).message.endswith("run its command again")
+            with pytest.raises(ConfigError, match=r"has not finished; run its command"):
+                redact(folder, ["d2"], REASON, texts=True)
+        assert redact(folder, ids, REASON, texts=True)
+        assert state_of(folder) == expected
+        shutil.rmtree(folder)
+    assert len(seen) == 4, "none, one, two or three of the shards"
+    assert list(verify_dataset(done)) == []
+
+
+@pytest.mark.parametrize(("layout", "options"), [("packed", {"verify": True}), ("documents", {}), ("filtered", {})])
+def test_a_stream_says_once_that_its_dataset_was_redacted_and_goes_on(
+    small: Path, caplog: pytest.LogCaptureFixture, layout: str, options: dict[str, Any]
+) -> None:
+    def stream() -> Any:
+        return LAYOUTS[layout](pipeline.ShardDataset(small, epochs=3, **options)).batch(8)
+
+    whole = list(stream())
+    batches = iter(running := stream())
+    read = list(islice(batches, 2))
+    assert redact(small, [f"d{k}" for k in range(0, 18, 2)], f"{REASON} {layout} {options}", texts=True)
+    read += batches
+    state = running.state_dict()
+    fresh = list(stream())
+    assert len(read) == len(whole)
+    for one, other in list(zip(read, fresh, strict=True))[-len(whole) // 3 :]:
+        assert {key: np.asarray(value).tolist() for key, value in one.items()} == {
+            key: np.asarray(value).tolist() for key, value in other.items()
+        }
+    assert sum(one["valid_tokens"] for one in read) < sum(one["valid_tokens"] for one in whole)
+    [said] = [record.message for record in caplog.records if "redacted" in record.message]
+    assert said.startswith(f"{small}: 9 documents were redacted on {datetime.now(UTC).date()} ({REASON} {layout}")
+    assert said.endswith("the stream goes on, and their labels do not count")
+    stream().load_state_dict(state)
