@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
-import subprocess
-import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pipeline.shards.manifest import OWNER_NAME
 from tests.helpers.builds import ROOT, run_plain, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.faulty_bucket import faulty_bucket
+from tests.helpers.interpreters import Interpreter
 from tests.helpers.interruptions import interrupt_after
 
 SETTINGS: dict[str, Any] = {"tokens_per_shard": 8_000, "keep_texts": "parquet", "keep_signatures": True}
@@ -186,21 +187,24 @@ def bucket(s3: dict[str, Any], source: Path, tmp_path: Path) -> Bucket:
     server = s3["client_kwargs"]["endpoint_url"]
 
     def run(name: str, act: Callable[..., str] = lambda *_: "", *more: str) -> tuple[int, str]:
-        with faulty_bucket(server, lambda *request: act(process, *request)) as proxy:
-            environment = {
-                **os.environ, "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        begun = threading.Event()
+        with faulty_bucket(server, lambda *request: begun.wait() and act(process, *request)) as proxy:
+            variables = {
+                "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
                 "AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": str(ROOT),
             }  # fmt: skip
             arguments = [
                 "build", str(source), "--output", f"s3://{name}/set", "--tokenizer", "bytes", "--rules", "none", "--keep-texts",
-                "parquet", "--tokens-per-shard", "8000", "--val-fraction", "0", "--quiet", *more,
+                "parquet", "--tokens-per-shard", "8000", "--val-fraction", "0", "--quiet", "--workers", "1", *more,
             ]  # fmt: skip
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline", *arguments], cwd=tmp_path, env=environment, text=True,
-                stderr=subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
-            errors = process.communicate(timeout=120)[1]
-        return process.returncode, errors
+            with open(tmp_path / "errors", "w+") as errors:
+                process = Interpreter(
+                    "-m", "pipeline", *arguments, stdout=1, stderr=errors.fileno(), cwd=tmp_path, variables=variables,
+                    new_session=True,
+                )  # fmt: skip
+                begun.set()
+                process.wait(280)
+        return process.returncode, (tmp_path / "errors").read_text()
 
     return run
 
@@ -210,7 +214,7 @@ def store(s3: dict[str, Any]) -> Any:
     return fsspec.filesystem("s3", **s3)
 
 
-def puts_of(store: Any, bucket: Bucket, name: str, workers: int) -> list[str]:
+def puts_of(store: Any, bucket: Bucket, name: str) -> list[str]:
     """Build undisturbed, and return the names of what was put, in order."""
     store.mkdir(name)
     seen: list[str] = []
@@ -220,63 +224,70 @@ def puts_of(store: Any, bucket: Bucket, name: str, workers: int) -> list[str]:
             seen.append(path.partition("?")[0].partition("/set/")[2])
         return ""
 
-    code, errors = bucket(name, note, "--workers", str(workers))
-    assert (code, errors) == (0, "")
+    assert bucket(name, note) == (0, "")
     return seen
 
 
 @pytest.mark.stacks
-def test_a_kill_before_or_behind_any_upload_and_the_same_command_give_the_same_bytes(
-    bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], tmp_path: Path
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.nightly)])
+def test_a_kill_before_or_after_any_upload_and_the_same_command_give_the_same_bytes(
+    bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], tmp_path: Path, kills: int
 ) -> None:
-    puts = puts_of(store, bucket, "plain", 1)
-    assert held("s3://plain/set", **s3) == expected
+    puts = puts_of(store, bucket, f"plain-{kills}")
+    assert held(f"s3://plain-{kills}/set", **s3) == expected
     assert (puts[0], puts[-1]) == (OWNER_NAME, "manifest.json")
     # The owner's object is put twice: that the second is refused shows that the store decides who is first.
     assert sorted(puts) == sorted([*expected, OWNER_NAME, OWNER_NAME, "run.json"])
-    for at in (0, 1, len(puts) // 2, len(puts) - 4, len(puts) - 1):
-        for applied in (False, True):
-            name = f"killed-{at}-{applied}".lower()
-            store.mkdir(name)
+    moments = [(at, applied) for at in range(len(puts)) for applied in (False, True)]
+    for at, applied in random.Random(44).sample(moments, kills):
+        name = f"killed-{kills}-{at}-{applied}".lower()
+        store.mkdir(name)
 
-            def kill(
-                process: Any, method: str, path: str, number: int, forward: Any, at: int = at, applied: bool = applied
-            ) -> str:
-                if method != "PUT" or number != at:
-                    return ""
-                if applied:
-                    forward()
-                os.killpg(process.pid, signal.SIGKILL)
-                return "drop"
+        def kill(
+            process: Any, method: str, path: str, number: int, forward: Any, at: int = at, applied: bool = applied
+        ) -> str:
+            if method != "PUT" or number != at:
+                return ""
+            if applied:
+                forward()
+            os.killpg(process.pid, signal.SIGKILL)
+            return "drop"
 
-            assert bucket(name, kill, "--workers", "1")[0] == -signal.SIGKILL
-            store.invalidate_cache()
-            assert store.exists(f"{name}/set/manifest.json") == (applied and at == len(puts) - 1)
-            assert bucket(name, lambda *_: "", "--workers", "2") == (0, "")
-            assert held(f"s3://{name}/set", **s3) == expected
-            assert not (tmp_path / "set.build").exists()
+        assert bucket(name, kill)[0] == -signal.SIGKILL
+        store.invalidate_cache()
+        assert store.exists(f"{name}/set/manifest.json") == (applied and at == len(puts) - 1)
+        assert bucket(name) == (0, "")
+        assert held(f"s3://{name}/set", **s3) == expected
+        assert not (tmp_path / "set.build").exists()
 
 
 @pytest.mark.stacks
-@pytest.mark.parametrize("fault", ["500", "503", "drop", "lost"])
+@pytest.mark.parametrize(
+    ("fault", "each", "workers"),  # each so many requests fail
+    [
+        ("503", 4, 1),
+        ("lost", 1, 1),
+        *(pytest.param(fault, 1, 2, marks=pytest.mark.nightly) for fault in ("500", "drop")),
+    ],
+)
 def test_a_fault_of_the_store_at_any_request_is_tried_again(
-    bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], fault: str
+    bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], fault: str, each: int, workers: int
 ) -> None:
     name = f"faulty-{fault}"
     store.mkdir(name)
     faults: set[tuple[str, str]] = set()
 
     def once(process: Any, method: str, path: str, number: int, forward: Any) -> str:
-        if method == "GET" and number % 3:  # what reads is tested elsewhere
+        if number % each or (method == "GET" and number % 3):  # what reads is tested elsewhere
             return ""
         key = method, path.partition("?")[0]
         first = key not in faults
         faults.add(key)
         return fault if first else ""
 
-    assert bucket(name, once, "--workers", "2") == (0, "")
+    assert bucket(name, once, "--workers", str(workers)) == (0, "")
     assert held(f"s3://{name}/set", **s3) == expected
-    assert len([path for method, path in faults if method == "PUT"]) > len(expected)
+    assert len([path for method, path in faults if method == "PUT"]) > len(expected) // each
 
 
 @pytest.mark.stacks
@@ -317,7 +328,7 @@ def test_a_dataset_in_a_bucket_is_streamed_and_built_against(
     source: Path, expected: dict[str, bytes], s3: dict[str, Any], store: Any, tmp_path: Path
 ) -> None:
     store.mkdir("used")
-    manifest = run_plain(source, "s3://used/set", **SETTINGS, storage_options=s3, start_method="spawn", workers=2)  # type: ignore[arg-type]
+    manifest = run_plain(source, "s3://used/set", **SETTINGS, storage_options=s3, workers=2)  # type: ignore[arg-type]
     stream = pipeline.ShardDataset("s3://used/set", storage_options=s3, epochs=1).documents()
     assert sum(1 for _ in stream) == manifest.splits["train"].documents == 60
     more = write_jsonl(tmp_path / "more.jsonl", [*(english(k) for k in range(50, 60)), english(999)])

@@ -73,7 +73,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(self.server.target, timeout=30)
+        connection = http.client.HTTPConnection(self.server.target, timeout=120)
         headers = {k: v for k, v in self.headers.items() if k not in ("Expect", "Transfer-Encoding", "Content-Length")}
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
