@@ -47,19 +47,28 @@ _FILTERED_DOCUMENTS = 64  # documents of shards in a window of a sequential stre
 
 
 def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
-    """Make the collator of batches of ``size`` rows; packs for a device keep their stored width until they are there."""
+    """Make the collator of batches of ``size`` rows, which it may cut.
+
+    Packs for a device keep their stored width until they are there.
+    """
     # Samples for the user's functions are int64, with -100 in place.
     narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
     dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
-    layout = config.stated_layout()
+    layout, peer = config.batch_layout(), config.context
+    pieces = range(config.pieces) if peer is None or peer.slices != "rows" else peer.rows(config.pieces)
+    size *= len(pieces)
     collator = layout.collator(size, config.sources.eos_id, dtype, config.seed)
     if layout.source:
         collator = SourceCollator(collator, size)
-    if config.context is None:
+    if config.cut is not None:
+        from .batch.cut import CutCollator  # loaded for rows that are cut alone
+
+        collator = CutCollator(collator, config.cut * config.pieces, config.cut, pieces)
+    if peer is None or peer.slices == "rows":
         return collator
     from .batch.context import ContextCollator  # loaded for context parallelism alone
 
-    return ContextCollator(collator, config.context)
+    return ContextCollator(collator, peer)
 
 
 def make_reader(

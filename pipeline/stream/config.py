@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ class StreamConfig:
     - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix; ``changed_weights`` are those that
       hold instead, once ``set_weights`` changed them.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
+    - ``cut`` is how many tokens the rows have into which batches cut the rows of the layout; None keeps them whole.
     - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
     - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which a pickle leaves out.
@@ -74,6 +75,7 @@ class StreamConfig:
     layout: Layout | None = None
     steps: tuple[Callable[..., Any], ...] = ()
     batch_size: int | None = None
+    cut: int | None = None
     drop_last: bool = False
     batch_steps: tuple[Callable[..., Any], ...] = ()
     take: int | None = None
@@ -103,6 +105,16 @@ class StreamConfig:
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
+
+    @property
+    def pieces(self) -> int:
+        """Into how many rows a batch cuts each row."""
+        return 1 if self.cut is None else (self.stated_layout().longest or 0) // self.cut
+
+    def batch_layout(self) -> Layout:
+        """Return the layout of the rows of batches."""
+        layout = self.stated_layout()
+        return layout if self.cut is None or isinstance(layout, DocumentLayout) else replace(layout, seq_len=self.cut)
 
     @property
     def stages(self) -> tuple[Any, ...]:

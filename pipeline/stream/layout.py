@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
 from .batch.collate import DocumentCollator, DrawnShifts, PackCollator, divisors_below
 from .batch.row_buffer import Collator, Reader, RowBuffer
 from .indexed import (
@@ -27,9 +26,6 @@ from .indexed import (
 )
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import Window
-
-if TYPE_CHECKING:
-    from .batch.context import ContextPeer
 
 _SPARE_WINDOWS = 8  # in memory, beyond one for each lane
 _SAMPLED_WINDOWS = 512  # in memory, of one extent each
@@ -50,11 +46,6 @@ class _Layout:
     same_labels: bool = False
     source: bool = False
     pad_to_multiple_of: int = 1
-
-    @property
-    def row_multiple(self) -> tuple[str, int]:
-        """The option that says of what number the length of every row is a multiple, and this number."""
-        return "pad_to_multiple_of", self.pad_to_multiple_of
 
     @property
     def drawn_shift(self) -> bool:
@@ -90,28 +81,6 @@ class _Layout:
         """Return the settings that the order depends on, as fields of a state."""
         return {}
 
-    def check_context(self, peer: ContextPeer) -> None:
-        """Raise ``ConfigError`` if peers of context parallelism cannot share the rows."""
-        if self.same_labels:
-            raise ConfigError(
-                "context parallelism with labels='same': the model would shift labels within its slice, and the last token of "
-                "the slice would lose its label; remove labels='same', and use labels that are shifted already (models of "
-                "transformers take them by .loader(keys='hf'))"
-            )
-        if self.drawn_shift:
-            raise ConfigError("context parallelism cannot cut rows of shift='divisors'; set shift=1")
-        if peer.slices == "documents" and (self.unit == "documents" or self.pad_to_multiple_of == 1):
-            raise ConfigError(
-                "slices='documents' cuts each document of packed rows into equal chunks; pad documents by "
-                f".pack(..., boundaries=True, pad_to_multiple_of={peer.chunks}), or use slices='zigzag'"
-            )
-        name, multiple = self.row_multiple
-        if multiple % peer.chunks:
-            raise ConfigError(
-                f"{name}={multiple}: {peer.size} context ranks with slices={peer.slices!r} cut rows into {peer.chunks} equal "
-                f"chunks; give {name} a multiple of {peer.chunks}, as {-(-multiple // peer.chunks) * peer.chunks}"
-            )
-
     def spare_windows(self, sources: int) -> int:
         """Return how many windows of each source stay in memory although no lane needs them."""
         return _SPARE_WINDOWS
@@ -135,11 +104,6 @@ class _TokenLayout(_Layout):
     seq_len: int
     shift: int | None
     boundaries: bool
-
-    @property
-    def row_multiple(self) -> tuple[str, int]:
-        multiple = self.pad_to_multiple_of
-        return ("seq_len", self.seq_len) if multiple == 1 else ("pad_to_multiple_of", multiple)
 
     @property
     def drawn_shift(self) -> bool:

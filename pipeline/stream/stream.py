@@ -362,7 +362,7 @@ class Stream(IterableDataset[Any]):
         layout = DocumentLayout(**arguments, same_labels=same, source=source)
         return self._with(_call("documents", arguments | {"labels": labels, "source": source}), layout=layout)
 
-    def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
+    def batch(self, batch_size: int, *, cut: int | None = None, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
 
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
@@ -370,6 +370,9 @@ class Stream(IterableDataset[Any]):
         size. With ``last="drop"``, a sequential stream with ``epochs`` on several ranks ends when the first rank lacks a
         row. Documents that other ranks' lanes still hold are dropped too: a fifth of small data. Each rank logs what it
         knows of them.
+
+        ``cut`` cuts each packed row into rows of so many tokens, for a sequence length that grows: the batch has
+        ``batch_size * seq_len // cut`` rows. A state does not depend on ``cut``: the position counts whole rows.
 
         ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100.
         ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask; it is absent if there are none.
@@ -391,6 +394,8 @@ class Stream(IterableDataset[Any]):
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
                 "several; put .batch() before .apply()"
             )
+        if cut is not None:
+            self._check_cut(cut)
         check_choice("last", last, "pad", "drop")
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
@@ -400,8 +405,8 @@ class Stream(IterableDataset[Any]):
                 "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
                 "after .batch(), or remove dtype='stored'"
             )
-        call = _call("batch", {"batch_size": batch_size, "last": last, "dtype": dtype})
-        return self._with(call, batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
+        call = _call("batch", {"batch_size": batch_size, "cut": cut, "last": last, "dtype": dtype})
+        return self._with(call, batch_size=batch_size, cut=cut, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
         """Replace every sample (a dict), or after ``batch`` every batch, by ``function(item)``.
@@ -490,6 +495,7 @@ class Stream(IterableDataset[Any]):
 
         - ``"zigzag"``: of ``2 * size`` chunks, chunks r and ``2 * size - 1 - r``;
         - ``"contiguous"``: of ``size`` chunks, chunk r;
+        - ``"rows"``: of the rows that ``batch(cut=)`` makes of each row, ``1 / size``, one after another;
         - ``"documents"``: the zigzag slice of each document, as TransformerEngine cuts packed rows (``qkv_format="thd"``); with
           ``.pack(boundaries=True, pad_to_multiple_of=2 * size)``.
 
@@ -504,7 +510,7 @@ class Stream(IterableDataset[Any]):
         [[4, 7], [5, 6]]
         """
         group = peer = None
-        check_choice("slices", slices, "zigzag", "contiguous", "documents")
+        check_choice("slices", slices, "zigzag", "contiguous", "documents", "rows")
         if world_size is None:
             rank, context = mesh_parts(rank, context)
         if context is not None:
@@ -890,7 +896,7 @@ class Stream(IterableDataset[Any]):
         """Return a stream at its start, with these fields of its config changed, and the ``calls`` added that changed them."""
         config = replace(self._config, calls=(*self._config.calls, *calls), **changes)
         if config.context is not None and config.layout is not None:
-            config.layout.check_context(config.context)
+            config.context.check(config.batch_layout(), config.pieces)
         return Stream(config)
 
     def _with_step(self, step: Any, method: str, argument: Any) -> Stream:
@@ -924,6 +930,23 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f"pad_to_multiple_of={multiple} pads the documents within rows; {missing}, or remove it")
         options = {"seq_len": seq_len, "shift": distance, "boundaries": boundaries}
         return options | {"same_labels": same, "source": source, "pad_to_multiple_of": multiple}
+
+    def _check_cut(self, cut: int) -> None:
+        check_integer("cut", cut, least=1)
+        layout = self._config.stated_layout()
+        for unsuitable, what, cure in (
+            (isinstance(layout, DocumentLayout), "whole documents", "use .pack(seq_len)"),
+            (layout.best_fit, "rows of whole documents", "remove best_fit=True"),
+            (layout.drawn_shift, "rows whose labels have a drawn shift", "set shift=1"),
+            (bool(self._config.steps), "samples of .map() and .apply()", "write these after .batch()"),
+            (
+                bool((layout.longest or 0) % cut),
+                f"rows of {layout.longest} tokens",
+                f"give .pack() a multiple of {cut}",
+            ),
+        ):
+            if unsuitable:
+                raise ConfigError(f"cut={cut} cannot cut {what} into rows of equal length; {cure}, or remove cut")
 
     def _check_source(self, source: bool) -> None:
         check_flag("source", source)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ConfigError
+from ..layout import DocumentLayout, Layout
 from .batch_keys import KEYS, Batch
 from .collate import IGNORE, runs
 from .row_buffer import Collator
@@ -21,6 +23,7 @@ class ContextPeer:
       as much causal attention to compute as the others.
     - ``"documents"``: the same for each document of a row.
     - ``"contiguous"``: a row is cut into ``size`` chunks, and peer r has chunk r.
+    - ``"rows"``: of rows that ``batch(cut=)`` makes of one row, each peer has as many as the others, one after another.
     """
 
     rank: int
@@ -31,6 +34,41 @@ class ContextPeer:
     def chunks(self) -> int:
         """How many chunks of equal size a row or a document has."""
         return self.size if self.slices == "contiguous" or self.size == 1 else 2 * self.size
+
+    def check(self, layout: Layout, pieces: int) -> None:
+        """Raise ``ConfigError`` if peers cannot share rows of a layout, each cut into ``pieces`` rows."""
+        if self.slices == "rows":
+            if pieces % self.size:
+                raise ConfigError(
+                    f"slices='rows': {self.size} context ranks cannot share {pieces} rows equally; cut each row into a multiple "
+                    f"of {self.size} by .batch(size, cut=...), before .shard(), or use slices='zigzag'"
+                )
+            return
+        if layout.same_labels:
+            raise ConfigError(
+                "context parallelism with labels='same': the model would shift labels within its slice, and the last token of "
+                "the slice would lose its label; remove labels='same', and use labels that are shifted already (models of "
+                "transformers take them by .loader(keys='hf'))"
+            )
+        if layout.drawn_shift:
+            raise ConfigError("context parallelism cannot cut rows of shift='divisors'; set shift=1")
+        multiple, name = layout.pad_to_multiple_of, "pad_to_multiple_of"
+        if self.slices == "documents" and (isinstance(layout, DocumentLayout) or multiple == 1):
+            raise ConfigError(
+                "slices='documents' cuts each document of packed rows into equal chunks; pad documents by "
+                f".pack(..., boundaries=True, pad_to_multiple_of={self.chunks}), or use slices='zigzag'"
+            )
+        if not isinstance(layout, DocumentLayout) and multiple == 1:
+            multiple, name = layout.seq_len, "seq_len"
+        if multiple % self.chunks:
+            raise ConfigError(
+                f"{name}={multiple}: {self.size} context ranks with slices={self.slices!r} cut rows into {self.chunks} equal "
+                f"chunks; give {name} a multiple of {self.chunks}, as {-(-multiple // self.chunks) * self.chunks}"
+            )
+
+    def rows(self, count: int) -> range:
+        """Return the numbers of the rows of this peer, of ``count`` that one row is cut into."""
+        return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def tokens(self, begins: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the flat indices of the tokens of this peer, ascending within each of the parts that are cut.

@@ -42,6 +42,25 @@ class Rows(NamedTuple):
             [*self.tokens] if self.valid is None else [row[:n] for row, n in zip(self.tokens, self.valid, strict=True)]
         )
 
+    def cut(self, begins: list[int], width: int) -> Rows:
+        """Return, of each row, the rows of ``width`` tokens from each of ``begins`` on."""
+
+        def parts(values: NDArray[Any]) -> NDArray[Any]:
+            return np.stack([values[:, at : at + width] for at in begins], axis=1).reshape(-1, width)
+
+        ends, valid = self.document_ends, self.valid
+        if ends is not None:
+            spans = ((row, at, row.searchsorted([at, at + width], side="right")) for row in ends for at in begins)
+            ends = [row[first:last] - at for row, at, (first, last) in spans]
+        return Rows(
+            parts(self.tokens),
+            ends,
+            None if valid is None else (valid[:, None] - begins).clip(0, width).reshape(-1),
+            self.missing * len(begins),
+            None if self.masks is None else parts(self.masks),
+            np.repeat(self.sources, len(begins)).tolist(),
+        )
+
 
 class DocumentRows(NamedTuple):
     """Whole documents, the first rows of a batch, as 1-D token ids; valid until the next read.
