@@ -33,7 +33,7 @@ test-lowest: .venv/installed
 		--extra s3 --extra warc --extra ray --extra datatrove setup.cfg --output-file $(LOWEST)/lowest.txt
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --requirement $(LOWEST)/lowest.txt
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --constraint $(LOWEST)/lowest.txt --editable . \
-		pytest pytest-timeout pytest-xdist hypothesis webdataset datasketch fasttext-langdetect datasets pandas polars trafilatura lxml_html_clean
+		pytest pytest-timeout pytest-xdist hypothesis webdataset fasttext-langdetect datasets pandas polars trafilatura lxml_html_clean
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not stacks and not nightly"
 
 # Seeds a fault for each claim, one after the other, and sees that a test fails: some ten minutes.

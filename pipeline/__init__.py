@@ -24,6 +24,7 @@ The rooms, and what each may import:
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/
     exchange/         ids of other tools -> shards, shards -> formats of other tools. Never torch, never stream/
+    audit/            answers about finished datasets: what is in them, what changed. Never torch, never stream/
     stream/           shards -> batches. Never builder/
     cli/              the commands of `shardwright`. Never torch, never stream/
 
@@ -44,6 +45,7 @@ from .errors import (
     DamagedInputError,
     InputError,
     ManifestError,
+    MissingDatasetError,
     MissingInputError,
     MissingObjectError,
     PlanChangedError,
@@ -58,6 +60,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet, load_rules
 
+    from .audit.find import find
     from .builder.build import build
     from .builder.limits import Limits
     from .builder.recipe import Recipe
@@ -97,6 +100,7 @@ _HOME = {
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
     "export_tokens": "pipeline.exchange.export",
+    "find": "pipeline.audit.find",
     "import_tokens": "pipeline.exchange.token_sources",
     "write_shards": "pipeline.exchange.token_writer",
     "load_rules": "filters.rules.ruleset",
@@ -120,6 +124,7 @@ __all__ = [
     "Limits",
     "Manifest",
     "ManifestError",
+    "MissingDatasetError",
     "MissingInputError",
     "MissingObjectError",
     "PackedBatch",
@@ -142,6 +147,7 @@ __all__ = [
     "errors",
     "export_tokens",
     "fim",
+    "find",
     "import_tokens",
     "load_rules",
     "load_tokenizer",

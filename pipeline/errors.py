@@ -9,6 +9,7 @@
     │   ├── TruncatedShardError    it ends before its index says
     │   ├── CorruptShardError      its bytes contradict its own headers, index or hash
     │   └── ManifestError          it is whole, but not the shard that the manifest names
+    │       └── MissingDatasetError    no dataset is there (also a ConfigError and a MissingObjectError)
     ├── StateError             a saved state that belongs to another stream: field, both values
     ├── BuildError             a build that cannot continue
     │   └── PlanChangedError       input or recipe differ from the build that was started here
@@ -78,6 +79,10 @@ class StorageError(ShardwrightError):
 
 class MissingObjectError(StorageError):
     """A remote object that does not exist."""
+
+
+class MissingDatasetError(ManifestError, MissingObjectError, ConfigError):
+    """A dataset that does not exist: its name is wrong, or its build has not finished."""
 
 
 def not_installed(what: str, package: str) -> ConfigError:

@@ -82,11 +82,16 @@ def fetch_earlier(workspace: Workspace, requests: RequestOptions | None = None) 
         folders.append(workspace.root / "against" / f"{number:03d}")
         if not folders[-1].exists():
             with result_directory(folders[-1]) as directory:
-                for info in _signature_files(spec, _read_manifest(spec, requests)):
-                    url, path = f"{spec.rstrip('/')}/{info.name}", directory / Path(info.name).name
-                    download(url, path, describe(url, requests).size, requests, info.sha256)
-                    _check_file(url, path, info)
+                fetch_signatures(spec, _read_manifest(spec, requests), directory, requests)
     return folders
+
+
+def fetch_signatures(spec: str, manifest: Manifest, directory: Path, requests: RequestOptions | None = None) -> None:
+    """Copy the files of signatures of a dataset at a url to a directory, and compare them with its manifest."""
+    for info in signature_files(spec, manifest):
+        url, path = f"{spec.rstrip('/')}/{info.name}", directory / Path(info.name).name
+        download(url, path, describe(url, requests).size, requests, info.sha256)
+        _check_file(url, path, info)
 
 
 def earlier_name(workspace: Workspace, number: int) -> str:
@@ -115,7 +120,7 @@ def check_against(recipe: Recipe, requests: RequestOptions) -> dict[str, str]:
     fingerprints = {}
     for name, path in zip(dataset_names(recipe.against), recipe.against, strict=True):
         manifest = _read_manifest(path, requests)
-        files = _signature_files(path, manifest)
+        files = signature_files(path, manifest)
         settings = manifest.recipe.get("settings", {})
         for setting, value in scheme_of(recipe).items():
             if settings.get(setting) != value:
@@ -137,13 +142,13 @@ def _read_manifest(spec: str, requests: RequestOptions | None) -> Manifest:
         raise ConfigError(f"{error}; --against: give the directory of a dataset") from None
 
 
-def _signature_files(spec: str, manifest: Manifest) -> list[FileInfo]:
-    """Return the files of signatures that an earlier dataset's manifest names; `ConfigError` unless it names all."""
+def signature_files(spec: str, manifest: Manifest) -> list[FileInfo]:
+    """Return the files of signatures that a dataset's manifest names; `ConfigError` unless it names all."""
     files = {info.name: info for info in manifest.files}
     names = [f"{SIGNATURES_NAME}/{name}" for name in FILES]
     if any(name not in files for name in names):
         raise ConfigError(
-            f"{spec}: keeps no signatures to dedup against; give the directory of a dataset, built with dedup and without "
+            f"{spec}: keeps no signatures of its documents; give the directory of a dataset, built with dedup and without "
             "--no-signatures"
         )
     return [files[name] for name in names]

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from ..atomic import write_json
-from ..errors import ManifestError, MissingObjectError, did_you_mean
+from ..errors import ManifestError, MissingDatasetError, MissingObjectError, did_you_mean
 from ..objects.remote_object import read_parsed
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name, shown
@@ -193,9 +193,9 @@ class Manifest:
     def read(cls, directory: str | PathLike[str], requests: RequestOptions | None = None) -> Manifest:
         """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``requests`` is for urls.
 
-        Raises ``ManifestError`` if it is missing, unreadable, of another format version, contradicts its own sums or
-        fingerprint, or names a file outside its directory. For a url, raises ``MissingObjectError`` if it is missing, and
-        ``StorageError`` if it cannot be fetched.
+        Raises ``MissingDatasetError`` if it is missing, and ``ManifestError`` if it is unreadable, of another format version,
+        contradicts its own sums or fingerprint, or names a file outside its directory. For a url, raises ``StorageError`` if
+        it cannot be fetched.
         """
         spec = os.fspath(directory)
         if is_remote(spec):
@@ -204,7 +204,7 @@ class Manifest:
             try:
                 return read_parsed(url, MAX_MANIFEST, lambda raw: cls.parse(raw, shown(url)), requests)
             except MissingObjectError:
-                raise MissingObjectError(f"{shown(url)}: no such object; give the url of a complete dataset") from None
+                raise MissingDatasetError(f"{shown(url)}: no such object; give the url of a complete dataset") from None
         path = Path(local_name(spec))
         path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
         if kind := special_kind(path):
@@ -217,7 +217,7 @@ class Manifest:
                     f"{path}: a link to {os.readlink(path)}, which is not there; fetch that file, or copy the dataset with its "
                     "files in place of links"
                 ) from None
-            raise ManifestError(
+            raise MissingDatasetError(
                 f"{path}: not there, so no complete dataset is in this directory. Give the --output of a build that "
                 "has finished; running the same build command again completes an interrupted one"
             ) from None

@@ -49,4 +49,4 @@ def test_a_card_is_written_beside_the_shards_with_the_line_that_uploads_them(
     assert main(["card", str(built), "--output", str(file)]) == 0
     assert f"hf upload set {built} --repo-type dataset" in capsys.readouterr().out
     assert file.read_text().startswith("---\nlicense: unknown\n")
-    assert main(["card", str(tmp_path)]) == 1
+    assert main(["card", str(tmp_path)]) == 2

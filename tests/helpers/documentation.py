@@ -9,7 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # In the order in which their blocks run, in one folder.
 RUN = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("build", "train", "frameworks", "exchange", "format", "masks", "migrate")),
+    *(
+        f"docs/{name}.md"
+        for name in ("build", "train", "frameworks", "exchange", "format", "masks", "migrate", "answer")
+    ),
 )
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")

@@ -22,13 +22,13 @@ from tests.helpers.documentation import PAGES
 ROOT = Path(__file__).resolve().parents[2]
 
 ERRORS = (
-    "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingInputError MissingObjectError"
-    " PlanChangedError ShardError ShardwrightError StateError StorageError TruncatedShardError"
+    "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingDatasetError"
+    " MissingInputError MissingObjectError PlanChangedError ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
-    " Schedule ShardDataset Stream TextDataset assert_resumes build export_tokens fim import_tokens load_rules load_tokenizer"
-    " merge_states mix open_dataset transform write_shards"
+    " Schedule ShardDataset Stream TextDataset assert_resumes build export_tokens fim find import_tokens load_rules"
+    " load_tokenizer merge_states mix open_dataset transform write_shards"
 )
 STREAM_METHODS = (
     "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample"
@@ -48,7 +48,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build card doctor export import inspect redact texts trace try-rules verify"
+COMMAND_NAMES = "build card doctor export find import inspect redact texts trace try-rules verify"
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [

@@ -101,18 +101,19 @@ def test_rooms_import_each_other_in_one_direction_even_for_types() -> None:
     assert circles(graph) == set()
 
 
-NO_BUILD = "pipeline.builder pipeline.exchange pipeline.cli scripts"
+NO_BUILD = "pipeline.builder pipeline.exchange pipeline.audit pipeline.cli scripts"
 WALLS = {
     "pipeline/objects": "pipeline.shards pipeline.stream pipeline.text filters torch numpy " + NO_BUILD,
     "pipeline/shards": "pipeline.stream pipeline.text filters torch numba pipeline.compiling " + NO_BUILD,
     "pipeline/text": "pipeline.stream torch " + NO_BUILD,
-    "pipeline/builder": "pipeline.exchange pipeline.stream pipeline.cli scripts torch",
-    "pipeline/exchange": "pipeline.stream pipeline.cli scripts torch "
+    "pipeline/builder": "pipeline.exchange pipeline.audit pipeline.stream pipeline.cli scripts torch",
+    "pipeline/exchange": "pipeline.audit pipeline.stream pipeline.cli scripts torch "
     + " ".join(
         # Of the builder it takes the settings and the counts of a manifest.
         f"pipeline.builder.{module}"
         for module in "build stages work partitions engine transforms dedup report output_directory".split()
     ),
+    "pipeline/audit": "pipeline.stream pipeline.cli scripts torch",
     "pipeline/stream": "numba pipeline.compiling " + NO_BUILD,
     "pipeline/stream/data": " ".join(
         f"pipeline.stream.{room}" for room in "assemble batch indexed iteration sequential windows".split()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.builder.dedup.minhash import shingles
-from scripts import bench_build, bench_growth, bench_pages, bench_stream, bench_text
+from scripts import bench_build, bench_find, bench_growth, bench_pages, bench_stream, bench_text
 from scripts.bench import child
 from scripts.bench.process import watch
 from scripts.bench.remote import certificate, serving
@@ -136,3 +136,11 @@ def test_the_bench_of_pages_prints_its_table(tmp_path: Path, capsys: pytest.Capt
         )
     assert bench_pages.main([f"{tmp_path}/*.html", "--rounds", "1"]) == 0
     assert re.search(r"\| a build's reader, resiliparse +\| [\d.,]+ ", capsys.readouterr().out)
+
+
+def test_find_is_compared_with_every_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = str(write_texts(tmp_path / "a.jsonl", [english(k) for k in range(40)]))
+    assert bench_find.main([texts, "--copies", "30"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"index of 40 documents", out)
+    assert re.search(r"(9\d|100)\.\d\d%  of [12]\d documents with a similarity >= 0\.8 were found", out)

@@ -73,6 +73,15 @@ class Decontaminator:
 
     def overlaps(self, texts: Sequence[str]) -> list[tuple[int, str | None]]:
         """Return for each text how many of its n-grams evaluation sets have, and the name of the first one's set."""
+        rows, entries = self.matches(texts)
+        names: dict[int, str] = {}
+        for row, number in zip(rows.tolist(), self.sets[entries].tolist(), strict=True):
+            names.setdefault(row, self.names[number])
+        counts = np.bincount(rows, minlength=len(texts)).tolist()
+        return [(number, names.get(row)) for row, number in enumerate(counts)]
+
+    def matches(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return every n-gram of the texts that evaluation sets have: the number of its text, and its entry in ``hashes``."""
         from .kernels import find_shingles
 
         points, ends = _units([text.lower() for text in texts])
@@ -83,11 +92,7 @@ class Decontaminator:
         entries = np.searchsorted(self.hashes, hits[:count])
         same = np.flatnonzero(np.append(self.hashes, np.uint64(0))[entries] == hits[:count])
         same = same[entries[same] < len(self.hashes)]
-        names: dict[int, str] = {}
-        for row, number in zip(rows[same].tolist(), self.sets[entries[same]].tolist(), strict=True):
-            names.setdefault(row, self.names[number])
-        counts = np.bincount(rows[same], minlength=len(texts)).tolist()
-        return [(number, names.get(row)) for row, number in enumerate(counts)]
+        return rows[same], entries[same]
 
     def save(self, directory: Path) -> None:
         write_json(directory / _NAMES, self.names)
@@ -115,7 +120,7 @@ def _by_length(texts: Iterable[str], ngram: int) -> Iterable[tuple[int, list[str
 def _units(lowered: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return code points and ends, as `code_points` does, with spaces around each letter of a script without spaces."""
     points, ends = code_points(lowered)
-    alone = _unspaced_letters()[np.minimum(points, len(_unspaced_letters()) - 1)]
+    alone = unspaced_letters()[np.minimum(points, len(unspaced_letters()) - 1)]
     if not alone.any():
         return points, ends
     before = 2 * np.concatenate([[0], np.cumsum(alone)])  # spaces added before each character, and in all
@@ -125,7 +130,7 @@ def _units(lowered: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64
 
 
 @functools.cache
-def _unspaced_letters() -> NDArray[np.bool_]:
+def unspaced_letters() -> NDArray[np.bool_]:
     """Return for every code point, up to the last that has a kind, whether it is a word by itself."""
     return np.isin(kind_table() & ~np.uint8(TERMINAL_BIT), [KINDS.index(kind) for kind in UNSPACED])
 

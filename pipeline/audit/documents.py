@@ -1,0 +1,113 @@
+"""The documents of a finished dataset by their numbers in input order: where each is, its text and its origin."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..builder.stages.write import texts_name
+from ..errors import ConfigError, CorruptShardError
+from ..objects.request_options import RequestOptions
+from ..shards.dataset_folder import REPAIR, DatasetFolder
+from ..shards.manifest import ShardInfo
+from ..shards.shard_access import ShardAccess
+from ..text.readers.document_reader import Document, DocumentReader, find_inputs
+from ..text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
+from ..weak_methods import weak_lru_cache
+
+_TABLES = 4  # tables of shards in memory; one of 60,000 documents takes 50 MB
+_BATCH = 256  # texts that are yielded at once
+
+
+class Place(NamedTuple):
+    """Where a document is: its split, its shard's entry in the manifest, and its number in the shard."""
+
+    split: str
+    shard: ShardInfo
+    document: int
+
+
+class Documents:
+    """The documents of a dataset. Raises ``MissingDatasetError`` if there is none."""
+
+    def __init__(self, dataset: str | Path, requests: RequestOptions | None = None) -> None:
+        self.folder = DatasetFolder(dataset, requests)
+        self.manifest = self.folder.manifest()
+        self.settings: dict[str, Any] = self.manifest.recipe.get("settings", {})
+        self._access = ShardAccess(requests=self.folder.requests)
+        self.table = weak_lru_cache(self._table, _TABLES)
+
+    def __len__(self) -> int:
+        return sum(split.documents for split in self.manifest.splits.values())
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        if not self.manifest.tokenizer.get("sha256"):
+            raise ConfigError(
+                f"{self.folder.base}: has no tokenizer, so its ids cannot be read as text; build it from text"
+            )
+        return tokenizer_of_dataset(self.folder, self.manifest)
+
+    def place(self, number: int) -> Place:
+        """Return where the document with a number is. The number is its key, and keys ascend in each split."""
+        key = f"{number:012d}"
+        for name, split in self.manifest.splits.items():
+            shards = [shard for shard in split.shards if shard.documents]
+            at = bisect_right(shards, key, key=lambda shard: str(self.table(shard)["key"][0])) - 1
+            if at >= 0:
+                keys = self.table(shards[at])["key"]
+                if (row := bisect_left(keys, key)) < len(keys) and keys[row] == key:
+                    return Place(name, shards[at], row)
+        raise CorruptShardError(f"{self.folder.base}: no shard has the key {key}; {REPAIR}")
+
+    def places(self) -> Iterator[tuple[str, ShardInfo]]:
+        """Yield every shard after its split."""
+        yield from ((name, shard) for name, split in self.manifest.splits.items() for shard in split.shards)
+
+    def text(self, place: Place) -> str:
+        """Return the text of a document, decoded from its tokens."""
+        ids = self._access.document(self.folder.path(place.shard.name), place.document, place.shard)
+        return self._decoded(ids)
+
+    def kept_text(self, place: Place) -> str | None:
+        """Return the text of a document from the file that the build kept (``--keep-texts``); None if it kept none."""
+        kept = self._kept(place.shard)
+        return None if kept is None else next(itertools.islice(kept, place.document, None))
+
+    def texts(self, shard: ShardInfo) -> Iterator[list[str]]:
+        """Yield the texts of a shard in order, some at a time: those that are kept, else decoded ones."""
+        texts = self._kept(shard) or self._every_decoded(shard)
+        while batch := list(itertools.islice(texts, _BATCH)):
+            yield batch
+
+    def _table(self, shard: ShardInfo) -> dict[str, list[Any]]:
+        return self._access.table(self.folder.path(shard.name), shard)
+
+    def _kept(self, shard: ShardInfo) -> Iterator[str] | None:
+        name = texts_name(shard.name, self.settings.get("keep_texts") or "")
+        if all(info.name != name for info in self.manifest.files):
+            return None
+        [file] = find_inputs([self.folder.path(name)], requests=self.folder.requests)
+        return (record.text for record in DocumentReader(file) if isinstance(record, Document))
+
+    def _every_decoded(self, shard: ShardInfo) -> Iterator[str]:
+        path = self.folder.path(shard.name)
+        index = self._access.index(path, shard)
+        with self._access.opened(path, shard) as (handle, _), open(handle, "rb", closefd=False) as file:
+            for start, length in zip(index.starts.tolist(), index.lengths.tolist(), strict=True):
+                file.seek(start)
+                yield self._decoded(np.frombuffer(file.read(length * index.dtype.itemsize), index.dtype))
+
+    def _decoded(self, ids: NDArray[Any]) -> str:
+        """Return the text of a document's ids, without those that begin and end documents: text never gives these."""
+        tokenizer = self.tokenizer
+        first = int(len(ids) > 0 and ids[0] == tokenizer.bos_id)
+        last = len(ids) - int(len(ids) > first and ids[-1] == tokenizer.eos_id)
+        return tokenizer.decode(ids[first:last].tolist())

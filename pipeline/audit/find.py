@@ -1,0 +1,198 @@
+"""Whether a finished dataset has a text: as a document, equal or nearly so, or as a passage of a document."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator
+from ..builder.dedup.minhash import MinHasher, shingle_sets, text_hashes
+from ..errors import ConfigError
+from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
+from ..progress import Progress
+from ..text.normalize import normalize
+from .documents import Documents, Place
+from .passage import shared_passage
+from .signature_index import SignatureIndex, open_index
+
+EXACT, NEAR, PASSAGE = "exact", "near", "passage"
+_DEVIATIONS = 3  # a document whose estimate is lower than the threshold by so many standard deviations is not read
+
+
+class Match(NamedTuple):
+    """A document in which a text was found.
+
+    ``split``, ``shard``, ``document``: where the document is, with its number in the shard. ``key``: its key in the tar.
+    ``id``, ``source``: its origin, '' if the shard does not say.
+    ``kind``: "exact" if the texts are equal, "near" if they are alike, "passage" if the document has a passage of the text.
+    ``likeness``: the Jaccard similarity of the word n-grams of both texts; for a passage, the share of the text's windows that
+    the document has. ``estimate``: the similarity by signatures, None for a passage.
+    ``passage``: the longest part of the document that the text has too.
+    """
+
+    split: str
+    shard: str
+    document: int
+    key: str
+    id: str
+    source: str
+    kind: str
+    likeness: float
+    estimate: float | None
+    passage: str
+
+
+def find(
+    dataset: str | Path,
+    texts: str | Sequence[str],
+    *,
+    passages: bool = False,
+    threshold: float = 0.8,
+    most: int = 10,
+    index: str | Path | None = None,
+    progress: Progress | None = None,
+    tries: int = TRIES,
+    timeout: float = TIMEOUT,
+) -> list[list[Match]]:
+    """Return, for each text, the documents of a dataset that have it: a list of `Match`, the best first, at most ``most``.
+
+    By default whole documents are compared: equal ones, and those of a similarity of at least ``threshold``. The signatures
+    that a build keeps find them: 92% of documents at a similarity of 0.8, 99% at 0.85, and few below 0.7.
+
+    ``passages``: look within documents instead. A document has a passage of a text if 13 words in a row are in both, or the
+    whole text if it has 8 to 12 words. This reads the whole dataset.
+    ``index``: a directory that keeps the tables of signatures, so that later calls start at once.
+    ``dataset`` may be a url; ``tries`` and ``timeout`` are for its requests.
+
+    Raises ``MissingDatasetError`` if there is no dataset, and ``ConfigError`` if it keeps no signatures, or if passages are
+    looked for and no text has 8 words.
+
+    >>> import pathlib, tempfile, pipeline
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "in.txt").write_text("It was the best of times, it was the worst of times.")
+    >>> _ = pipeline.build(folder / "in.txt", folder / "out", tokenizer="bytes", rules=(), progress=Progress(quiet=True))
+    >>> [[match]] = find(folder / "out", "It was the best of times, it was the worst of times.", progress=Progress(quiet=True))
+    >>> match.kind, match.shard, match.likeness
+    ('exact', 'train-000000.tar', 1.0)
+    """
+    if not 0 < threshold <= 1:
+        raise ConfigError(f"threshold must be above 0 and at most 1, got {threshold}")
+    documents = Documents(dataset, RequestOptions(tries=tries, timeout=timeout))
+    progress = progress or Progress()
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    if documents.settings.get("normalize"):
+        listed = [normalize(text) for text in listed]
+    if passages:
+        return _Passages(documents, listed, most).search(progress)
+    return _Search(documents, open_index(documents, index, progress), threshold, most).search(listed)
+
+
+class _Search:
+    """Searches whole documents."""
+
+    def __init__(self, documents: Documents, index: SignatureIndex, threshold: float, most: int) -> None:
+        self._documents, self._index, self._threshold, self._most = documents, index, threshold, most
+        settings = documents.settings
+        self._ngram: int = settings["dedup_ngram"]
+        values = index.signatures.shape[1]
+        self._hasher = MinHasher(self._ngram, settings["dedup_bands"], settings["dedup_rows"], values)
+        self._least = threshold - _DEVIATIONS * math.sqrt(threshold * (1 - threshold) / values)
+
+    def search(self, texts: Sequence[str]) -> list[list[Match]]:
+        every = zip(texts, text_hashes(texts), self._hasher.signatures(texts), strict=True)
+        candidates: list[
+            tuple[int, int, float, bool]
+        ] = []  # number of the document, of the text, estimate, whether equal
+        for number, (_, text_hash, signature) in enumerate(every):
+            same = self._index.equal(text_hash)
+            near = {d: share for d, share in self._index.alike(signature).items() if share >= self._least}
+            candidates += [(document, number, 1.0, True) for document in same]
+            candidates += [(d, number, share, False) for d, share in near.items() if d not in same]
+        found: list[list[Match]] = [[] for _ in texts]
+        for document, number, estimate, equal in sorted(candidates):  # so that each shard's table is read once
+            if (match := self._match(document, texts[number], estimate, exact=equal)) is not None:
+                found[number].append(match)
+        return [sorted(some, key=lambda match: -match.likeness)[: self._most] for some in found]
+
+    def _match(self, number: int, text: str, estimate: float, *, exact: bool) -> Match | None:
+        """Return the match of a text with a document; None if they are less alike than the threshold.
+
+        Tokens of some tokenizers do not give back the text. Then the text that the build kept is read. Without it, the
+        estimate decides.
+        """
+        place = self._documents.place(number)
+        document: str | None = self._documents.text(place)
+        if not (text_hashes([document or ""])[0] == self._index.hashes[number]).all():
+            document = self._documents.kept_text(place)
+        likeness = estimate
+        if document is not None and not exact:
+            a, b = shingle_sets([text, document], self._ngram)
+            likeness = len(np.intersect1d(a, b)) / max(1, len(np.union1d(a, b)))
+        if likeness < self._threshold:
+            return None
+        passage = shared_passage(text, document or "", self._ngram)
+        return _match_at(self._documents, place, EXACT if exact else NEAR, likeness, estimate, passage)
+
+
+class _Passages:
+    """Searches for the windows of texts within documents."""
+
+    def __init__(self, documents: Documents, texts: Sequence[str], most: int) -> None:
+        self._documents, self._texts, self._most = documents, texts, most
+        self._every = Decontaminator({"": texts})
+        if not len(self._every.hashes):
+            raise ConfigError(
+                f"none of {len(texts):,} texts has {SHORTEST} words, as a passage needs; give longer texts"
+            )
+        windows = [Decontaminator({"": [text]}).hashes for text in texts]
+        self._windows = [len(some) for some in windows]
+        joined, numbers = np.concatenate(windows), np.repeat(np.arange(len(texts)), self._windows)
+        order = np.argsort(joined, kind="stable")
+        self._numbers = numbers[order].tolist()  # the texts that have each window, window by window
+        self._starts = np.append(np.searchsorted(joined[order], self._every.hashes), len(joined)).tolist()
+
+    def search(self, progress: Progress) -> list[list[Match]]:
+        shards = list(self._documents.places())
+        found: list[Counter[tuple[int, int]]] = [
+            Counter() for _ in self._texts
+        ]  # windows in each document of each shard
+        with progress.bar("find", sum(shard.bytes for _, shard in shards), "bytes") as advance:
+            for at, (_, shard) in enumerate(shards):
+                for document, entry in self._hits(self._documents.texts(shard)):
+                    for number in self._numbers[self._starts[entry] : self._starts[entry + 1]]:
+                        found[number][at, document] += 1
+                advance(shard.bytes)
+        best = [
+            (document, number, count)
+            for number, counts in enumerate(found)
+            for document, count in heapq.nsmallest(self._most, counts.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        matches: list[list[Match]] = [[] for _ in self._texts]
+        for (at, row), number, count in sorted(best):
+            place, text = Place(*shards[at], row), self._texts[number]
+            passage = shared_passage(text, self._documents.text(place), NGRAM)
+            share = count / self._windows[number]
+            matches[number].append(_match_at(self._documents, place, PASSAGE, share, None, passage))
+        return [sorted(some, key=lambda match: -match.likeness) for some in matches]
+
+    def _hits(self, batches: Iterator[list[str]]) -> Iterator[tuple[int, int]]:
+        """Yield each window that a document has: the number of the document, and the entry of the window."""
+        first = 0
+        for texts in batches:
+            hits = np.stack(self._every.matches(texts), axis=1)
+            yield from ((first + row, entry) for row, entry in np.unique(hits, axis=0).tolist())
+            first += len(texts)
+
+
+def _match_at(
+    documents: Documents, place: Place, kind: str, likeness: float, estimate: float | None, passage: str
+) -> Match:
+    table = documents.table(place.shard)
+    key, id, source = (str(table[name][place.document]) if name in table else "" for name in ("key", "id", "source"))
+    return Match(place.split, place.shard.name, place.document, key, id, source, kind, likeness, estimate, passage)

@@ -1,0 +1,50 @@
+"""The words that two texts share. Words are those of `pipeline.builder.dedup.decontaminate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..builder.dedup.decontaminate import unspaced_letters
+
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield each word in lower case, its first character, and the character after its last.
+
+    >>> [word for word, *_ in words("To be, 或不")]
+    ['to', 'be', '或', '不']
+    """
+    alone = unspaced_letters()
+    for match in _WORD.finditer(text):
+        word, at = match[0], match.start()
+        begin = 0
+        for number, letter in enumerate(word if not word.isascii() else ""):
+            if ord(letter) < len(alone) and alone[ord(letter)]:
+                if begin < number:
+                    yield word[begin:number].lower(), at + begin, at + number
+                yield letter.lower(), at + number, at + number + 1
+                begin = number + 1
+        if begin < len(word):
+            yield word[begin:].lower(), at + begin, at + len(word)
+
+
+def shared_passage(text: str, document: str, ngram: int) -> str:
+    """Return the longest passage of a document all of whose runs of ``ngram`` words the text has too; '' if there is none.
+
+    A text of fewer words is one run.
+
+    >>> shared_passage("A rose is a rose.", "Once more: a rose IS a thorn.", ngram=3)
+    'a rose IS a'
+    """
+    wanted, found = [word for word, *_ in words(text)], list(words(document))
+    ngram = max(1, min(ngram, len(wanted)))
+    runs = {tuple(wanted[k : k + ngram]) for k in range(len(wanted) - ngram + 1)}
+    best, begin = (0, 0), 0
+    for k in range(len(found) - ngram + 2):
+        if k > len(found) - ngram or tuple(word for word, *_ in found[k : k + ngram]) not in runs:
+            begin = k + 1
+        elif k - begin + ngram > best[1] - best[0]:
+            best = begin, k + ngram
+    return document[found[best[0]][1] : found[best[1] - 1][2]] if best[1] else ""

@@ -1,0 +1,267 @@
+"""``find``: documents equal to a text or like it, passages of texts within documents, and the index beside a dataset."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.audit.documents import Documents
+from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
+from pipeline.audit.signature_index import open_index
+from pipeline.builder.dedup.minhash import MinHasher, shingles
+from pipeline.cli.main import main
+from pipeline.errors import ConfigError, CorruptShardError, MissingDatasetError
+from pipeline.progress import Progress
+from tests.helpers.builds import run_plain, table, write_jsonl
+from tests.helpers.corpus import WORDS
+from tests.helpers.faulty_server import running_server
+from tests.helpers.tokenizer_samples import train
+
+QUIET = Progress(quiet=True)
+
+
+def prose(seed: int, words: int) -> str:
+    generator = random.Random(seed)
+    return " ".join(generator.choices([word + ending for word in WORDS for ending in ("", "s", "ing", "ed")], k=words))
+
+
+def edited(text: str, edits: int, seed: int) -> str:
+    """Return a text with other words at random positions."""
+    words, generator = text.split(), random.Random(seed)
+    for at in generator.sample(range(len(words)), edits):
+        words[at] = f"word{generator.random()}"
+    return " ".join(words)
+
+
+def jaccard(a: str, b: str) -> float:
+    one, other = set(shingles(a)), set(shingles(b))
+    return len(one & other) / len(one | other)
+
+
+TEXTS = [prose(number, 150 + number) for number in range(120)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset in two splits and several shards."""
+    folder = tmp_path_factory.mktemp("find")
+    source = write_jsonl(folder / "in.jsonl", TEXTS)
+    run_plain([f"books={source}"], folder / "set", val_fraction=0.2, tokens_per_shard=8_000)
+    splits = pipeline.Manifest.read(folder / "set").splits
+    assert min(len(split.shards) for split in splits.values()) > 1
+    return folder / "set"
+
+
+def ask(dataset: Path, texts: Sequence[str], **options: Any) -> list[list[Match]]:
+    return find(dataset, texts, progress=QUIET, **options)
+
+
+def test_every_document_is_found_exactly_with_its_shard_key_id_and_source(built: Path) -> None:
+    documents = Documents(built)
+    for number, matches in enumerate(ask(built, TEXTS)):
+        assert [match.kind for match in matches] == [EXACT]
+        [match] = matches
+        columns = table(built, match.split)
+        at = columns["key"].index(match.key)
+        assert (match.id, columns["id"][at], match.source) == (f"d{number}", f"d{number}", "books")
+        assert (match.likeness, match.passage, int(match.key)) == (1.0, TEXTS[number], number)
+        assert documents.table(shard_of(built, match))["key"][match.document] == match.key
+
+
+def shard_of(dataset: Path, match: Match) -> Any:
+    return next(info for info in pipeline.Manifest.read(dataset).shards if info.name == match.shard)
+
+
+def test_planted_copies_are_found_as_brute_force_finds_them_and_nothing_less_alike(built: Path) -> None:
+    planted = [(edited(TEXTS[k], edits, k), k) for k in range(0, 120, 3) for edits in (1, 2, 4, 8)]
+    true = [jaccard(text, TEXTS[k]) for text, k in planted]
+    found = ask(built, [text for text, _ in planted])
+    for (text, k), likeness, matches in zip(planted, true, found, strict=True):
+        assert {match.id for match in matches} <= ({f"d{k}"} if likeness >= 0.8 else set())
+        for match in matches:
+            assert match.kind == NEAR
+            assert match.likeness == pytest.approx(likeness)
+            assert abs(match.estimate - likeness) < 0.15  # type: ignore[operator]
+            assert match.passage in TEXTS[k]
+            assert match.passage in text
+    alike = [likeness >= 0.8 for likeness in true]
+    assert 50 < sum(alike) < len(alike)
+    assert sum(map(bool, found)) > 0.95 * sum(alike)
+    assert all(matches for matches, likeness in zip(found, true, strict=True) if likeness >= 0.9)
+
+
+def test_candidates_are_those_of_datasketch_filled_from_the_signatures_that_the_dataset_keeps(built: Path) -> None:
+    from datasketch import LeanMinHash, MinHashLSH
+
+    index = open_index(Documents(built), None, QUIET)
+    reference = MinHashLSH(num_perm=112, params=(14, 8))
+    signatures = np.load(built / "signatures" / "signatures.npy")
+    for number, signature in enumerate(signatures):
+        reference.insert(number, LeanMinHash(seed=1, hashvalues=signature, scheme="affine32"))
+    asked = MinHasher().signatures([edited(text, edits, edits) for text in TEXTS[:40] for edits in (3, 15)])
+    sizes = set()
+    for signature in asked:
+        expected = set(reference.query(LeanMinHash(seed=1, hashvalues=signature, scheme="affine32")))
+        assert index.alike(signature) == {n: float((signatures[n] == signature).mean()) for n in expected}
+        sizes.add(len(expected))
+    assert len(sizes) > 1
+
+
+def test_texts_without_words_and_texts_that_are_nowhere_are_not_found(built: Path) -> None:
+    assert ask(built, ["", "...", prose(1_000, 90), "no"]) == [[], [], [], []]
+
+
+def test_an_index_is_kept_and_made_again_if_the_dataset_changes_and_nothing_else_is_replaced(tmp_path: Path) -> None:
+    source, kept = write_jsonl(tmp_path / "in.jsonl", TEXTS[:9]), tmp_path / "index"
+    run_plain(source, tmp_path / "set")
+    asked = [*TEXTS[:12], edited(TEXTS[3], 1, 0)]
+    expected = ask(tmp_path / "set", asked)
+    assert ask(tmp_path / "set", asked, index=kept) == expected
+    written = (kept / "keys.npy").stat().st_mtime_ns
+    assert ask(tmp_path / "set", asked, index=kept) == expected
+    assert (kept / "keys.npy").stat().st_mtime_ns == written
+    write_jsonl(source, TEXTS[5:12])
+    run_plain(source, tmp_path / "set", overwrite=True)
+    found = ask(tmp_path / "set", asked, index=kept)
+    assert [bool(matches) for matches in found] == [k >= 5 for k in range(12)] + [False]
+    with pytest.raises(ConfigError, match=r"set: this is no index; name a directory"):
+        ask(tmp_path / "set", asked, index=tmp_path / "set")
+
+
+def test_a_dataset_at_a_url_is_asked_with_and_without_an_index(built: Path, tmp_path: Path) -> None:
+    texts = [TEXTS[4], edited(TEXTS[5], 2, 0)]
+    with running_server() as server:
+        for path in (path for path in built.rglob("*") if path.is_file()):
+            server.files[f"set/{path.relative_to(built).as_posix()}"] = path.read_bytes()
+        for index in (None, tmp_path / "index", tmp_path / "index"):
+            assert find(server.url("set"), texts, index=index, progress=QUIET) == ask(built, texts)
+        with pytest.raises(MissingDatasetError, match=r"none/manifest\.json: no such object; give the url"):
+            find(server.url("none"), texts)
+
+
+@pytest.mark.parametrize("kind", [None, "parquet", "jsonl.zst"])
+def test_likeness_is_estimated_if_tokens_lose_the_text_and_no_text_is_kept(tmp_path: Path, kind: str | None) -> None:
+    lossy = train("wordpiece", tmp_path / "tokenizer.json")
+    source = write_jsonl(tmp_path / "in.jsonl", TEXTS[:6])
+    run_plain(source, tmp_path / "set", tokenizer=str(lossy), keep_texts=kind)
+    asked = edited(TEXTS[2], 1, 0)
+    [[exact], [near]] = ask(tmp_path / "set", [TEXTS[1], asked])
+    assert (exact.kind, exact.id, near.id) == (EXACT, "d1", "d2")
+    assert near.likeness == (near.estimate if kind is None else pytest.approx(jaccard(asked, TEXTS[2])))
+    assert near.estimate != pytest.approx(jaccard(asked, TEXTS[2]))
+
+
+def windows(text: str, length: int = 13) -> list[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    length = min(length, len(words))
+    return [tuple(words[k : k + length]) for k in range(len(words) - length + 1)] if length >= 8 else []
+
+
+@pytest.mark.parametrize("kind", [None, "parquet"])
+def test_passages_within_documents_are_those_whose_windows_are_there(tmp_path: Path, kind: str | None) -> None:
+    quiz = [prose(2_000 + k, 8 + 2 * k) for k in range(12)]
+    long = [prose(3_000 + k, 700) for k in range(12)]
+    for k in range(0, 12, 2):  # the beginning of a question, within a document
+        words = long[k].split()
+        words[300:300] = quiz[k].upper().split()[: 9 + k]
+        long[k] = " ".join(words)
+    run_plain(write_jsonl(tmp_path / "in.jsonl", long), tmp_path / "set", keep_texts=kind)
+    found = ask(tmp_path / "set", quiz, passages=True)
+    for question, matches in zip(quiz, found, strict=True):
+        asked = set(windows(question))
+        shares = {
+            f"d{k}": len(asked & set(windows(text, len(next(iter(asked)))))) / len(asked) for k, text in enumerate(long)
+        }
+        expected = {id: pytest.approx(share) for id, share in shares.items() if share}
+        assert {match.id: match.likeness for match in matches} == expected
+        for match in matches:
+            assert (match.kind, match.estimate) == (PASSAGE, None)
+            assert match.passage.lower() in question
+            assert len(match.passage.split()) >= 8
+    assert sum(map(bool, found)) > 3
+
+
+def test_the_best_documents_of_a_text_come_first_and_no_more_than_are_asked_for(tmp_path: Path) -> None:
+    text = prose(5, 60)
+    words = text.split()
+    documents = [" ".join([*prose(k + 10, 200).split(), *words[: 20 + 10 * k]]) for k in range(4)]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", documents), tmp_path / "set")
+    [matches] = ask(tmp_path / "set", [text], passages=True, most=2)
+    assert [match.id for match in matches] == ["d3", "d2"]
+    [near] = ask(tmp_path / "set", [documents[2]], threshold=0.5, most=1)
+    assert [match.id for match in near] == ["d2"]
+
+
+def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path) -> None:
+    question = "人们为什么在夜里看见那么多的星星"
+    run_plain(
+        write_jsonl(tmp_path / "in.jsonl", [f"题目：{question}？请回答。", "没有相同的内容"]),
+        tmp_path / "set",
+    )
+    [[match]] = ask(tmp_path / "set", [question], passages=True)
+    assert (match.id, match.likeness, match.passage) == ("d0", 1.0, question)
+
+
+def test_what_cannot_be_asked_is_said_in_one_line_with_exit_status_2(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_plain(write_jsonl(tmp_path / "in.jsonl", TEXTS[:2]), tmp_path / "set", keep_signatures=False)
+    cases = {
+        (str(tmp_path / "none"), "a text"): "manifest.json: not there",
+        (str(tmp_path / "set"), "a text"): "keeps no signatures of its documents; give",
+        (str(built), "none.jsonl"): "none.jsonl",
+        (str(built), "a text", "--threshold", "1.5"): "threshold must be above 0 and at most 1, got 1.5",
+        (str(built), "too short", "--passages"): "none of 1 texts has 8 words",
+        (str(built), "a text", "--most", "0"): "--most must be 1 or more, got 0",
+        (str(built), str(tmp_path / "in.jsonl"), "--text-key", "body"): "--text-key",
+    }
+    for arguments, message in cases.items():
+        try:
+            status = main(["find", *arguments])
+        except SystemExit as end:
+            status = end.code  # type: ignore[assignment]
+        assert status == 2
+        assert message in capsys.readouterr().err
+
+
+def test_signatures_of_other_documents_are_refused(tmp_path: Path) -> None:
+    run_plain(write_jsonl(tmp_path / "in.jsonl", TEXTS[:3]), tmp_path / "set")
+    path = tmp_path / "set" / "signatures" / "hashes.npy"
+    np.save(path, np.load(path)[:2])
+    with pytest.raises(CorruptShardError, match=r"2 hashes and 3 signatures, but the dataset has 3 documents; copy"):
+        ask(tmp_path / "set", ["a text"])
+
+
+def test_a_file_of_texts_gives_a_table_and_the_share_that_the_dataset_has(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = edited(TEXTS[8], 1, 0)
+    records = [{"id": "q1", "text": TEXTS[7]}, {"id": "q2", "text": near}, {"id": "q3", "text": prose(999, 80)}]
+    file = write_jsonl(tmp_path / "quiz.jsonl", records)
+    assert main(["find", str(built), str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "q1\n  exact 1.00" in out
+    assert re.search(
+        r"q2\n  near 0\.9\d \(estimated 0\.\d\d\)  \w+-000\d+\.tar, document \d+, key 000000000008, id d8", out
+    )
+    assert f"2 of 3 texts (66.7%) are in {built}: 1 exactly, 1 nearly" in out
+    assert "q3" not in out
+    assert main(["find", str(built), str(file), "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["id"], [match["id"] for match in line["found"]]) for line in lines] == [
+        ("q1", ["d7"]),
+        ("q2", ["d8"]),
+        ("q3", []),
+    ]
+    assert main(["find", str(built), " ".join(TEXTS[9].split()[30:60])]) == 1
+    assert "--passages looks within them" in capsys.readouterr().out
+    assert main(["find", str(built), " ".join(TEXTS[9].split()[30:60]), "--passages"]) == 0
+    assert "passage 100% of its windows" in capsys.readouterr().out
