@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ERRORS = (
     "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingDatasetError"
-    " MissingInputError MissingObjectError PlanChangedError ShardError ShardwrightError StateError StorageError TruncatedShardError"
+    " MissingInputError MissingObjectError PlanChangedError ShardError ShardwrightError StateError StorageError"
+    " TruncatedShardError"
 )
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
