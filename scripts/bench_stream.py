@@ -150,7 +150,15 @@ def trace(directory: Path) -> None:
         seconds.append(time.perf_counter() - begin)
         cpu.append(time.process_time() - begin_cpu)
     rows = [("trace", median(seconds, 2), median(cpu, 2))]
-    table("A step of 10,000 shards, medians", ("", "seconds", "of the CPU"), rows)
+    seconds, cpu = list[float](), list[float]()
+    for shard in range(5_000, 5_008):
+        stream = pipeline.ShardDataset(many).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        stream.seen(f"train-{shard:06d}.tar:500", steps=846_300_000 // (SEQ_LEN * BATCH))  # an epoch
+        seconds.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() - begin_cpu)
+    rows.append(("seen", median(seconds, 2), median(cpu, 2)))
+    table("A step or a document of 10,000 shards, medians", ("", "seconds", "of the CPU"), rows)
     whole = dataset(directory, shards=16, documents=6_250, median=600)
     quarters = [dataset(directory, shards=16, documents=1_563 + number, median=600) for number in range(4)]
     sources = {str(number): pipeline.ShardDataset(quarter) for number, quarter in enumerate(quarters)}

@@ -1,4 +1,4 @@
-"""``shardwright trace``: the documents of a training step, from the state of the run."""
+"""``shardwright trace``: the documents of a training step, or the steps of a document, from the state of the run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,30 @@ from .command import Command, Parser, add_requests, requests_of
 from .inspect_command import console
 
 DESCRIPTION = """\
-Show the documents in each row of a training step, past or future.
+Show the documents in each row of a training step, or the steps that contain a document, past or future.
 
   %(prog)s shards --state state.json --step 12345 --global-batch 256
   %(prog)s web=shards/web wiki=shards/wiki --state state.json --step 12345 --global-batch 256 --row 7 --text
   %(prog)s raw/*.jsonl.zst --tokenizer gpt2 --state state.json --step 12345
+  %(prog)s shards --state state.json --document 000000000040 --global-batch 256
 
 The state is the result of stream.state_dict() at any step of the run, as JSON, alone or under "data" of a dict. It holds
 how the stream was shuffled, packed and mixed, but not .documents(max_length=), .take(n) and functions.
 
 Steps of shards are computed, from any state. Streams of raw text and best fit are read from the state up to the step, so
-their state must be of an earlier step and of all ranks (pipeline.merge_states)."""
+their state must be of an earlier step and of all ranks (pipeline.merge_states). --document reads them from the beginning."""
 
-EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+EPILOG = """\
+exit status: 0 shown; 1 an error, or no step contains the document; 2 wrong usage, or a value that cannot be used; 130
+interrupted"""
 
 
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(
-        prog, brief="DATASET --state FILE --step N --global-batch N", description=DESCRIPTION, epilog=EPILOG
+        prog,
+        brief="DATASET --state FILE --step N|--document ID --global-batch N",
+        description=DESCRIPTION,
+        epilog=EPILOG,
     )
     parser.add_argument(
         "dataset",
@@ -44,12 +50,24 @@ def make_parser(prog: str | None = None) -> Parser:
         help="directory or url of the dataset, or files of raw text; for a mix, name=DIRECTORY of each source",
     )
     parser.add_argument("--state", required=True, metavar="FILE", type=Path, help="state of the run, as JSON")
-    parser.add_argument("--step", required=True, type=int, metavar="N", help="step of the run, from 0")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--step", type=int, metavar="N", help="step of the run, from 0")
+    which.add_argument(
+        "--document",
+        metavar="ID",
+        help="key or id of a document, or SHARD:NUMBER: show every step, row and span that contains it",
+    )
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="with --document: the first N steps (default: those before the state)"
+    )
     parser.add_argument(
         "--global-batch",
         type=int,
         metavar="N",
         help="rows of a step: batch size times number of ranks; not needed for raw text and best fit",
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=1, metavar="N", help="ranks of the run: rows count in each (default: 1)"
     )
     parser.add_argument("--tokenizer", metavar="NAME", help="tokenizer of raw text (default: bytes)")
     parser.add_argument("--text-key", metavar="FIELD", help="field of records that holds the text (default: text)")
@@ -69,9 +87,13 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if global_batch is None:
         raise ConfigError("--global-batch is missing: the rows of a step, batch size times number of ranks of the run")
     text = {"tokenizer": options.tokenizer or "bytes", "text_key": options.text_key or "text"}
-    stream = make_stream(named, shape, global_batch, requests, text)
+    if options.ranks < 1 or global_batch % options.ranks:
+        raise ConfigError(f"--ranks {options.ranks} do not share a global batch of {global_batch} rows equally")
+    stream = make_stream(named, shape, global_batch, options.ranks, requests, text)
     stream.load_state_dict(state)
     progress = Progress(quiet=not sys.stderr.isatty())
+    if options.document is not None:
+        return print_seen(stream.seen(options.document, steps=options.steps, progress=progress), as_json=options.json)
     rows = stream.trace(options.step, with_ids=options.text, progress=progress)
     if options.row is not None:
         if not 0 <= options.row < len(rows):
@@ -118,10 +140,11 @@ def make_stream(
     named: dict[str, list[str]],
     shape: dict[str, Any],
     global_batch: int,
+    ranks: int,
     requests: RequestOptions,
     text: dict[str, Any],
 ) -> Any:
-    """Return the stream that a state describes, for one rank. ``text`` are the options of a `TextDataset`."""
+    """Return the stream that a state describes, for the first of ``ranks``. ``text`` are the options of a `TextDataset`."""
     if functions := [*shape.get("filters", []), *shape.get("document_maps", [])]:
         raise ConfigError(
             f"the state is of a stream with functions ({', '.join(functions)}), which no state holds: make the stream in "
@@ -154,7 +177,7 @@ def make_stream(
         stream = stream.sample(shape["seq_len"])
     else:
         stream = stream.documents(bucket=shape.get("bucket"))
-    return stream.shard(0, 1).batch(global_batch)
+    return stream.shard(0, ranks).batch(global_batch // ranks)
 
 
 def changes(weights: list[Any]) -> list[Any]:
@@ -173,12 +196,31 @@ def stated_window(window: Any) -> int | None:
     return int(found.removesuffix(" blocks")) if isinstance(found, str) else found
 
 
+def print_seen(spans: list[dict[str, Any]], *, as_json: bool) -> int:
+    """Print each span of a document; return the exit status: 0, or 1 if there is none."""
+    for span in spans:
+        if as_json:
+            console.print(json.dumps(span, ensure_ascii=False), markup=False)
+            continue
+        row = f"step {span['step']:,}, rank {span['rank']}, row {span['row']}"
+        part = f"tokens {span['document_begin']:,} to {span['document_end']:,} of {span['document_tokens']:,}"
+        key = span["origin"].get("key") or span["origin"].get("id") or span["origin"].get("document")
+        source = f"{span['source']}: " if "source" in span else ""
+        console.print(
+            f"{row}, tokens {span['row_begin']:,} to {span['row_end']:,}: {source}{key}, {part}", markup=False
+        )
+    if not spans and not as_json:
+        console.print("no step contains it", markup=False)
+    return 0 if spans else 1
+
+
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         console.print(json.dumps(row, ensure_ascii=False), markup=False)
         return
     source = f", source {row['source']}" if "source" in row else ""
-    console.print(f"row {row['row']}, sequence {row['sequence_index']:,}{source}", style="bold", markup=False)
+    rank = f"rank {row['rank']}, " if row["rank"] else ""
+    console.print(f"{rank}row {row['row']}, sequence {row['sequence_index']:,}{source}", style="bold", markup=False)
     for span in row["documents"]:
         origin = span["origin"]
         begin, end, length = span["document_begin"], span["document_end"], span["document_tokens"]

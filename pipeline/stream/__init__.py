@@ -27,5 +27,6 @@ function_identity.py  a name for a function's source and values, for states
 fim.py                fill in the middle, for map_documents
 testing.py            assert_resumes
 trace.py              the documents of a step
+seen.py               the steps of a document
 decoding.py           rows of a batch as text
 """

@@ -6,7 +6,7 @@ of a mix. Lanes say where each begins: in the order of the epochs, or at random 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from .windows.window import WindowCache
 
 Int = NDArray[np.int64]
 _SPREAD = 0x9E3779B97F4A7C15
+_DRAWN = 1 << 20  # indices whose draws are compared at a time
 
 
 class IndexedSource(NamedTuple):
@@ -103,6 +104,21 @@ class IndexedReader:
             of_source = np.array(in_source, np.int64)
             by_source.append(ServedRows(source, rows, of_source, self._sources[source].positions(of_source)))
         return by_source
+
+    def lanes_of(self, source: int) -> IndexedLanes:
+        """Return the lanes of a source, by its number."""
+        return self._sources[source]
+
+    def index_of(self, source: int, index: int, position: int) -> int | None:
+        """Return the sequence index of the stream at which a source serves its own ``index``, at ``position``.
+
+        None if the weights of a mix never let the source serve it.
+        """
+        if self._mixture is None:
+            return index
+        draw, lane = divmod(index, self._mixture.lanes)
+        row = self._mixture.row_of(source, lane, draw)
+        return None if row is None else row * self._mixture.lanes + lane
 
     def source_of(self, lanes: IndexedLanes) -> int:
         """Return the number of the source that lanes belong to."""
@@ -199,14 +215,22 @@ class BucketedDocuments(DocumentSequences):
         """Return which documents sequences are."""
         return [Location(self._sources[source], position, 1) for source, position in self._positions(indices)]
 
+    def index_of(self, source: int, index: int, position: int) -> int | None:
+        if (before := super().index_of(source, index, position)) is None:
+            return None
+        first, arranged = self._group_of(before)
+        return first + arranged.index((source, position))
+
     def _positions(self, indices: Int) -> list[tuple[int, int]]:
         """Return the source of each sequence, and the position there."""
-        positions = []
-        for index in indices.tolist():
-            epoch = 0 if self._mixture is not None else self._sources[0].sequences.epoch(index)
-            first, arranged = self._group(epoch, index // (GROUP * self._bucket))
-            positions.append(arranged[index - first])
-        return positions
+        groups = ((index, *self._group_of(index)) for index in indices.tolist())
+        return [arranged[index - first] for index, first, arranged in groups]
+
+    def _group_of(self, index: int) -> tuple[int, list[tuple[int, int]]]:
+        """Return what `_arrange` does, of the group of a sequence index."""
+        epoch = 0 if self._mixture is not None else self._sources[0].sequences.epoch(index)
+        group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket))
+        return group
 
     def _arrange(self, epoch: int, group: int) -> tuple[int, list[tuple[int, int]]]:
         """Return the first sequence index of a group's part in the epoch, and the source and position of each sequence."""
@@ -237,10 +261,15 @@ def draw(indices: Iterable[int], tokens: int, seed: int, name: str = "") -> list
     >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
     True
     """
-    spread: NDArray[np.uint64] = np.array([i % 2**64 for i in indices], dtype=np.uint64) * np.uint64(_SPREAD)
+    numbers = np.array([i % 2**64 for i in indices], dtype=np.uint64)
+    return [value * tokens >> 64 for value in draw_hashes(numbers, seed, name).tolist()]
+
+
+def draw_hashes(indices: NDArray[Any], seed: int, name: str = "") -> NDArray[np.uint64]:
+    """Return the hashes from which `draw` takes its tokens: ``hash * tokens >> 64``."""
     key = derive_key("sample", seed, name) if name else derive_key("sample", seed)
-    hashes = mix64(mix64(spread) ^ np.uint64(key))
-    return [value * tokens >> 64 for value in hashes.tolist()]
+    hashes: NDArray[np.uint64] = mix64(mix64(indices.astype(np.uint64) * np.uint64(_SPREAD)) ^ np.uint64(key))
+    return hashes
 
 
 class RandomOffsets(IndexedLanes):
@@ -259,6 +288,20 @@ class RandomOffsets(IndexedLanes):
 
     def positions(self, indices: Int) -> Int:
         return np.array(draw(indices.tolist(), self.units, self._seed, self._name), np.int64)
+
+    def containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        for at in range(begin, self.units + held, self.units):  # a row goes around the ring
+            low, high = max(0, at - held + 1), min(at + end - begin, self.units)
+            for first in range(0, stop, _DRAWN):
+                indices = np.arange(first, min(stop, first + _DRAWN))
+                hashes = draw_hashes(indices, self._seed, self._name)
+                # A hash h draws token h * units >> 64, which is low or more from the hash ceil(low * 2**64 / units) on.
+                least, most = (-(-(token << 64) // self.units) for token in (low, high))
+                drawn = indices[(hashes >= least) & (hashes <= most - 1)] if low < high else indices[:0]
+                yield from (
+                    (index, position, at)
+                    for index, position in zip(drawn.tolist(), self.positions(drawn).tolist(), strict=True)
+                )
 
     def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
         starts = positions.tolist()

@@ -840,6 +840,40 @@ class Stream(IterableDataset[Any]):
         config = self._position.config_at(position)
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
 
+    def seen(
+        self, document: str | int, *, steps: int | None = None, progress: Progress | None = None
+    ) -> list[dict[str, Any]]:
+        """Return where the rows of a run contain a document: the inverse of `trace`.
+
+        ``document`` is its key or id, or SHARD:NUMBER as in ``"train-000000.tar:40"``; for arrays, its number. If several
+        documents have the id, all count. ``steps`` is how many steps of the run are searched, from its start, as `trace` counts
+        them. The default is the steps before the stream's position: those that the run has seen. A larger number tells
+        what it will see.
+
+        The result has a dict for each span, in the order of the run: ``step``, ``rank``, ``row``, ``sequence_index``, for a mix
+        ``source``, and the keys of a document of `trace` (``row_begin``, ``document_begin``, ``origin`` and so on).
+
+        An indexed stream is computed. Keys of a build are found in a few tables of shards; an id takes the tables of all
+        shards. A sequential stream is read from the beginning of its pass, and steps count from there, as in `trace`;
+        ``progress`` shows how far it is. A document of text is known by its id.
+
+        Raises ``ConfigError`` for a document that is not in the data, for live sources, and after ``.apply``.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(12), lengths=[5, 7])
+        >>> stream = data.pack(6).batch(1)
+        >>> [(span["step"], span["row_begin"], span["row_end"]) for span in stream.seen(1, steps=2)]
+        [(0, 5, 6), (1, 0, 6)]
+        """
+        from .seen import seen  # training does not need it
+
+        if steps is not None:
+            check_integer("steps", steps, least=0, most=MAX_STEPS)
+        position = self._position.current
+        config = self._position.config_at(position)
+        progress = progress or Progress(quiet=True)
+        return seen(config, self._position.world_size, position, str(document), steps, progress)
+
     def stats(self) -> dict[str, Any]:
         """Return counts, rates and the position of the latest iterator, as a dict of plain JSON; cheap enough for every step.
 

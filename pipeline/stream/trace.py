@@ -6,8 +6,8 @@ place of each token (`sequential.catalogue`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from ..progress import Progress
@@ -19,12 +19,13 @@ from .data.counted_data import CountedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .order import RankStep
-from .position import Position, WorkerContext, WorkerShare
+from .position import MAX_NUMBER, Position, WorkerContext, WorkerShare
 from .sequential.catalogue import Catalogue, Span
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
 _WINDOWS = 64  # whose documents stay listed: neighbouring rows of a lane are in one window
+Found = Mapping[str, list[tuple[int, int]]]  # documents of each source, by shard and number there
 
 
 class _Origin(NamedTuple):
@@ -48,10 +49,7 @@ def trace(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of a step, of all ranks or of one, as `Stream.trace` gives them."""
-    if not config.counts_items:
-        raise ConfigError(
-            "a stage given to .apply() may drop items, so steps after it cannot be traced; remove .apply()"
-        )
+    check_traceable(config)
     ranks = range(world_size) if rank is None else [rank]
     if config.sequential:
         progress = progress or Progress(quiet=True)
@@ -59,7 +57,15 @@ def trace(
     return Trace(config, world_size, position).step(step, ranks, with_ids=with_ids)
 
 
-def _span(at: int, first: int, last: int, length: int) -> dict[str, Any]:
+def check_traceable(config: StreamConfig) -> None:
+    """Raise ``ConfigError`` if a stage of the user may drop items."""
+    if not config.counts_items:
+        raise ConfigError(
+            "a stage given to .apply() may drop items, so steps after it cannot be traced; remove .apply()"
+        )
+
+
+def span_of(at: int, first: int, last: int, length: int) -> dict[str, Any]:
     """Return the entry of tokens ``first`` to before ``last`` of a document of ``length``, from token ``at`` of a row on."""
     span = {"row_begin": at, "row_end": at + last - first, "document_begin": first, "document_end": last}
     return span | {"document_tokens": length}
@@ -87,7 +93,7 @@ class Trace:
                     traced.append({"rank": rank, "row": row, "sequence_index": index} | name | {"documents": []})
                     at = 0
                     for shard, document, first, last, length in self._spans(location):
-                        span = _span(at, first, last, length)
+                        span = span_of(at, first, last, length)
                         at = span["row_end"]
                         traced[-1]["documents"].append(span)
                         origins.append(_Origin(name.get("source", ""), shard, document, data, span))
@@ -154,59 +160,88 @@ class ReadTrace:
         self._progress = progress
         self._size = (config.batch_size or 1) * world_size  # rows of a step
         self._first = position.sequence_index // self._size  # the step at the stream's position
-        self._end = Passes(config, world_size).bounds(position)[1]
+        passes = Passes(config, world_size)
+        self._end = passes.bounds(position)[1]
+        self._most = MAX_NUMBER if passes.pass_steps is None else passes.pass_steps
 
     def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the rows of some ranks in a step. Steps count from the beginning of the position's pass."""
-        end, drop_last = self._end, self._config.drop_last
         if number < self._first:
             raise ConfigError(
                 f"step {number} was read before the stream's position, step {self._first}: load a state of an earlier step"
             )
-        if end is not None and number >= (end // self._size if drop_last else -(-end // self._size)):
-            raise ConfigError(
-                f"step {number} is after the end: the stream has {-(-end // self._size):,} steps, counted from 0"
-            )
+        if number >= self._most:
+            raise ConfigError(f"step {number} is after the end: the stream has {self._most:,} steps, counted from 0")
         traced, missing = list[dict[str, Any]](), 0
         with self._progress.bar("trace", len(ranks) * (number + 1 - self._first), "steps") as advance:
             for rank in ranks:
-                catalogue = Catalogue()
-                rows = self._read(number, rank, catalogue, advance)
-                missing += rows.missing
-                begin = number * self._size + rank * (self._config.batch_size or 1)
-                for row, numbers in enumerate(ids[: self._config.stated_layout().longest] for ids in rows.existing):
-                    spans = list(catalogue.spans(numbers))
-                    name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
-                    documents = self._documents(spans, with_ids=with_ids)
-                    traced.append(
-                        {"rank": rank, "row": row, "sequence_index": begin + row, **name, "documents": documents}
-                    )
-        if not traced or (drop_last and missing):
+                for step, rows, catalogue in self._steps(rank, number + 1):
+                    advance(1)
+                    if step < number:
+                        continue
+                    missing += rows.missing
+                    for where, spans in self._rows(rank, step, rows, catalogue):
+                        traced.append(where | {"documents": self._documents(spans, with_ids=with_ids)})
+        if not traced or (self._config.drop_last and missing):
             raise ConfigError(f"step {number} is after the end of the stream")
         return traced
 
-    def _read(
-        self, number: int, rank: int, catalogue: Catalogue, advance: Callable[[int], None]
-    ) -> Rows | DocumentRows:
-        """Return a rank's rows of a step, with numbers in place of ids, after all steps before it were read."""
-        config, world_size = self._config, self._world_size
-        reader = make_reader(config, self._position, WorkerContext(rank, world_size), WorkerShare(0, 1), catalogue)
+    def seen(self, document: str, found: Found, steps: int) -> list[dict[str, Any]]:
+        """Return the spans of a document in the steps before ``steps``; ``found``: where it is in counted sources.
+
+        A document of text is known by its id.
+        """
+        last = min(steps, self._most)
+        traced, ends = list[dict[str, Any]](), [last]
+        with self._progress.bar("read", last * self._world_size, "steps") as advance:
+            for rank in range(self._world_size):
+                for step, rows, catalogue in self._steps(rank, last):
+                    advance(1)
+                    if rows.missing and (self._config.drop_last or not rows.existing):
+                        ends.append(step)
+                        break
+                    for where, spans in self._rows(rank, step, rows, catalogue):
+                        own = [
+                            span.origin in found[span.source] if span.source in found else span.origin.id == document
+                            for span in spans
+                        ]
+                        if any(own):
+                            told = zip(self._documents(spans, with_ids=False), own, strict=True)
+                            traced += ({"step": step} | where | each for each, is_it in told if is_it)
+        return [span for span in traced if span["step"] < (min(ends) if self._config.drop_last else last)]
+
+    def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, Catalogue]]:
+        """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and the catalogue of these."""
+        config, world_size, catalogue = self._config, self._world_size, Catalogue()
+        reader: Any = make_reader(config, self._position, WorkerContext(rank, world_size), WorkerShare(0, 1), catalogue)
         try:
-            for step in range(self._first, number + 1):
+            for step in range(self._first, stop):
                 catalogue.begin_step()
                 begin = step * self._size
                 length = self._size if self._end is None else min(self._size, self._end - begin)
-                rows = reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size)))
-                advance(1)
-            return cast("Rows | DocumentRows", rows)
+                yield (
+                    step,
+                    reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size))),
+                    catalogue,
+                )
         finally:
             reader.close()
+
+    def _rows(
+        self, rank: int, step: int, rows: Rows | DocumentRows, catalogue: Catalogue
+    ) -> Iterator[tuple[dict[str, Any], list[Span]]]:
+        """Yield where each row of a rank is, and the documents in it."""
+        begin, longest = step * self._size + rank * (self._config.batch_size or 1), self._config.stated_layout().longest
+        for row, numbers in enumerate(rows.existing):
+            spans = list(catalogue.spans(numbers[:longest]))
+            name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
+            yield {"rank": rank, "row": row, "sequence_index": begin + row, **name}, spans
 
     def _documents(self, spans: list[Span], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the entries of the documents of a row."""
         documents, at = list[dict[str, Any]](), 0
         for span in spans:
-            document = _span(at, span.first, span.last, span.length)
+            document = span_of(at, span.first, span.last, span.length)
             at = document["row_end"]
             if with_ids:
                 document["ids"] = span.ids.tolist()

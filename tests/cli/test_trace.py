@@ -95,6 +95,33 @@ def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, capsys: py
     assert "a=DIRECTORY b=DIRECTORY" in capsys.readouterr().err
 
 
+def test_the_steps_that_contain_a_document_are_shown_on_the_ranks_of_the_run(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = pipeline.ShardDataset(built).shuffle(seed=3).pack(64).shard(0, 2).batch(2)
+    list(islice(stream, 9))
+    (tmp_path / "state.json").write_text(json.dumps(stream.state_dict()))
+    rest = ["--state", str(tmp_path / "state.json"), "--global-batch", "4", "--ranks", "2"]
+    [first, *_] = stream.trace(4, 1)[1]["documents"]
+    key = first["origin"]["key"]
+    assert trace([str(built), *rest, "--document", key, "--json"]) == 0
+    spans = rows_of(capsys.readouterr().out)
+    assert spans == stream.seen(key)
+    assert (4, 1, 1) in [(span["step"], span["rank"], span["row"]) for span in spans]
+    assert trace([str(built), *rest, "--document", key, "--steps", "5000"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == len(stream.seen(key, steps=5000)) > len(spans)
+    assert f"step 4, rank 1, row 1, tokens {first['row_begin']} to {first['row_end']}: {key}, tokens" in "\n".join(
+        shown
+    )
+    assert trace([str(built), *rest, "--document", key, "--steps", "0"]) == 1
+    assert "no step contains it" in capsys.readouterr().out
+    assert trace([str(built), *rest, "--document", "nowhere"]) == 2
+    assert "no document 'nowhere' in" in capsys.readouterr().err
+    assert trace([str(built), *rest[:3], "4", "--ranks", "3", "--document", key]) == 2
+    assert "--ranks 3 do not share a global batch of 4 rows equally" in capsys.readouterr().err
+
+
 TEXTS = make_texts(80)
 
 

@@ -32,7 +32,7 @@ NAMES = (
     " load_tokenizer merge_states mix open_dataset transform write_shards"
 )
 STREAM_METHODS = (
-    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample"
+    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample seen"
     " set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}

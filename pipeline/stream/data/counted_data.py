@@ -84,6 +84,14 @@ class CountedData:
         """Return the origin of a document, given by its shard and its number there."""
         return {"document": document[1]}
 
+    def find(self, document: str) -> list[tuple[int, int]]:
+        """Return shard and number of each document that ``document`` names: SHARD:NUMBER, or of one shard NUMBER."""
+        shard, _, number = document.rpartition(":")
+        if shard not in self.shard_names or not (number.isascii() and number.isdecimal()):
+            return []
+        at = self.shard_names.index(shard)
+        return [(at, int(number))] if int(number) < self.documents[at] else []
+
     def document(self, shard: int, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""
         raise NotImplementedError
@@ -169,6 +177,16 @@ class ExtentSelection:
         runs = np.diff(begins, append=len(rows))
         sums = (running_sums(column[rows]) for column in (table.sizes, table.tokens, table.documents))
         return Blocks.of_extents(runs, *sums, in_mix=in_mix)
+
+    def extent_of(self, shard: int, document: int) -> int | None:
+        """Return the extent that holds a document, by its number among these; None if it is not one of them."""
+        table = self.table
+        before = int(table.document_sums[table.shard_bounds[shard]]) + document
+        row = int(table.document_sums.searchsorted(before, side="right")) - 1
+        if self.rows is None:
+            return row
+        extent = int(self.rows.searchsorted(row))
+        return extent if extent < len(self.rows) and self.rows[extent] == row else None
 
     def table_rows(
         self, first: NDArray[np.int64], last: NDArray[np.int64]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -29,6 +30,7 @@ from ...shards.blocks.remote_blocks import RemoteBlocks
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.table_file import load_extent_table, load_tars
+from ...shards.format import KEY_COLUMN
 from ...shards.index import BlockIndex
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.shard_access import ShardAccess
@@ -199,8 +201,29 @@ class ShardFiles(CountedData):
         where = {"shard": self.shard_names[shard], "document": number}
         if self._infos[shard] is None:  # a tar of another tool
             return where
-        table = self.followed(lambda: _provenance(self._access, self._urls[shard], self._infos[shard]))
-        return where | {name: column[number] for name, column in table.items()}
+        return where | {name: column[number] for name, column in self._provenance(shard).items()}
+
+    def find(self, document: str) -> list[tuple[int, int]]:
+        if found := super().find(document):
+            return found
+        shards = range(len(self._infos))
+        if document.isdecimal():  # a key; in a build, keys ascend from shard to shard, so few tables are read
+            at = bisect_right(shards, document, key=lambda shard: (self._column(shard, KEY_COLUMN) or [""])[0]) - 1
+            if at >= 0 and document in (keys := self._column(at, KEY_COLUMN)):
+                return [(at, keys.index(document))]
+        for shard in shards:
+            for name in (KEY_COLUMN, "id"):
+                found += [(shard, number) for number, each in enumerate(self._column(shard, name)) if each == document]
+        return found
+
+    def _column(self, shard: int, name: str) -> list[Any]:
+        """Return a column of the table of a shard; an empty list if there is none."""
+        if self._infos[shard] is None:  # a tar of another tool
+            return []
+        return self._provenance(shard).get(name, [])
+
+    def _provenance(self, shard: int) -> dict[str, list[Any]]:
+        return self.followed(lambda: _provenance(self._access, self._urls[shard], self._infos[shard]))
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         return self.followed(lambda: self._access.document(self._urls[shard], number, self._infos[shard]))

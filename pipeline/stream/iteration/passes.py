@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ..config import StreamConfig
 from ..lanes import NUMBERS
 from ..order import RankStep, Sequences
-from ..position import Position, WorkerContext
+from ..position import MAX_NUMBER, Position, WorkerContext
 from ..shape import sequential_lanes
 
 
@@ -84,17 +84,56 @@ class Passes:
         Steps count from the start of the stream, through all passes; ``position`` has the weights of the run. Raises
         ``ConfigError`` for a step after the end of a stream that has only one pass.
         """
-        size = (self._config.batch_size or 1) * self._world_size
-        end = self.bounds(Position(0))[1]
-        if end is None:
+        size, steps, end = self.step_size, self.pass_steps, self.bounds(Position(0))[1]
+        if end is None or steps is None:
             return number * size, size, Position(0, weights=position.weights)
-        steps = end // size if self._config.drop_last else -(-end // size)
         number_of_pass, inside = divmod(number, steps) if steps else (1, 0)
-        if number_of_pass and not (steps and self.exist and (self._config.epochs or 1) == 1):
+        if number >= self.most_steps:
             raise ConfigError(f"step {number} is after the end: the stream has {steps:,} steps, counted from 0")
         begin = self.begin(number_of_pass, position.weights)
         at = begin.sequence_index + inside * size
         return at, min(size, begin.sequence_index + end - at), begin
+
+    @property
+    def step_size(self) -> int:
+        """How many sequences a global step has."""
+        return (self._config.batch_size or 1) * self._world_size
+
+    @cached_property
+    def pass_steps(self) -> int | None:
+        """How many steps a pass has; None for an endless stream."""
+        end = self.bounds(Position(0))[1]
+        return end if end is None else end // self.step_size if self._config.drop_last else -(-end // self.step_size)
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps `step` finds: those of one pass, or any number."""
+        if self.pass_steps is None or (self.pass_steps and self.exist and (self._config.epochs or 1) == 1):
+            return MAX_NUMBER
+        return self.pass_steps
+
+    def steps_before(self, position: Position) -> int:
+        """Return how many steps of a run come before a position, through all its passes; a step that it is in counts."""
+        start = 0 if self.pass_steps is None else self.bounds(position)[0]
+        return position.pass_number * (self.pass_steps or 0) + -(-(position.sequence_index - start) // self.step_size)
+
+    def step_of(self, index: int) -> tuple[int, RankStep] | None:
+        """Return the number of the step that has a sequence index, and the step; None for an index that no step has.
+
+        The inverse of `step`.
+        """
+        size, number, start, end = self.step_size, 0, 0, self.bounds(Position(0))[1]
+        if self.pass_steps is not None:
+            whole = self._run or (self._sequences.pass_size if self._sequences is not None else 0)
+            number = index // whole
+            start, end = self.bounds(Position(0, pass_number=number))
+        inside = (index - start) // size
+        if end is not None and (index >= end or inside >= (self.pass_steps or 0)):
+            return None
+        begin = start + inside * size
+        period = self._config.rank_period(self._world_size)
+        left = size if end is None else min(size, end - begin)
+        return number * (self.pass_steps or 0) + inside, RankStep(begin, left, 0, self._world_size, period, start)
 
     def begin(self, number: int, weights: list[list[Any]] | None = None) -> Position:
         """Return the position where a pass begins."""

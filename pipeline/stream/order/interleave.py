@@ -109,6 +109,41 @@ class Sequences:
         without_label = np.sort(self.indices(epoch, unlabelled))
         return cut_off[cut_off < end][without_label.searchsorted(inside)]
 
+    def containing(self, begin: int, end: int, held: int) -> Iterator[tuple[int, int]]:
+        """Yield index and first token of each sequence whose ``held`` tokens contain a token from ``begin`` to before ``end``.
+
+        Tokens are counted from the start of the endless stream. ``begin`` and ``end`` are in one epoch.
+
+        >>> list(Sequences(tokens=10, stride=4, lanes=2).containing(10, 13, held=4))
+        [(1, 8), (3, 12)]
+        """
+        first_epoch = 0 if self.epochs is None else begin // self.tokens // self.epochs * self.epochs
+        origin = first_epoch * self.tokens  # of the pass
+        numbers = np.arange(
+            max(0, -(-(begin - origin - held + 1) // self.stride)), (end - 1 - origin) // self.stride + 1
+        )
+        if self.epochs is not None:
+            numbers = numbers[numbers < self.labelled]
+        in_pass = numbers * self.stride // self.tokens
+        for epoch in np.unique(in_pass).tolist():
+            own = numbers[in_pass == epoch]
+            indices = self.first(first_epoch + epoch) + self._given_at(first_epoch + epoch, own - self._before(epoch))
+            yield from zip(indices.tolist(), (origin + own * self.stride).tolist(), strict=True)
+
+    def _given_at(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the inverse of `_in_lanes`, or of `_labelled_instead` for sequences that the end of the pass would cut off."""
+        inside = self.indices(epoch, before)
+        end = self.first(epoch + 1) - self.first(epoch)
+        if self.epochs is not None:
+            end = min(end, self.labelled - self._first_of_pass(epoch)[0])
+        if (late := inside >= end).any():
+            without_label = np.sort(self.indices(epoch, np.arange(end, self.first(epoch + 1) - self.first(epoch))))
+            cut_off = self._in_lanes(epoch, np.arange(end, self.first(epoch + 1) - self.first(epoch)))
+            cut_off = cut_off[cut_off < end]
+            order = np.argsort(cut_off)
+            inside[late] = without_label[order[cut_off[order].searchsorted(before[late])]]
+        return inside
+
     def indices(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the indices of stream sequences in an epoch, before those without labels are replaced; both count from 0.
 
@@ -159,12 +194,29 @@ class RankStep:
         if self.lanes % self.ranks == 0:
             offsets = np.arange((self.rank - begin) % self.ranks, self.size, self.ranks)
         else:
-            # In the order of section 5; keys of few bits are sorted by radix, in linear time.
-            lanes = (begin % self.lanes + np.arange(self.size)) % self.lanes
-            keys = (lanes * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
             part = slice(self.rank * self.size // self.ranks, (self.rank + 1) * self.size // self.ranks)
-            offsets = np.argsort(keys, kind="stable")[part]
+            offsets = self._spread_offsets()[part]
         return self.begin + offsets[self.first : self.last]
+
+    def place_of(self, index: int) -> tuple[int, int]:
+        """Return the rank that takes a sequence index of the step, whichever it is, and the row there.
+
+        >>> RankStep(0, 6, rank=0, ranks=3, lanes=4).place_of(2)
+        (1, 1)
+        """
+        if self.lanes % self.ranks == 0:
+            rank = (index - self.pass_begin) % self.ranks
+            return rank, (index - self.begin) // self.ranks
+        place = int(np.argmax(self._spread_offsets() == index - self.begin))
+        rank = ((place + 1) * self.ranks - 1) // self.size
+        return rank, place - rank * self.size // self.ranks
+
+    def _spread_offsets(self) -> NDArray[np.int64]:
+        """Return all indices of the step, less ``begin``, in the order of section 5."""
+        # Keys of few bits are sorted by radix, in linear time.
+        lanes = ((self.begin - self.pass_begin) % self.lanes + np.arange(self.size)) % self.lanes
+        keys = (lanes * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
+        return np.argsort(keys, kind="stable")
 
 
 @lru_cache

@@ -186,7 +186,7 @@ class Mixture:
         for source in range(len(self.names)):
             for lane in range(self.lanes):
                 draws = max(0, -(-(sizes[source] - lane) // self.lanes))  # the lane's rows of the first epoch
-                row = self._row_of(source, lane, draws - of_all) if draws or not of_all else None
+                row = self.row_of(source, lane, draws - of_all) if draws or not of_all else None
                 if row is not None:
                     ends.setdefault(source, []).append(row * self.lanes + lane + of_all)
                 elif draws and of_all and any(row_quotas[source] for row_quotas in self.quotas):
@@ -196,7 +196,7 @@ class Mixture:
                     )
         return max(map(max, ends.values())) if of_all else min(map(min, ends.values()))
 
-    def _row_of(self, source: int, lane: int, number: int) -> int | None:
+    def row_of(self, source: int, lane: int, number: int) -> int | None:
         """Return the row of a lane that is its ``number``-th of a source; None if there is no such row."""
         for segment, (begin, row_quotas) in enumerate(zip(self.starts, self.quotas, strict=True)):
             left, quota = number - self._before(segment, lane)[source], int(row_quotas[source])

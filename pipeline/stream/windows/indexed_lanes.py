@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -148,6 +148,25 @@ class IndexedLanes:
             epoch, number, _, first = self.window_of(first)
             keys.append((epoch, number))
         return keys
+
+    def containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the sequences whose first ``held`` units contain one of the units ``begin`` to before ``end``.
+
+        Each is its index, the position at which it begins, and the position at which the units begin. Random offsets are
+        looked through before index ``stop``.
+        """
+        for index, position in self.sequences.containing(begin, end, held):
+            yield index, position, begin
+
+    def window_with(self, epoch: int, extent: int) -> tuple[int, int, int]:
+        """Return (first) epoch and number of the window that holds an extent in an epoch, and its first position."""
+        order = self._order.epoch(epoch)
+        block = int(self._order.blocks.bounds.searchsorted(extent, side="right")) - 1
+        number = int(order.cuts.searchsorted(int(np.argmax(order.blocks == block)), side="right")) - 1
+        if (epochs := self.windows.maker.epochs) > 1:
+            epoch -= epoch % epochs
+        starts = order.document_starts if self._documents else order.starts
+        return epoch, number, epoch * self.units + int(starts[number])
 
     def window_of(self, position: int) -> tuple[int, int, int, int]:
         """Return (first) epoch and number of the window that holds a position, its first position, and the one after it."""

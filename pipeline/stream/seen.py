@@ -1,0 +1,134 @@
+"""The rows of a run that contain a document: the inverse of `trace`.
+
+For an indexed stream, each step of the order is inverted: a document's extent, its block, the window of the block in each epoch,
+the document's position there, the sequences around this position, and the step, rank and row of each. A sequential stream is
+read from the beginning of its pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..progress import Progress
+from ..weak_methods import weak_lru_cache
+from .assemble import make_reader
+from .config import StreamConfig
+from .data.counted_data import CountedData
+from .indexed import IndexedReader, RandomOffsets
+from .iteration.passes import Passes
+from .order.interleave import GROUP
+from .position import Position, WorkerContext, WorkerShare
+from .trace import Found, ReadTrace, check_traceable, span_of
+from .windows.indexed_lanes import IndexedLanes
+from .windows.window import WindowListing
+
+_WINDOWS = 64  # whose documents stay listed
+
+
+def seen(
+    config: StreamConfig, world_size: int, position: Position, document: str, steps: int | None, progress: Progress
+) -> list[dict[str, Any]]:
+    """Return the spans of a document in the first steps of a run, as `Stream.seen` gives them."""
+    check_traceable(config)
+    found = {name: source.find(document) for name, source in config.sources.counted.items()}
+    if config.sources.all_counted and not any(found.values()):
+        raise ConfigError(
+            f"no document {document!r} in {config.sources!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, as "
+            "train-000000.tar:40"
+        )
+    passes = Passes(config, world_size)
+    if config.sequential:
+        begin = passes.begin(position.pass_number, position.weights)
+        before = -(-(position.sequence_index - begin.sequence_index) // passes.step_size)
+        reading = ReadTrace(config, world_size, begin, progress)
+        spans = iter(reading.seen(document, found, before if steps is None else steps))
+    else:
+        spans = Seen(config, world_size, passes.steps_before(position) if steps is None else steps).spans(found)
+    return sorted(spans, key=lambda span: (span["step"], span["rank"], span["row"], span["row_begin"]))
+
+
+class Seen:
+    """Finds the rows of the first ``steps`` steps of an indexed stream that contain documents."""
+
+    def __init__(self, config: StreamConfig, world_size: int, steps: int) -> None:
+        self._config, self._world_size = config, world_size
+        self._passes = Passes(config, world_size)
+        self._steps = min(steps, self._passes.most_steps)
+        self._layout = config.stated_layout()
+        self._held = self._layout.longest or 1 if self._layout.unit == "tokens" else 1  # units in a row
+        self._mixture = config.mixture(config.lane_count)
+        self._listing = weak_lru_cache(self._list, _WINDOWS)
+
+    def spans(self, found: Found) -> Iterator[dict[str, Any]]:
+        """Yield the spans of documents, with the row of each."""
+        reader: Any = make_reader(self._config, Position(0), WorkerContext(0, self._world_size), WorkerShare(0, 1))
+        try:
+            for number, (name, documents) in enumerate(found.items()):
+                data = self._config.sources.counted[name]
+                named = {"source": name} if self._config.sources.is_mix else {}
+                for shard, document in documents:
+                    origin = {"origin": data.origin((shard, document))}
+                    for row, span in self._rows(reader, number, data, shard, document):
+                        yield row | named | span | origin
+        finally:
+            reader.close()
+
+    def _rows(
+        self, reader: IndexedReader, number: int, data: CountedData, shard: int, document: int
+    ) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
+        """Yield each row that contains a document of a source, and the document's span in the row."""
+        lanes, end = reader.lanes_of(number), self._end_of(number)
+        for begin, length in self._places(lanes, data, shard, document, end):
+            units = length if self._layout.unit == "tokens" else 1
+            for index, position, at in lanes.containing(begin, begin + units, self._held, end):
+                in_stream = reader.index_of(number, index, position) if index < end else None
+                step = None if in_stream is None else self._passes.step_of(in_stream)
+                if step is None or step[0] >= self._steps or in_stream is None:
+                    continue
+                rank, row = step[1].place_of(in_stream)
+                where = {"step": step[0], "rank": rank, "row": row, "sequence_index": in_stream}
+                if self._layout.unit == "documents":
+                    yield where, span_of(0, 0, min(length, self._layout.longest or length), length)
+                else:
+                    first, last = max(at, position), min(at + length, position + self._held)
+                    yield where, span_of(first - position, first - at, last - at, length)
+
+    def _places(
+        self, lanes: IndexedLanes, data: CountedData, shard: int, document: int, end: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the position of a document in each epoch before sequence index ``end``, and its number of tokens."""
+        extent = data.extents.extent_of(shard, document)
+        if extent is None:  # in the other part of a split
+            return
+        before = -(-(self._held - 1) // lanes.units)  # epochs in which a row begins that reaches into a later one
+        for epoch in range(1) if isinstance(lanes, RandomOffsets) else count():
+            if lanes.sequences.first(max(0, epoch - before)) >= end:
+                return
+            *key, begin = lanes.window_with(epoch, extent)
+            listing = self._listing(lanes, *key)
+            for at in np.flatnonzero((listing.shards == shard) & (listing.numbers == document)).tolist():
+                length = int(listing.ends[at + 1] - listing.ends[at])
+                position = begin + (int(listing.ends[at]) if self._layout.unit == "tokens" else at)
+                if (length or self._layout.unit == "documents") and position // lanes.units == epoch:
+                    yield position, length
+
+    def _end_of(self, number: int) -> int:
+        """Return a sequence index of a source that none of its sequences in the steps reaches."""
+        if not self._steps:
+            return 0
+        begin, size, _ = self._passes.step(self._steps - 1, Position(0))
+        end, group = begin + size, GROUP * (self._layout.bucket or 0) or 1  # a group of buckets is arranged whole
+        end = -(-end // group) * group
+        if self._mixture is None:
+            return end
+        lanes = self._mixture.lanes
+        rows = ((lane, -(-(end - lane) // lanes)) for lane in range(min(lanes, end)))
+        return max(self._mixture.counts(row, lane)[number] for lane, row in rows) * lanes
+
+    def _list(self, lanes: IndexedLanes, epoch: int, number: int) -> WindowListing:
+        return lanes.windows.maker.listing(epoch, number)

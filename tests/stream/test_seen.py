@@ -1,0 +1,201 @@
+"""A document's steps, found backwards, are those whose traces and batches contain it, for every layout, rank and pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.stream.order import RankStep
+from tests.helpers.builds import run_plain, write_jsonl
+from tests.stream.order_samples import numbered, written
+
+SIZES = [[5, 0, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 0, 0, 41, 3]]
+DOCUMENTS = sum(map(len, SIZES))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("seen")
+    return [written(folder / str(k), numbered(SIZES, first=1 + 200 * k), extent_bytes=64)[0] for k in range(2)]
+
+
+def by_tracing(stream: pipeline.Stream, steps: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the spans of each document of each source, by tracing all steps."""
+    spans: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for step in range(steps):
+        rows = list[dict[str, Any]]()
+        with suppress(pipeline.ConfigError):  # after the end
+            rows = stream.trace(step)
+        for row in rows:
+            where = {"step": step} | {key: value for key, value in row.items() if key != "documents"}
+            for span in row["documents"]:
+                spans.setdefault((row.get("source", ""), span["origin"]["key"]), []).append(where | span)
+    return spans
+
+
+def assert_inverse(stream: Any, steps: int, documents: Iterable[int] = range(DOCUMENTS)) -> None:
+    """Hold what `seen` returns for documents to traces of all steps."""
+    spans = by_tracing(stream, steps)
+    for number in documents:
+        key = f"{number:012d}"
+        expected = [span for (_, own), each in spans.items() for span in each if own == key]
+        expected.sort(key=lambda span: (span["step"], span["rank"], span["row"], span["row_begin"]))
+        assert stream.seen(key, steps=steps) == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_the_spans_of_each_document_are_those_of_all_traces(folders: list[Path], data: st.DataObject) -> None:
+    draw = data.draw
+    is_mix = draw(st.booleans())
+    epochs = None if is_mix else draw(st.none() | st.integers(1, 3))
+    stream: Any
+    if is_mix:
+        sources = {name: pipeline.ShardDataset(folder) for name, folder in zip("ab", folders, strict=True)}
+        stream = pipeline.mix(sources, weights={"a": draw(st.integers(1, 5)), "b": draw(st.integers(0, 5))})
+    else:
+        stream = pipeline.ShardDataset(folders[0], epochs=epochs)
+    kind = draw(st.sampled_from(["pack", "documents", "sample"]))
+    seed = draw(st.none() | st.integers(0, 3))
+    if seed is not None:
+        lanes = {"window": draw(st.none() | st.integers(1, 3)), "lanes": draw(st.integers(1, 5))}
+        stream = stream.shuffle(seed=seed, **({} if kind == "sample" else lanes))
+    length = draw(st.integers(1, 150))
+    if kind == "pack":
+        stream = stream.pack(length, stride=draw(st.none() | st.integers(1, length)), shift=draw(st.integers(1, 2)))
+    elif kind == "sample":
+        stream = stream.sample(length)
+    else:
+        stream = stream.documents(draw(st.none() | st.integers(1, 20)), bucket=draw(st.none() | st.integers(1, 3)))
+    ranks = draw(st.integers(1, 3))
+    stream = stream.shard(draw(st.integers(0, ranks - 1)), ranks)
+    last = draw(st.sampled_from(["pad", "drop"]))
+    stream = stream.batch(draw(st.integers(1, 3)), last=last) if draw(st.booleans()) else stream
+    stream = stream.take(draw(st.integers(1, 9))) if draw(st.booleans()) else stream
+    documents = draw(st.sets(st.integers(0, DOCUMENTS - 1), min_size=1, max_size=4))
+    assert_inverse(stream, draw(st.integers(0, 20)), documents)
+
+
+def test_a_run_that_changed_its_weights_and_was_resumed_on_other_ranks_is_searched_as_it_was(
+    folders: list[Path],
+) -> None:
+    def mix(ranks: int, size: int) -> pipeline.Stream:
+        sources = {name: pipeline.ShardDataset(folder) for name, folder in zip("ab", folders, strict=True)}
+        stream = pipeline.mix(sources, weights={"a": 3, "b": 1}).shuffle(seed=5, lanes=4)
+        return stream.pack(7).shard(0, ranks).batch(size)
+
+    first = mix(2, 2)
+    assert len(list(islice(first, 6))) == 6
+    first.set_weights({"a": 1, "b": 2})
+    second = mix(1, 4)
+    second.load_state_dict(first.state_dict())
+    list(islice(second, 5))
+    key = f"{3:012d}"
+    assert second.seen(key) == second.seen(key, steps=11)
+    assert {span["step"] for span in second.seen(key)} <= set(range(11))
+    assert_inverse(second, 14, range(0, DOCUMENTS, 3))
+    assert_inverse(mix(3, 1).take(9), 16, range(1, DOCUMENTS, 4))
+
+
+def test_what_a_run_has_seen_ends_at_its_position_in_any_pass(folders: list[Path]) -> None:
+    stream = pipeline.ShardDataset(folders[0], epochs=1).shuffle(seed=1).pack(16).batch(2)
+    key = f"{1:012d}"  # of no tokens
+    whole = f"{DOCUMENTS - 2:012d}"
+    assert stream.seen(whole) == []
+    list(islice(stream, 3))
+    assert stream.seen(whole) == stream.seen(whole, steps=3)
+    stream.set_epoch(2)
+    list(islice(stream, 2))
+    steps = 2 * len(stream) + 2
+    assert stream.seen(whole) == stream.seen(whole, steps=steps)
+    assert {span["step"] // len(stream) for span in stream.seen(whole, steps=3 * len(stream))} == {0, 1, 2}
+    assert stream.seen(key, steps=99) == []
+
+
+def test_each_part_of_a_split_sees_its_own_documents_alone(tmp_path: Path) -> None:
+    folder, _ = written(tmp_path / "set", numbered([[40] * 600, [40] * 600]), extent_bytes=80)
+    parts = pipeline.ShardDataset(folder, epochs=1).split(val=0.3)
+    streams = [part.shuffle(seed=2).documents().batch(8) for part in parts]
+    for number in (0, 1, 599, 600, 1199):
+        spans = [stream.seen(f"{number:012d}", steps=len(stream)) for stream in streams]
+        assert sorted(map(len, spans)) == [0, 1]
+        [span] = spans[0] or spans[1]
+        stream = streams[0] if spans[0] else streams[1]
+        [row] = [row for row in stream.trace(span["step"]) if row["row"] == span["row"]]
+        assert row["documents"][0]["origin"] == span["origin"]
+
+
+def test_a_document_is_named_by_key_id_or_its_number_in_a_shard(tmp_path: Path) -> None:
+    records = [{"id": f"d{k % 3}", "text": f"text number {k}"} for k in range(9)]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", records), tmp_path / "out", dedup=False, tokens_per_shard=40)
+    stream = pipeline.ShardDataset(tmp_path / "out").shuffle(seed=0).documents().batch(1)
+    by_key = [stream.seen(f"{k:012d}", steps=9) for k in range(9)]
+    assert [len(spans) for spans in by_key] == [1] * 9
+    assert len({span["origin"]["shard"] for spans in by_key for span in spans}) > 2
+    for k, [span] in enumerate(by_key):
+        assert (span["origin"]["key"], span["origin"]["id"]) == (f"{k:012d}", f"d{k % 3}")
+        assert stream.seen(f"{span['origin']['shard']}:{span['origin']['document']}", steps=9) == [span]
+    of_id = stream.seen("d1", steps=9)
+    assert sorted(span["origin"]["key"] for span in of_id) == [f"{k:012d}" for k in (1, 4, 7)]
+    assert [span["step"] for span in of_id] == sorted(span["step"] for span in of_id)
+    for wrong in ("d9", "000000000009", "train-000000.tar:99", "other.tar:0", 3):
+        with pytest.raises(pipeline.ConfigError, match=f"no document '{wrong}' in .*: give its key, as 0{{10}}40"):
+            stream.seen(wrong, steps=9)
+
+
+KINDS: dict[str, Any] = {
+    "filter": lambda data, texts: data.filter(lambda ids: len(ids) > 4, name="long").shuffle(seed=1).pack(11),
+    "best fit": lambda data, texts: data.shuffle(seed=1).pack(40, best_fit=True),
+    "texts": lambda data, texts: texts.shuffle(seed=1).documents(),
+    "mix": lambda data, texts: pipeline.mix({"a": texts, "b": texts}, {"a": 1, "b": 2}).shuffle(seed=1).pack(30),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequential_stream_is_read_from_the_beginning_of_its_pass(
+    folders: list[Path], tmp_path: Path, kind: str
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [f"A text of number {k}." for k in range(12)])
+    texts = pipeline.TextDataset(tmp_path / "in.jsonl", tokenizer="bytes")
+    stream = KINDS[kind](pipeline.ShardDataset(folders[0]), texts).shard(1, 2).batch(2)
+    name = "id" if kind in ("texts", "mix") else "key"
+    wanted = "d3" if name == "id" else f"{10:012d}"
+    expected = [
+        {"step": step} | {key: value for key, value in row.items() if key != "documents"} | span
+        for step in range(9)
+        for row in stream.trace(step)
+        for span in row["documents"]
+        if span["origin"][name] == wanted
+    ]
+    assert len(expected) > 0
+    assert stream.seen(wanted, steps=9) == expected
+    list(islice(stream, 4))
+    assert stream.seen(wanted) == [span for span in expected if span["step"] < 4]
+
+
+def test_what_no_trace_can_read_is_refused_here_too(folders: list[Path]) -> None:
+    with pytest.raises(pipeline.ConfigError, match=r"remove \.apply"):
+        pipeline.ShardDataset(folders[0]).pack(4).apply(iter).seen("000000000001", steps=3)
+    live = pipeline.TextDataset(lambda: iter([{"text": "a"}]), tokenizer="bytes").pack(4)
+    with pytest.raises(pipeline.ConfigError, match="a live source cannot be read again"):
+        live.seen("a", steps=3)
+    with pytest.raises(pipeline.ConfigError, match="steps must be an integer of at least 0, got -1"):
+        pipeline.ShardDataset(folders[0]).pack(4).seen("000000000001", steps=-1)
+
+
+@given(st.integers(0, 40), st.integers(1, 30), st.integers(1, 7), st.integers(1, 9), st.integers(0, 5))
+def test_the_rank_and_row_of_an_index_are_those_that_take_it(
+    begin: int, size: int, ranks: int, lanes: int, before: int
+) -> None:
+    steps = [RankStep(begin + before, size, rank, ranks, lanes, begin) for rank in range(ranks)]
+    for rank, step in enumerate(steps):
+        for row, index in enumerate(step):
+            assert steps[0].place_of(index) == (rank, row)
