@@ -55,7 +55,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
     dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
     layout, peer = config.batch_layout(), config.context
-    pieces = range(config.pieces) if peer is None or peer.slices != "rows" else peer.rows(config.pieces)
+    pieces = range(config.pieces) if peer is None or config.sliced else peer.rows(config.pieces)
     size *= len(pieces)
     collator = layout.collator(size, config.sources.eos_id, dtype, config.seed)
     if layout.source:
@@ -64,7 +64,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
         from .batch.cut import CutCollator  # loaded for rows that are cut alone
 
         collator = CutCollator(collator, config.cut * config.pieces, config.cut, pieces)
-    if peer is None or peer.slices == "rows":
+    if peer is None or not config.sliced:
         return collator
     from .batch.context import ContextCollator  # loaded for context parallelism alone
 

@@ -111,6 +111,11 @@ class StreamConfig:
         """Into how many rows a batch cuts each row."""
         return 1 if self.cut is None else (self.stated_layout().longest or 0) // self.cut
 
+    @property
+    def sliced(self) -> bool:
+        """Whether rows of a batch are slices, which peers of context parallelism share."""
+        return self.context is not None and self.context.slices != "rows"
+
     def batch_layout(self) -> Layout:
         """Return the layout of the rows of batches."""
         layout = self.stated_layout()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Never, overload
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch.utils.data import IterableDataset
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..text.tokenizer.tokenizer import Tokenizer
     from .frameworks import Loader
 
-    Context = tuple[int, int] | DeviceMesh | ProcessGroup
+
 Item = dict[str, Any]
 _DOCUMENT_METHODS = (".shuffle(", ".filter(", ".map_documents(")
 _LAYOUT_METHODS = (".pack(", ".sample(", ".documents(")
@@ -463,22 +463,13 @@ class Stream(IterableDataset[Any]):
         before = getattr(config, name)
         return self._with(f".take({count})", **{name: count if before is None else min(count, before)})
 
-    @overload
-    def shard(
-        self, rank: int, world_size: int, *, context: Context | None = None, slices: str = "zigzag"
-    ) -> Stream: ...
-
-    @overload
     def shard(
         self,
-        rank: DeviceMesh | ProcessGroup | None = None,
+        rank: int | DeviceMesh | ProcessGroup | None = None,
+        world_size: int | None = None,
         *,
-        context: Context | None = None,
+        context: tuple[int, int] | DeviceMesh | ProcessGroup | None = None,
         slices: str = "zigzag",
-    ) -> Stream: ...
-
-    def shard(
-        self, rank: Any = None, world_size: int | None = None, *, context: Any = None, slices: str = "zigzag"
     ) -> Stream:
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
@@ -509,24 +500,24 @@ class Stream(IterableDataset[Any]):
         >>> [next(iter(rows.shard(1, 2, context=(peer, 2))))["input_ids"].tolist() for peer in range(2)]
         [[4, 7], [5, 6]]
         """
-        group = peer = None
+        group, peer, given = None, None, rank
         check_choice("slices", slices, "zigzag", "contiguous", "documents", "rows")
         if world_size is None:
-            rank, context = mesh_parts(rank, context)
+            given, context = mesh_parts(rank, context)
         if context is not None:
             from .batch.context import ContextPeer  # loaded for context parallelism alone
 
             peer = ContextPeer(*context_part(context), slices)
         elif slices != "zigzag":
             raise ConfigError(f"slices={slices!r} says how peers share rows; add context=(rank, size), or remove it")
-        if world_size is None and (rank is not None or peer is None):
-            rank, world_size, group = group_topology(rank)
+        if world_size is None and (given is not None or peer is None):
+            given, world_size, group = group_topology(given)
         if world_size is not None:
-            check_part("rank", rank, "world_size", world_size)
-        written = [] if world_size is None else [f"{rank}, {world_size}"]
+            check_part("rank", given, "world_size", world_size)
+        written = [] if world_size is None else [f"{given}, {world_size}"]
         written += [] if peer is None else [f"context=({peer.rank}, {peer.size})"]
         written += [] if slices == "zigzag" else [f"slices={slices!r}"]
-        stated = {"rank": rank, "world_size": world_size or 1, "group": group, "context": peer}
+        stated = {"rank": given, "world_size": world_size or 1, "group": group, "context": peer}
         return self._with(f".shard({', '.join(written)})", **stated)
 
     def to(self, device: str | torch.device) -> Stream:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
@@ -202,6 +203,13 @@ def test_samples_and_functions_of_the_user_see_slices() -> None:
     assert batch["input_ids"].tolist() == plain["input_ids"][:, 4:12].tolist()
     assert batch["sum"].tolist() == plain["input_ids"][:, 4:12].sum(1).tolist()
     assert batch["cu_seqlens"].tolist() == plain["cu_seqlens"].tolist()
+
+
+def test_workers_of_a_loader_make_the_same_slices() -> None:
+    rows = data().shuffle(seed=1).pack(16, boundaries=True).batch(2).shard(0, 1, context=(1, 2))
+    loader = DataLoader(rows, batch_size=None, num_workers=2)
+    plain, made = ([batch["input_ids"].tolist() for batch in batches] for batches in (rows, loader))
+    assert plain == made
 
 
 def test_each_data_rank_has_its_own_rows_and_peers_share_them() -> None:

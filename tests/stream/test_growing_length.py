@@ -120,6 +120,8 @@ def test_peers_share_the_rows_that_are_cut_or_slices_of_each() -> None:
     joined = torch.cat([part["input_ids"].reshape(2, 2, 6) for part in parts], 1).reshape(8, 6)
     assert joined.tolist() == whole.tolist()
     assert all(part["cu_seqlens"][-1] == 24 for part in parts)
+    same = data([100, 60, 90]).pack(LONGEST, labels="same").batch(2, cut=6).shard(0, 1, context=(0, 2), slices="rows")
+    assert next(iter(same.loader(keys="hf"))).keys() == {"input_ids", "labels"}
     halves = [next(iter(rows.batch(2, cut=6).shard(0, 1, context=(peer, 2), slices="contiguous"))) for peer in range(2)]
     assert torch.cat([half["input_ids"] for half in halves], 1).tolist() == whole.tolist()
 
