@@ -82,7 +82,7 @@ class Documents:
         return None if kept is None else next(itertools.islice(kept, place.document, None))
 
     def texts(self, shard: ShardInfo) -> Iterator[list[str]]:
-        """Yield the texts of a shard in order, some at a time: those that are kept, else decoded ones."""
+        """Yield the texts of a shard in order, some at a time: those that are kept, else decoded ones; '' if redacted."""
         texts = self._kept(shard) or self._every_decoded(shard)
         while batch := list(itertools.islice(texts, _BATCH)):
             yield batch
@@ -99,11 +99,12 @@ class Documents:
 
     def _every_decoded(self, shard: ShardInfo) -> Iterator[str]:
         path = self.folder.path(shard.name)
-        index = self._access.index(path, shard)
+        index, redacted = self._access.index(path, shard), {*self.manifest.redacted.get(shard.name, [])}
         with self._access.opened(path, shard) as (handle, _), open(handle, "rb", closefd=False) as file:
-            for start, length in zip(index.starts.tolist(), index.lengths.tolist(), strict=True):
+            for number, (start, length) in enumerate(zip(index.starts.tolist(), index.lengths.tolist(), strict=True)):
                 file.seek(start)
-                yield self._decoded(np.frombuffer(file.read(length * index.dtype.itemsize), index.dtype))
+                ids = np.frombuffer(file.read(length * index.dtype.itemsize), index.dtype)
+                yield "" if number in redacted else self._decoded(ids)
 
     def _decoded(self, ids: NDArray[Any]) -> str:
         """Return the text of a document's ids, without those that begin and end documents: text never gives these."""

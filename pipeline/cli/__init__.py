@@ -6,7 +6,7 @@ texts_options.py  shared by commands that read texts: flags of a build's setting
 
 build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  flags and output of each
 import_command.py, export_command.py, card_command.py, texts_command.py                        the same
-find_command.py, redact_command.py, doctor_command.py                                          the same
+find_command.py, diff_command.py, redact_command.py, doctor_command.py                         the same
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. Its module is imported when the
 command is called, so ``shardwright --help`` loads nothing else.
@@ -21,6 +21,7 @@ COMMANDS = {
     "try-rules": "show which documents of a sample rules would drop",
     "trace": "show the documents of a training step",
     "find": "say whether a dataset has a text, or the texts of a benchmark",
+    "diff": "show what differs between two builds, and what changed rules did",
     "redact": "take documents out of a dataset, in place",
     "import": "make a dataset of token ids in files",
     "export": "write a dataset as files of Megatron, nanoGPT or Parquet",

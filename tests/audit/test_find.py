@@ -200,6 +200,18 @@ def test_the_best_documents_of_a_text_come_first_and_no_more_than_are_asked_for(
     assert [match.id for match in near] == ["d2"]
 
 
+def test_texts_that_share_windows_are_each_found(tmp_path: Path) -> None:
+    text = prose(7, 40)
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [prose(8, 50), f"{prose(9, 90)} {text} {text}"]), tmp_path / "set")
+    found = ask(tmp_path / "set", [text, text, f"{text} {prose(10, 28)}", prose(11, 30)], passages=True)
+    assert [[(match.id, match.likeness) for match in some] for some in found] == [
+        [("d1", 1.0)],
+        [("d1", 1.0)],
+        [("d1", 0.5)],
+        [],
+    ]
+
+
 def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path) -> None:
     question = "人们为什么在夜里看见那么多的星星"
     run_plain(

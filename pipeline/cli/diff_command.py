@@ -1,0 +1,99 @@
+"""``shardwright diff``: what differs between two builds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.audit.diff import CHANGED, ONLY_A, ONLY_B, SAME, diff
+from pipeline.builder.report.console import make_page, make_table
+from pipeline.progress import Progress
+
+from .command import Command, Parser, add_requests, requests_of
+from .try_rules_command import excerpt
+
+DESCRIPTION = """\
+Show what differs between two builds: documents, counts by source and language, settings, and what changed rules did.
+
+  %(prog)s shards-old shards-new
+  %(prog)s shards-old shards-new --samples 10 --judged 10000 --json
+
+Documents of equal texts are the same; those of equal source and id, but another text, have changed. Documents that only one
+build has are judged again by the language and the rules that the other's manifest states."""
+
+TITLES = {SAME: "same text", CHANGED: "changed text", ONLY_A: "only in A", ONLY_B: "only in B"}
+
+EPILOG = "exit status: 0 the same documents; 1 others; 2 an error, or wrong usage; 130 interrupted"
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="A B", description=DESCRIPTION, epilog=EPILOG)
+    for name in ("a", "b"):
+        parser.add_argument(name, metavar=name.upper(), help="directory or url of a dataset")
+    parser.add_argument("--samples", type=int, default=3, metavar="N", help="documents shown for a reason (default: 3)")
+    parser.add_argument(
+        "--judged", type=int, default=1000, metavar="N", help="documents of each side judged again (default: 1000)"
+    )
+    parser.add_argument("--json", action="store_true", help="print all as JSON")
+    add_requests(parser)
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    if options.samples < 0 or options.judged < 1:
+        parser.error(f"--samples {options.samples} must be 0 or more, and --judged {options.judged} 1 or more")
+    progress = Progress(quiet=not sys.stderr.isatty())
+    numbers = {"judged": options.judged, "samples": options.samples}
+    found = diff(options.a, options.b, **numbers, requests=requests_of(options), progress=progress)
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print_tables(found)
+        for kind, name in ((ONLY_A, "B"), (ONLY_B, "A")):
+            print_reasons(found["why"][kind], kind, name, found["documents"][kind])
+        if found["changed"]:
+            print(f"\nchanged texts, {found['documents'][CHANGED]:,}")
+        for sample in found["changed"]:
+            print(f"  key {sample['key']}, id {sample['id']}, from character {sample['character']:,}")
+            print("\n".join(f"    {side} {excerpt(text)}" for side, text in zip("AB", sample["texts"], strict=True)))
+    counts = found["documents"]
+    return int(counts[CHANGED] + counts[ONLY_A] + counts[ONLY_B] > 0)
+
+
+def print_tables(found: Mapping[str, Any]) -> None:
+    """Print the counts of documents, by source and by language, and the settings and rules that differ."""
+    page = make_page()
+    groups = make_table("documents", *TITLES.values())
+    for title, rows in (
+        ("", {"all": found["documents"]}),
+        ("source", found["by_source"]),
+        ("language", found["by_language"]),
+    ):
+        for name, counts in rows.items():
+            groups.add_row(f"{title} {name or '(unnamed)'}".strip(), *(f"{counts[kind]:,}" for kind in TITLES))
+    page.print(groups)
+    for name, (one, other) in found["settings"].items():
+        page.print(f"setting {name}: {one} in A, {other} in B", markup=False, soft_wrap=True)
+    rules = make_table("rule", "limits in A", "in B", "dropped by A", "by B")
+    for name, rule in found["rules"].items():
+        rules.add_row(name, *(limits or "-" for limits in rule["limits"]), *(f"{n:,}" for n in rule["dropped"]))
+    if rules.rows:
+        page.print("", rules, sep="\n")
+
+
+def print_reasons(reasons: Mapping[str, Any], kind: str, other: str, count: int) -> None:
+    """Print why the other dataset lacks documents, with samples."""
+    judged = sum(reason["documents"] for reason in reasons.values())
+    if judged:
+        print(f"\n{TITLES[kind]}, {count:,}: why {other} lacks {judged:,} of them")
+    for rule, reason in reasons.items():
+        print(f"  {rule}  {reason['documents']:,}")
+        for sample in reason["samples"]:
+            print(f"    {sample['reason']}   [{sample['language']}] key {sample['key']}, id {sample['id']}")
+            print(f"      {excerpt(sample['text'])}")
+
+
+COMMAND = Command(make_parser=make_parser, run=run, error_status=2)

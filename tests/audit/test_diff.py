@@ -1,0 +1,164 @@
+"""``diff``: documents of two builds, the settings and rules that differ, and what the rules of one drop of the other."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import filters
+import pipeline
+from filters.rules.ruleset import load_rules
+from pipeline.audit.diff import DUPLICATE, KINDS, UNKNOWN, diff, stated_rules
+from pipeline.cli.main import main
+from pipeline.errors import ConfigError
+from pipeline.progress import Progress
+from pipeline.shards.manifest import FileInfo, Manifest
+from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.corpus import GERMAN, english
+
+
+def build(folder: Path, texts: dict[str, str], **options: Any) -> Path:
+    """Build a dataset of texts by their ids; those whose ids begin with "w" have the source "web"."""
+    records = [{"id": id, "text": text} for id, text in texts.items()]
+    inputs = [
+        f"{name}={write_jsonl(folder / f'{name}.jsonl', some)}"
+        for name in ("web", "books")
+        if (some := [record for record in records if (record["id"][0] == "w") == (name == "web")])
+    ]
+    run_plain(inputs, folder / "set", **options)
+    return folder / "set"
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_documents_of_both_builds_are_counted_as_the_definition_says(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ids = [f"{source}{number}" for source in "wb" for number in range(4)]
+    texts = st.sampled_from([english(number, 6) for number in range(6)])
+    one, other = (data.draw(st.dictionaries(st.sampled_from(ids), texts, min_size=1)) for _ in "ab")
+    folder = tmp_path_factory.mktemp("diff")
+    found = diff(build(folder / "a", one, dedup=False), build(folder / "b", other, dedup=False), judged=1)
+    common = Counter(one.values()) & Counter(other.values())
+    assert found["documents"]["same"] == common.total()
+    assert found["documents"]["same"] + found["documents"]["changed"] + found["documents"]["only_a"] == len(one)
+    assert found["documents"]["same"] + found["documents"]["changed"] + found["documents"]["only_b"] == len(other)
+    if len({*one.values(), *other.values()}) == len(one) + len(other) - common.total() and common.total() == 0:
+        assert found["documents"]["changed"] == len(one.keys() & other.keys())
+    for groups in (found["by_source"], found["by_language"]):
+        assert {kind: sum(counts[kind] for counts in groups.values()) for kind in KINDS} == found["documents"]
+
+
+def test_a_changed_rule_is_named_with_the_documents_that_it_dropped(tmp_path: Path) -> None:
+    texts = {f"w{number}": english(number, 4 + number) for number in range(30)}
+    rules = tmp_path / "mine.toml"
+    rules.write_text("words = { min = 40 }\n")
+    first = build(tmp_path / "a", texts, rules=str(rules))
+    rules.write_text("words = { min = 150, max = 290 }\nmean_word_length = { max = 10 }\n")
+    second = build(tmp_path / "b", texts, rules=str(rules), seed=1)
+    rules.unlink()
+    found = diff(first, second, samples=2)
+    counts = found["documents"]
+    kept = [pipeline.Manifest.read(each).counts["kept"] for each in (first, second)]
+    assert counts == {"same": kept[1], "changed": 0, "only_a": kept[0] - kept[1], "only_b": 0}
+    assert found["settings"] == {"seed": [0, 1]}
+    dropped = [pipeline.Manifest.read(each).counts["dropped"].get("words", 0) for each in (first, second)]
+    assert found["rules"] == {
+        "words": {"limits": ["at least 40", "150 to 290"], "dropped": dropped},
+        "mean_word_length": {"limits": [None, "at most 10"], "dropped": [0, 0]},
+    }
+    [(rule, reason)] = found["why"]["only_a"].items()
+    assert (rule, reason["documents"], len(reason["samples"])) == ("words", counts["only_a"], 2)
+    for sample in reason["samples"]:
+        assert texts[sample["id"]].startswith(sample["text"])
+        assert sample["reason"] == f"words {len(texts[sample['id']].split())} < 150"
+    assert sum(reason["documents"] for reason in diff(first, second, judged=3)["why"]["only_a"].values()) == 3
+
+
+def test_languages_duplicates_and_other_reasons_are_told_apart(tmp_path: Path) -> None:
+    base, near = english(1, 40), english(1, 40) + " And one more."
+    first = build(tmp_path / "a", {"w1": GERMAN * 3, "w2": near, "w3": english(3)})
+    second = build(tmp_path / "b", {"w4": base}, language="en=0.2")
+    why = diff(first, second)["why"]
+    reasons = {rule: [sample["id"] for sample in reason["samples"]] for rule, reason in why["only_a"].items()}
+    assert reasons == {"language": ["w1"], DUPLICATE: ["w2"], UNKNOWN: ["w3"]}
+    assert [*why["only_b"]] == [DUPLICATE]
+
+
+def test_a_changed_text_is_shown_from_its_first_difference(tmp_path: Path) -> None:
+    before = {"w1": english(1), "b1": english(2)}
+    after = {"w1": english(1), "b1": english(2)[:200] + "!" + english(2)[200:]}
+    found = diff(build(tmp_path / "a", before), build(tmp_path / "b", after))
+    assert found["by_source"] == {
+        "books": {"same": 0, "changed": 1, "only_a": 0, "only_b": 0},
+        "web": {"same": 1, "changed": 0, "only_a": 0, "only_b": 0},
+    }
+    [sample] = found["changed"]
+    assert (sample["id"], sample["character"], sample["texts"][1][30]) == ("b1", 200, "!")
+
+
+@pytest.mark.parametrize("name", filters.bundled_rule_sets())
+def test_bundled_rules_are_judged_again_as_the_manifest_states_them(name: str) -> None:
+    rules = load_rules(name)
+    recipe = {"definitions": {"rules": json.loads(json.dumps(rules.describe()))}}
+    manifest = Manifest("<u2", {}, {}, FileInfo("extents.npz", 0, ""), recipe)
+    expected = [rule.describe() for rule in rules.rules if "column" not in rule.parameters]
+    assert [rule.describe() for rule in stated_rules(manifest).rules] == expected
+
+
+def test_rules_of_other_definitions_are_not_judged_again() -> None:
+    described = load_rules("gopher_quality").describe()
+    described["rules"][0]["measure"] = "mine:words@0123"
+    described["rules"][1]["parameters"] = {"by": "nothing that is known"}
+    manifest = Manifest("<u2", {}, {}, FileInfo("extents.npz", 0, ""), {"definitions": {"rules": described}})
+    assert [rule.describe() for rule in stated_rules(manifest).rules] == described["rules"][2:]
+
+
+@pytest.mark.parametrize("kind", [None, "parquet", "jsonl.zst"])
+def test_redacted_documents_are_in_no_count_and_in_no_search(tmp_path: Path, kind: str | None) -> None:
+    texts = {f"w{number}": english(number) for number in range(6)}
+    first, second = build(tmp_path / "a", texts), build(tmp_path / "b", texts, keep_texts=kind)
+    (tmp_path / "ids").write_text("w2\n")
+    flags = ["--ids", str(tmp_path / "ids"), "--reason", "opt-out", *(["--texts"] if kind else [])]
+    assert main(["redact", str(second), *flags]) == 0
+    found = diff(first, second)
+    assert found["documents"] == {"same": 5, "changed": 0, "only_a": 1, "only_b": 0}
+    quiet = Progress(quiet=True)
+    for passages in (False, True):
+        matches = pipeline.find(second, list(texts.values()), passages=passages, progress=quiet)
+        assert [[match.id for match in some] for some in matches] == [[id] if id != "w2" else [] for id in texts]
+
+
+def test_the_tables_and_the_exit_status_say_whether_builds_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = build(tmp_path / "a", {"w1": english(1), "w2": english(2)})
+    second = build(tmp_path / "b", {"w1": english(1), "w2": english(5), "w3": english(3)})
+    assert main(["diff", str(first), str(first)]) == 0
+    assert main(["diff", str(first), str(second)]) == 1
+    out = capsys.readouterr().out
+    assert "only in B, 1: why A lacks 1 of them" in out
+    assert "another reason  1\n    no rule drops it: another input, step or quota   [en] key 000000000002, id w3" in out
+    assert "changed texts, 1\n  key 000000000001, id w2, from character 1\n    A With after" in out
+    assert main(["diff", str(first), str(second), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == diff(first, second)
+
+
+def test_what_cannot_be_compared_is_exit_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = build(tmp_path / "a", {"w1": english(1)})
+    pipeline.write_shards([np.arange(9, dtype=np.uint16)], tmp_path / "ids", eos_id=0)
+    for arguments, message in (
+        ((first, tmp_path / "none"), "none/manifest.json: not there"),
+        ((tmp_path / "ids", first), "its shards hold no ids and hashes of texts; compare datasets that"),
+    ):
+        assert main(["diff", *map(str, arguments)]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="no ids and hashes"):
+        diff(first, tmp_path / "ids")
