@@ -60,8 +60,8 @@ def diff(
     documents. Each reason has its number of ``documents``, and up to ``samples``.
     ``changed``: samples of changed texts, from the first difference on.
 
-    It takes about 700 bytes of memory for each document of both. Raises ``MissingDatasetError`` if a dataset is missing, and ``ConfigError``
-    if its shards hold no ids and hashes of texts, as those of imported tokens.
+    It takes about 700 bytes of memory for each document of both. Raises ``MissingDatasetError`` if a dataset is missing, and
+    ``ConfigError`` if its shards hold no ids and hashes of texts, as those of imported tokens.
     """
     sides = [Documents(dataset, requests) for dataset in (a, b)]
     progress = progress or Progress(quiet=True)
