@@ -49,6 +49,7 @@ _BESIDE = (CONFIG_NAME, TOKENIZER_NAME, *(f"{SIGNATURES_NAME}/{name}" for name i
 RESULTS = (  # patterns of what a build leaves beside each other: files, and the folder of signatures
     MANIFEST_NAME,
     "extents*.npz",
+    "redaction-*",
     RUN_NAME,
     REJECTED_NAME,
     REPORT_NAME,

@@ -21,7 +21,7 @@ and traces stay valid, and no label counts in a redacted document. Signatures, r
 report are cleaned, too; kept texts with --texts. There must be room for a second copy of the shards that change. A redaction
 that was killed continues with the same command."""
 
-EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or an unknown key; 130 interrupted"
+EPILOG = "exit status: 0 done; 1 an error, or a copy is left; 2 wrong usage, or an unknown key; 130 interrupted"
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         raise ConfigError(
             f"--ids {options.ids}: cannot be read: {error}; give a text file of one key or id a line"
         ) from None
-    entry = redact(
+    certificate = redact(
         options.dataset,
         names,
         options.reason,
@@ -52,13 +52,19 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         requests=requests_of(options),
         lock=not options.no_lock,
     )
-    if entry is None:
+    if certificate is None:
         print(f"{options.dataset}: nothing to do; these documents were redacted before")
         return 0
-    tokens = sum(document["tokens"] for document in entry["documents"])
-    documents, files = len(entry["documents"]), len(entry["files"])
-    print(f"{options.dataset}: {documents:,} documents of {tokens:,} tokens redacted, {files:,} files changed")
-    return 0
+    documents, search = certificate["documents"], certificate["search"]
+    tokens = sum(document["tokens"] for document in documents)
+    print(
+        f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted; {len(search['found'])} copies left"
+    )
+    for copy in search["found"]:
+        print(
+            f"{copy['file']}, byte {copy['byte']}: a copy of document {copy['key']}; redact the document that holds it, too"
+        )
+    return 1 if search["found"] else 0
 
 
 COMMAND = Command(make_parser=make_parser, run=run, hint="the same command continues")

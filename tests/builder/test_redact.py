@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import re
@@ -21,6 +22,7 @@ from pipeline.builder.redaction.redact import redact
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError
+from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import run_plain, table, write_jsonl
 from tests.helpers.corpus import english
@@ -213,8 +215,13 @@ def state_of(dataset: Path) -> dict[str, Any]:
         path.relative_to(dataset).as_posix(): path.read_bytes() for path in dataset.rglob("*") if path.is_file()
     }
     manifest = json.loads(files.pop("manifest.json"))
-    for entry in manifest.get("redactions", []):
-        del entry["date"]
+    certificate = json.loads(files.pop("redaction-1.json", "{}"))
+    files.pop("redaction-1.html", None)
+    for entry in (*manifest.get("redactions", []), certificate):
+        entry.pop("date", None)
+    certificate.pop("dataset", None)
+    certificate.get("search", {}).pop("bytes", None)  # of the date, too
+    files |= {"certificate": certificate}
     return files | {name: value for name, value in manifest.items() if name != "checksum"}
 
 
@@ -235,7 +242,7 @@ def test_a_redaction_killed_at_any_file_operation_is_read_on_and_continues_with_
     done, operations = killed(1_000)
     expected, before, after = state_of(done), epoch(small), epoch(done)
     seen = set()
-    for at in [0, operations // 2, *range(operations - 13, operations)]:
+    for at in [0, operations // 2, *range(operations - 19, operations - 13), *range(operations - 13, operations, 3)]:
         folder, _ = killed(at)
         read = epoch(folder)
         assert ((read == before) | (read == after)).all()
@@ -275,3 +282,39 @@ def test_a_stream_says_once_that_its_dataset_was_redacted_and_goes_on(
     assert said.startswith(f"{small}: 9 documents were redacted on {datetime.now(UTC).date()} ({REASON} {layout}")
     assert said.endswith("the stream goes on, and their labels do not count")
     stream().load_state_dict(state)
+
+
+def test_a_certificate_names_hashes_and_documents_and_every_copy_that_is_left(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("d3\nd4\n")
+    before = Manifest.read(dataset)
+    assert run(dataset, "--ids", ids, "--texts") == 0
+    after = Manifest.read(dataset)
+    certificate = json.loads((dataset / "redaction-1.json").read_text())
+    assert certificate["fingerprint"] == {"before": before.fingerprint, "after": after.fingerprint}
+    assert certificate["search"]["found"] == []
+    assert certificate["search"]["bytes"] > sum(info.bytes for info in after.shards)
+    for name, hashes in certificate["files"].items():
+        assert hashes["after"] == hashlib.sha256((dataset / name).read_bytes()).hexdigest() != hashes["before"]
+    page = (dataset / "redaction-1.html").read_text()
+    assert "Nothing of them is left" in page
+    assert all(document["key"] in page for document in certificate["documents"])
+    assert list(verify_dataset(dataset)) == []
+
+
+def test_a_copy_under_another_key_is_found_in_shards_and_in_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [english(k) for k in range(12)]
+    source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[3], f"{english(40)} {texts[5]}"])
+    run_plain(source, tmp_path / "set", tokens_per_shard=9_000, keep_texts="jsonl.zst", dedup=False)
+    (tmp_path / "ids.txt").write_text("d3\nd5\n")
+    assert run(tmp_path / "set", "--ids", tmp_path / "ids.txt", "--texts") == 1
+    found = json.loads((tmp_path / "set" / "redaction-1.json").read_text())["search"]["found"]
+    keys = table(tmp_path / "set")["key"]
+    assert {(one["file"].partition("-")[0], one["key"]) for one in found} == {
+        (kind, keys[number]) for kind in ("train", "texts/train") for number in (3, 5)
+    }
+    assert f"a copy of document {keys[3]}; redact" in capsys.readouterr().out

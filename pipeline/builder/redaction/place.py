@@ -26,7 +26,7 @@ class Place:
     """The files of a dataset, which are read by `source` and replaced by `put`. For a bucket, ``work`` is a local directory."""
 
     def __init__(self, folder: DatasetFolder) -> None:
-        self._folder = folder
+        self._folder, self.remote = folder, folder.remote
         base = Path(folder.base.rstrip("/").rpartition("/")[2] + ".redaction" if folder.remote else folder.base)
         self._work = base.absolute() if folder.remote else base.absolute() / WORK_NAME
         self.waiting = self._work / WAITING_NAME
@@ -69,8 +69,12 @@ class Place:
         discard(self.waiting)
         self.waiting.mkdir()
 
+    def is_there(self, name: str) -> bool:
+        """Return whether the dataset has a file."""
+        return self._folder.size(name) is not None
+
     def source(self, name: str) -> Path:
-        """Return a file of the dataset on this machine; one of a bucket is downloaded."""
+        """Return a file of the dataset on this machine; one of a bucket is downloaded, once until it is replaced."""
         if not self._folder.remote:
             return Path(self._folder.path(name))
         path = self.waiting / f"{name}.before"
@@ -91,6 +95,7 @@ class Place:
         """Replace a file of the dataset by the changed one, at once."""
         if self._folder.remote:
             put_file(self.waiting / name, self._url(name), self._folder.requests)
+            self._fetched.discard(name)
             return
         path = Path(os.path.realpath(self._folder.path(name)))
         os.replace(self.waiting / name, path)

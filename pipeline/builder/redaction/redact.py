@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -31,6 +31,7 @@ from ...shards.shard_access import ShardAccess
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
 from ..stages.drop_ids import compared
 from .beside import Removed, Traces, cleaner, without_samples
+from .certificate import search, write_certificate
 from .place import Place
 
 _SHOWN = 5  # names in an error
@@ -51,13 +52,15 @@ def redact(
     reason: str,
     *,
     texts: bool = False,
+    runs: Mapping[str, Callable[[str], list[dict[str, Any]]]] | None = None,
     requests: RequestOptions | None = None,
     lock: bool = True,
 ) -> dict[str, Any] | None:
-    """Overwrite documents of a dataset by end-of-text ids; return the entry of ``redactions``, None if nothing was left to do.
+    """Overwrite documents of a dataset by end-of-text ids; return the certificate, None if nothing was left to do.
 
     ``names``: keys or ids of documents. ``texts`` allows to empty their kept texts, too. No other document moves, so orders,
-    states and traces stay valid.
+    states and traces stay valid. The certificate is in the dataset, as ``redaction-1.json`` and as a page. ``runs``, by the
+    names of their states, return the spans in which a run had the document of a key, as `Stream.seen` does.
 
     Raises ``ConfigError`` if a name is unknown, the dataset keeps texts and ``texts`` is False, or another redaction has not
     finished. Raises ``BuildError`` if a build or another redaction works there.
@@ -74,7 +77,7 @@ def redact(
     request = hashlib.sha256("\n".join([reason, *sorted(listed)]).encode()).hexdigest()
     place = Place(folder)
     with place.claimed(request, lock=lock):
-        return _Redaction(folder, place, request).run(listed, reason)
+        return _Redaction(folder, place, request).run(listed, reason, runs or {})
 
 
 class _Redaction:
@@ -83,7 +86,9 @@ class _Redaction:
         self._manifest = folder.manifest()
         self._access = ShardAccess(requests=folder.requests, use_cache=False)
 
-    def run(self, listed: set[str], reason: str) -> dict[str, Any] | None:
+    def run(
+        self, listed: set[str], reason: str, runs: Mapping[str, Callable[[str], list[dict[str, Any]]]]
+    ) -> dict[str, Any] | None:
         begun = self._begun()
         if begun is None:
             self._place.clear()
@@ -95,11 +100,25 @@ class _Redaction:
             documents = [Document(**document) for document in entry["documents"]]
         if not documents:
             return None
+        seen = [
+            {"state": name, "seen": [_span(key, span) for key, *_ in documents for span in run(key)]}
+            for name, run in runs.items()
+        ]
+        place = self._place
         if begun is None or begun.redactions != self._manifest.redactions:
             self._replace_files(self._write_beside(begun or self._manifest, entry, documents))
-        for name in (REDACTING_NAME, *(f"extents{n or ''}.npz" for n in range(len(self._manifest.redactions)))):
-            self._place.remove(name)
-        return self._manifest.redactions[-1]
+        name = f"redaction-{len(self._manifest.redactions)}"
+        if not place.is_there(f"{name}.html"):
+            certificate = {"dataset": self._folder.base, **self._manifest.redactions[-1], "runs": seen}
+            certificate["search"] = search(place, self._manifest, self._removed(documents))
+            write_certificate(place.waiting, name, certificate)
+            place.put(f"{name}.json")
+            place.put(f"{name}.html")
+        for number in range(len(self._manifest.redactions)):
+            place.remove(f"extents{number or ''}.npz")
+        place.clear()  # before the redaction counts as finished: it holds the documents as they were
+        place.remove(REDACTING_NAME)
+        return dict(read_json(place.source(f"{name}.json")))
 
     def _begun(self) -> Manifest | None:
         """Return the manifest with this redaction if it was begun before; refuse another one that has not finished."""
@@ -166,11 +185,10 @@ class _Redaction:
 
     def _write_beside(self, base: Manifest, entry: dict[str, Any], documents: Sequence[Document]) -> Manifest:
         """Write all files that change to the waiting folder; return the new manifest. ``base`` has its counts, perhaps clean."""
-        manifest, place = self._manifest, self._place
+        manifest, place, traces = self._manifest, self._place, Traces(self._removed(documents))
         numbers: dict[str, list[int]] = {}
         for document in documents:
             numbers.setdefault(document.shard, []).append(document.number)
-        traces = Traces(self._removed(documents))
         old, tables, infos = read_table(self._folder, manifest), list[ExtentTable](), dict[str, ShardInfo]()
         for number, info in enumerate(manifest.shards):
             table = old.select([number])
@@ -195,7 +213,9 @@ class _Redaction:
             files.append(file)
         before, after = _hashes(manifest.shards, manifest.files), _hashes(new.shards, files)
         hashes = {name: {"before": before[name], "after": now} for name, now in after.items() if before[name] != now}
-        return replace(new, files=tuple(files), redactions=(*manifest.redactions, {**entry, "files": hashes}))
+        prints = {"before": manifest.fingerprint, "after": new.fingerprint}
+        entry = {**entry, "fingerprint": prints, "files": hashes}
+        return replace(new, files=tuple(files), redactions=(*manifest.redactions, entry))
 
     def _replace_files(self, new: Manifest) -> None:
         """Replace the files of the dataset by those that wait: shards after what is beside them, the manifest last."""
@@ -208,6 +228,10 @@ class _Redaction:
         new.write(self._place.waiting)
         self._place.put(MANIFEST_NAME)
         self._manifest = new
+
+
+def _span(key: str, span: dict[str, Any]) -> dict[str, Any]:
+    return {"key": key} | {name: span[name] for name in ("step", "rank", "row", "document_begin", "document_end")}
 
 
 def _hashes(shards: Sequence[ShardInfo], files: Sequence[FileInfo]) -> dict[str, str]:

@@ -1,0 +1,126 @@
+"""The certificate of a redaction, as JSON and as a page: what was there, what is there now, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from ...atomic import atomic_file, write_json
+from ...shards.manifest import MANIFEST_NAME, REJECTED_NAME, REPORT_NAME, TEXTS_NAME, Manifest
+from .beside import Removed
+from .place import Place
+
+_SEARCHED = 1 << 24  # bytes at once
+_TEXT = 200  # characters of a text that are looked for: samples are cut
+_LEAST = 8  # bytes that are looked for; shorter ones are in other documents by chance
+
+
+def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
+    """Search the files of a dataset, as they are now, for documents as they were; of a bucket, those files that changed.
+
+    Tokens are looked for in shards, and the first 200 characters of each text in the other files. Returns ``files``, ``bytes``,
+    the keys that are ``not_searched`` (documents of fewer than 8 bytes of tokens, or gone when a killed redaction continued
+    elsewhere), and ``found``: file, byte and key of each copy that is left.
+    """
+    texts = {one.key: one.text[:_TEXT] for one in removed}
+    spelled = {
+        "shard": {one.key: one.tokens for one in removed},
+        "text": {key: text.encode() for key, text in texts.items()},
+        "json": {key: json.dumps(text, ensure_ascii=False)[1:-1].encode() for key, text in texts.items()},
+        "html": {key: html.escape(text).encode() for key, text in texts.items()},
+    }
+    shards, changed = [info.name for info in manifest.shards], manifest.redactions[-1]["files"]
+    kinds = dict.fromkeys(shards, "shard") | {REPORT_NAME: "html", REJECTED_NAME: "json", MANIFEST_NAME: "json"}
+    kinds |= {info.name: "text" for info in manifest.files if info.name.startswith(f"{TEXTS_NAME}/")}
+    wanted = [name for name in kinds if not place.remote or name in changed or name == MANIFEST_NAME]
+    names = [name for name in wanted if place.is_there(name)]
+    size, found = 0, list[dict[str, Any]]()
+    for name in names:
+        data = _contents(place.source(name))
+        size += len(data)
+        found += [{"file": name, "byte": at, "key": key} for at, key in _occurrences(data, spelled[kinds[name]])]
+    left_out = [one.key for one in removed if len(one.tokens) < _LEAST]
+    return {"files": len(names), "bytes": size, "not_searched": left_out, "found": found}
+
+
+def _contents(path: Path) -> NDArray[np.uint8]:
+    """Return the bytes of a file; of kept texts, those of the texts."""
+    if path.name.partition(".")[2] == "parquet":
+        import pyarrow.parquet as pq
+
+        texts = pq.read_table(path, columns=["text"])["text"].to_pylist()
+        return np.frombuffer("\n".join(text or "" for text in texts).encode(), np.uint8)
+    if ".jsonl.zst" in path.name:
+        with open(path, "rb") as file:
+            lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), "utf-8")
+            return np.frombuffer("\n".join(json.loads(line)["text"] for line in lines).encode(), np.uint8)
+    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+
+
+def _occurrences(data: NDArray[np.uint8], wanted: dict[str, bytes]) -> Iterator[tuple[int, str]]:
+    """Yield the places of some bytes in others, and the key of each.
+
+    >>> list(_occurrences(np.frombuffer(b"a text of some words", np.uint8), {"k": b"text of some", "m": b"text of none"}))
+    [(2, 'k')]
+    """
+    by_head: dict[bytes, list[str]] = {}
+    for key, value in wanted.items():
+        if len(value) >= _LEAST:
+            by_head.setdefault(value[:_LEAST], []).append(key)
+    begins = np.zeros(1 << 16, bool)
+    begins[[int.from_bytes(head[:2], "little") for head in by_head]] = True
+    heads = np.array([int.from_bytes(head, "little") for head in by_head], np.uint64)
+    for first in range(0, len(data) - _LEAST + 1, _SEARCHED):
+        part = np.asarray(data[first : first + _SEARCHED + _LEAST - 1])
+        pairs = part[:-1] | part[1:].astype(np.uint16) << 8
+        at = np.flatnonzero(begins[pairs[: len(part) - _LEAST + 1]])
+        words = np.zeros(len(at), np.uint64)
+        for byte in range(_LEAST):
+            words |= part[at + byte].astype(np.uint64) << np.uint64(8 * byte)
+        for start in (first + at[np.isin(words, heads)]).tolist():
+            for key in by_head[bytes(data[start : start + _LEAST])]:
+                if bytes(data[start : start + len(wanted[key])]) == wanted[key]:
+                    yield start, key
+
+
+def write_certificate(folder: Path, name: str, certificate: dict[str, Any]) -> None:
+    """Write a certificate as ``NAME.json`` and as ``NAME.html``."""
+    from jinja2 import Environment
+
+    write_json(folder / f"{name}.json", certificate)
+    with atomic_file(folder / f"{name}.html") as file:
+        file.write(Environment(autoescape=True, trim_blocks=True).from_string(_PAGE).render(certificate).encode())
+
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Redaction of {{ dataset }}</title>
+<style>body { font: 15px sans-serif; max-width: 1000px; margin: 2em auto } td, th { text-align: left; padding: 2px 12px 2px 0 }
+code { overflow-wrap: anywhere }</style>
+<h1>Redaction of {{ dataset }}</h1>
+<p>{{ date }}: {{ documents|length }} documents were overwritten by end-of-text ids. Reason: {{ reason }}.</p>
+<p>Searched after it: {{ search.files }} files, {{ "{:,}".format(search.bytes) }} bytes.
+{% if search.found %}<b>Left:</b> {{ search.found|length }} copies, listed below.{% else %}Nothing of them is left.{% endif %}
+{% if search.not_searched %} Too short, or gone before the search: {{ search.not_searched|join(", ") }}.{% endif %}</p>
+{% if search.found %}<table><tr><th>file<th>byte<th>copy of
+{% for copy in search.found %}<tr><td>{{ copy.file }}<td>{{ copy.byte }}<td>{{ copy.key }}
+{% endfor %}</table>{% endif %}
+<h2>Documents</h2><table><tr><th>key<th>shard<th>number<th>tokens
+{% for one in documents %}<tr><td>{{ one.key }}<td>{{ one.shard }}<td>{{ one.number }}<td>{{ one.tokens }}
+{% endfor %}</table>
+<h2>Files</h2><table><tr><th>file<th>sha256 before<th>sha256 after
+<tr><td>fingerprint<td><code>{{ fingerprint.before }}</code><td><code>{{ fingerprint.after }}</code>
+{% for name, hash in files|dictsort %}<tr><td>{{ name }}<td><code>{{ hash.before }}</code><td><code>{{ hash.after }}</code>
+{% endfor %}</table>
+<h2>Training steps that had the documents</h2>
+{% for run in runs %}<h3>{{ run.state }}</h3>{% if run.seen %}<table><tr><th>key<th>step<th>rank<th>row<th>tokens of the document
+{% for span in run.seen %}<tr><td>{{ span.key }}<td>{{ span.step }}<td>{{ span.rank }}<td>{{ span.row }}
+<td>{{ span.document_begin }} to {{ span.document_end }}
+{% endfor %}</table>{% else %}<p>No step.</p>{% endif %}{% else %}<p>No state of a run was given.</p>{% endfor %}
+"""
