@@ -9,17 +9,20 @@ from pipeline.builder.redaction.redact import redact
 from pipeline.errors import ConfigError
 
 from .command import Command, Parser, add_requests, requests_of
+from .trace_command import stream_of_run
 
 DESCRIPTION = """\
 Overwrite the tokens of documents in a finished dataset by end-of-text ids, in place.
 
   %(prog)s shards --ids optout.txt --reason "opt-out of 26 November"
   %(prog)s s3://bucket/shards --ids optout.txt --reason "court order 17" --texts
+  %(prog)s shards --ids optout.txt --reason "opt-out 18" --state run-1.json run-2.json --global-batch 256
 
 Each line of --ids is the key or the id of a document. Documents keep their lengths, so the order of streams, their states
 and traces stay valid, and no label counts in a redacted document. Signatures, rejected documents and the samples of the
 report are cleaned, too; kept texts with --texts. There must be room for a second copy of the shards that change. A redaction
-that was killed continues with the same command."""
+that was killed continues with the same command. The certificate, redaction-1.json and .html in the dataset, says what was
+there before and after, that the files were searched for it, and which steps of the runs of --state had seen it."""
 
 EPILOG = "exit status: 0 done; 1 an error, or a copy is left; 2 wrong usage, or an unknown key; 130 interrupted"
 
@@ -32,6 +35,13 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("--texts", action="store_true", help="empty the kept texts of these documents, too")
     parser.add_argument(
         "--no-lock", action="store_true", help="for file systems without locks: see shardwright build --help"
+    )
+    parser.add_argument(
+        "--state", nargs="+", type=Path, default=[], metavar="FILE", help="states of runs, as JSON: which steps had it"
+    )
+    parser.add_argument("--global-batch", type=int, metavar="N", help="with --state: batch size times number of ranks")
+    parser.add_argument(
+        "--ranks", type=int, default=1, metavar="N", help="with --state: ranks of the runs (default: 1)"
     )
     add_requests(parser)
     return parser
@@ -49,6 +59,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         names,
         options.reason,
         texts=options.texts,
+        runs={str(path): stream_of_run([options.dataset], path, options, {}).seen for path in options.state},
         requests=requests_of(options),
         lock=not options.no_lock,
     )

@@ -79,18 +79,8 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    requests = requests_of(options)
-    state = read_state(options.state)
-    shape = json.loads(state["shape"])
-    named = sources_of(options.dataset, shape)
-    global_batch = shape.get("global_batch", options.global_batch)
-    if global_batch is None:
-        raise ConfigError("--global-batch is missing: the rows of a step, batch size times number of ranks of the run")
     text = {"tokenizer": options.tokenizer or "bytes", "text_key": options.text_key or "text"}
-    if options.ranks < 1 or global_batch % options.ranks:
-        raise ConfigError(f"--ranks {options.ranks} do not share a global batch of {global_batch} rows equally")
-    stream = make_stream(named, shape, global_batch, options.ranks, requests, text)
-    stream.load_state_dict(state)
+    stream = stream_of_run(options.dataset, options.state, options, text)
     progress = Progress(quiet=not sys.stderr.isatty())
     if options.document is not None:
         return print_seen(stream.seen(options.document, steps=options.steps, progress=progress), as_json=options.json)
@@ -106,6 +96,21 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
                 span["text"] = tokenizer.decode(span.pop("ids"))
         print_row(row, as_json=options.json)
     return 0
+
+
+def stream_of_run(datasets: list[str], path: Path, options: argparse.Namespace, text: dict[str, Any]) -> Any:
+    """Return the stream of a run at a saved state. ``options`` are ``global_batch``, ``ranks`` and those of requests."""
+    state = read_state(path)
+    shape = json.loads(state["shape"])
+    named = sources_of(datasets, shape)
+    global_batch = shape.get("global_batch", options.global_batch)
+    if global_batch is None:
+        raise ConfigError("--global-batch is missing: the rows of a step, batch size times number of ranks of the run")
+    if options.ranks < 1 or global_batch % options.ranks:
+        raise ConfigError(f"--ranks {options.ranks} do not share a global batch of {global_batch} rows equally")
+    stream = make_stream(named, shape, global_batch, options.ranks, requests_of(options), text)
+    stream.load_state_dict(state)
+    return stream
 
 
 def read_state(path: Path) -> dict[str, Any]:

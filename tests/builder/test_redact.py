@@ -318,3 +318,33 @@ def test_a_copy_under_another_key_is_found_in_shards_and_in_texts(
         (kind, keys[number]) for kind in ("train", "texts/train") for number in (3, 5)
     }
     assert f"a copy of document {keys[3]}; redact" in capsys.readouterr().out
+
+
+def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dataset: Path, tmp_path: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(seed=4).pack(64).batch(6)
+    batches = list(islice(stream, 9))
+    traced = [(step, row["row"], span) for step in range(9) for row in stream.trace(step) for span in row["documents"]]
+    [key, *_] = [span["origin"]["key"] for *_, span in traced]
+    state, ids = tmp_path / "run.json", tmp_path / "ids.txt"
+    state.write_text(json.dumps(stream.state_dict()))
+    ids.write_text(key)
+    assert run(dataset, "--ids", ids, "--texts", "--state", state) == 2, "no global batch"
+    assert not (dataset / ".build").exists()
+    assert run(dataset, "--ids", ids, "--texts", "--state", state, "--global-batch", 6, "--ranks", 2) == 0
+    [told] = json.loads((dataset / "redaction-1.json").read_text())["runs"]
+    assert told["state"] == str(state)
+    assert [tuple(one.values()) for one in told["seen"]] == [
+        (span["document_begin"], span["document_end"], key, row // 3, row % 3, step)
+        for step, row, span in traced
+        if span["origin"]["key"] == key
+    ]
+    assert len(batches) == 9
+    assert f"<td>{told['seen'][0]['step']}<td>0<td>" in (dataset / "redaction-1.html").read_text()
+
+
+def test_a_redacted_text_is_not_found_any_more(dataset: Path) -> None:
+    assert all(pipeline.find(dataset, [english(5), english(6)]))
+    chosen(dataset, "5")
+    [gone, other] = pipeline.find(dataset, [english(5), english(6)])
+    assert not gone
+    assert other
