@@ -37,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("inputs", nargs="*", help="raw text, as for build_shards.py")
     parser.add_argument("--synthetic", type=int, metavar="N", help="make up so many documents instead")
     parser.add_argument("--tokenizer", default="bytes", help="tokenizer of the dataset (default: bytes)")
+    parser.add_argument(
+        "--keep-texts", choices=("parquet", "jsonl.zst"), help="keep the texts, which passages are read from"
+    )
     parser.add_argument("--copies", type=int, default=3_000, help="edited copies to ask for (default: 3000)")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -44,9 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
         inputs = (
             [str(write_synthetic(Path(folder, "in.jsonl"), options.synthetic))] if options.synthetic else options.inputs
         )
-        pipeline.build(inputs, dataset, tokenizer=options.tokenizer, rules=(), val_fraction=0, progress=QUIET)
+        settings = {"tokenizer": options.tokenizer, "keep_texts": options.keep_texts, "rules": (), "val_fraction": 0}
+        pipeline.build(inputs, dataset, pipeline.Recipe(**settings), progress=QUIET)
         documents = Documents(dataset)
-        texts = [text for _, shard in documents.places() for some in documents.texts(shard) for text in some]
+        texts = [text for _, shard in documents.shards() for some in documents.texts(shard) for text in some]
         generator = random.Random(0)
         chosen = [generator.choice(texts) for _ in range(options.copies)]
         copies = [edited(text, generator) for text in chosen]

@@ -86,7 +86,7 @@ def diff(
 def _entries(documents: Documents, progress: Progress) -> Iterator[_Entry]:
     """Yield the documents of a dataset that are not redacted."""
     with progress.bar("read tables", len(documents), "documents") as advance:
-        for split, shard in documents.places():
+        for split, shard in documents.shards():
             table, redacted = documents.table(shard), {*documents.manifest.redacted.get(shard.name, [])}
             if not table.keys() >= {*_COLUMNS}:
                 raise ConfigError(f"{documents.folder.base}: {_UNBUILT}")

@@ -43,6 +43,7 @@ class Documents:
         self.settings: dict[str, Any] = self.manifest.recipe.get("settings", {})
         self._access = ShardAccess(requests=self.folder.requests)
         self.table = weak_lru_cache(self._table, _TABLES)
+        self._first_key = weak_lru_cache(self._read_first_key, None)
 
     def __len__(self) -> int:
         return sum(split.documents for split in self.manifest.splits.values())
@@ -60,14 +61,14 @@ class Documents:
         key = f"{number:012d}"
         for name, split in self.manifest.splits.items():
             shards = [shard for shard in split.shards if shard.documents]
-            at = bisect_right(shards, key, key=lambda shard: str(self.table(shard)["key"][0])) - 1
+            at = bisect_right(shards, key, key=self._first_key) - 1
             if at >= 0:
                 keys = self.table(shards[at])["key"]
                 if (row := bisect_left(keys, key)) < len(keys) and keys[row] == key:
                     return Place(name, shards[at], row)
         raise CorruptShardError(f"{self.folder.base}: no shard has the key {key}; {REPAIR}")
 
-    def places(self) -> Iterator[tuple[str, ShardInfo]]:
+    def shards(self) -> Iterator[tuple[str, ShardInfo]]:
         """Yield every shard after its split."""
         yield from ((name, shard) for name, split in self.manifest.splits.items() for shard in split.shards)
 
@@ -86,6 +87,9 @@ class Documents:
         texts = self._kept(shard) or self._every_decoded(shard)
         while batch := list(itertools.islice(texts, _BATCH)):
             yield batch
+
+    def _read_first_key(self, shard: ShardInfo) -> str:
+        return self._access.first_key(self.folder.path(shard.name))
 
     def _table(self, shard: ShardInfo) -> dict[str, list[Any]]:
         return self._access.table(self.folder.path(shard.name), shard)

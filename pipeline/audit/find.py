@@ -13,7 +13,7 @@ import numpy as np
 
 from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator
 from ..builder.dedup.minhash import MinHasher, shingle_sets, text_hashes
-from ..errors import ConfigError
+from ..errors import ConfigError, value_text
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..progress import Progress
 from ..text.normalize import normalize
@@ -83,9 +83,11 @@ def find(
     """
     if not 0 < threshold <= 1:
         raise ConfigError(f"threshold must be above 0 and at most 1, got {threshold}")
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    if wrong := [text for text in listed if not isinstance(text, str)]:
+        raise ConfigError(f"texts must be text or a list of texts, got {value_text(wrong[0])}")
     documents = Documents(dataset, RequestOptions(tries=tries, timeout=timeout))
     progress = progress or Progress()
-    listed = [texts] if isinstance(texts, str) else list(texts)
     if documents.settings.get("normalize"):
         listed = [normalize(text) for text in listed]
     if passages:
@@ -106,9 +108,8 @@ class _Search:
 
     def search(self, texts: Sequence[str]) -> list[list[Match]]:
         every = zip(texts, text_hashes(texts), self._hasher.signatures(texts), strict=True)
-        candidates: list[
-            tuple[int, int, float, bool]
-        ] = []  # number of the document, of the text, estimate, whether equal
+        # The numbers of a document and of a text, the estimate, and whether they are equal.
+        candidates: list[tuple[int, int, float, bool]] = []
         for number, (_, text_hash, signature) in enumerate(every):
             same = self._index.equal(text_hash)
             near = {d: share for d, share in self._index.alike(signature).items() if share >= self._least}
@@ -158,7 +159,7 @@ class _Passages:
         self._starts = np.append(np.searchsorted(joined[order], self._every.hashes), len(joined)).tolist()
 
     def search(self, progress: Progress) -> list[list[Match]]:
-        shards = list(self._documents.places())
+        shards = list(self._documents.shards())
         found: list[Counter[tuple[int, int]]] = [
             Counter() for _ in self._texts
         ]  # windows in each document of each shard

@@ -22,6 +22,7 @@ from ..objects.request_options import ObjectInfo, RequestOptions
 from ..objects.urls import identity, is_remote, local_name, shown
 from ..user_cache import default_directory
 from .foreign import foreign_index, scan_index
+from .format import MAX_KEY
 from .index import ShardIndex, index_of, parse_table
 from .manifest import ShardInfo
 from .tar_members import opened
@@ -117,6 +118,10 @@ class ShardAccess:
         """Return the columns of provenance of a shard that this project wrote."""
         offset, size = self.index(url, expected).footer["table"]
         return parse_table(self._read(url, offset, size), shown(url), offset)
+
+    def first_key(self, url: str) -> str:
+        """Return the key of the first document of a shard that this project wrote: the name of its first member."""
+        return self._read(url, 0, MAX_KEY + 4).split(b".")[0].decode()
 
     def document(self, url: str, number: int, expected: ShardInfo | None = None) -> NDArray[Any]:
         """Return the tokens of one document."""

@@ -49,12 +49,14 @@ def jaccard(a: str, b: str) -> float:
 TEXTS = [prose(number, 150 + number) for number in range(120)]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[0, 5_000], ids=["a member each", "members of several"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset in two splits and several shards."""
     folder = tmp_path_factory.mktemp("find")
     source = write_jsonl(folder / "in.jsonl", TEXTS)
-    run_plain([f"books={source}"], folder / "set", val_fraction=0.2, tokens_per_shard=8_000)
+    run_plain(
+        [f"books={source}"], folder / "set", val_fraction=0.2, tokens_per_shard=8_000, tokens_per_sample=request.param
+    )
     splits = pipeline.Manifest.read(folder / "set").splits
     assert min(len(split.shards) for split in splits.values()) > 1
     return folder / "set"

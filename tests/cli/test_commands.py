@@ -201,6 +201,21 @@ def test_what_cannot_be_written_is_named_as_it_was_given_with_the_cure(
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        *("inspect {none}", "verify {none}", "card {none}", "export {none} --to nanogpt --output {none}"),
+        *("find {none} text", "diff {none} {none}"),
+    ],
+)
+def test_a_missing_dataset_is_exit_status_2_of_every_command_that_reads_one(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.format(none=tmp_path / "none").split()) == 2
+    assert re.match(r"error: \S+/none(/manifest\.json: not there| was not found)", capsys.readouterr().err)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("error", "cure"),
     [
         (PermissionError(13, "Permission denied", "/out"), "/out: Permission denied; give this user access"),
