@@ -116,8 +116,13 @@ class ShardAccess:
 
     def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
         """Return the columns of provenance of a shard that this project wrote."""
-        offset, size = self.index(url, expected).footer["table"]
-        return parse_table(self._read(url, offset, size), shown(url), offset)
+        return self.index_and_table(url, expected)[1]
+
+    def index_and_table(self, url: str, expected: ShardInfo | None = None) -> tuple[ShardIndex, dict[str, list[Any]]]:
+        """Return the index and the columns of provenance of a shard that this project wrote."""
+        index = self.index(url, expected)
+        offset, size = index.footer["table"]
+        return index, parse_table(self._read(url, offset, size), shown(url), offset)
 
     def first_key(self, url: str) -> str:
         """Return the key of the first document of a shard that this project wrote: the name of its first member."""

@@ -35,7 +35,9 @@ from .shape import sequential_lanes, shape
 STATE_VERSION = 3
 _VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and an epoch if there are several
 _CURES = {
-    "data": "; the shards or texts are different: load the state into a stream of the same ones",
+    "data": (
+        "; the shards or texts are different, or split or upsampled differently: load the state into a stream of the same ones"
+    ),
     "filters": "; if both filters keep the same documents, give them one name: .filter(..., name=...)",
     "weights": (
         "; give mix() the weights that the run began with: the state remembers changes by set_weights(), and more can follow "

@@ -72,14 +72,19 @@ def write_dataset(
     shards: list[list[NDArray[Any]]],
     split: str = "train",
     vocab_size: int = 60_000,
+    tables: Sequence[Mapping[str, Sequence[Any]]] | None = None,
     **options: Any,
 ) -> Manifest:
-    """Write ``shards`` (documents of each) as a complete dataset with one split; ``options`` are `write_shard`'s."""
+    """Write ``shards`` (documents of each) as a complete dataset with one split; ``options`` are `write_shard`'s.
+
+    ``tables``: the columns of each shard.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     dtype = next((document.dtype.str for documents in shards for document in documents), "<u2")
     infos, key = [], 0
     for number, documents in enumerate(shards):
-        infos.append(write_documents(directory / f"{split}-{number:06d}.tar", documents, key, dtype=dtype, **options))
+        own = options if tables is None else {**options, "table": tables[number]}
+        infos.append(write_documents(directory / f"{split}-{number:06d}.tar", documents, key, dtype=dtype, **own))
         key += len(documents)
     tokenizer = {**TOKENIZER, "vocab_size": vocab_size}
     return write_manifest(directory, {split: infos}, dtype=dtype, tokenizer=tokenizer)

@@ -62,6 +62,7 @@ class Shard:
     starts: list[int]  # the byte at which each document begins
     payload_bytes: int  # S
     kept: list[bool] | None = None  # of a selection: which extents are kept; None: all
+    given: list[bool] | None = None  # of a listing of an upsampled source: which documents it gives; None: all
 
 
 @dataclass
@@ -131,8 +132,12 @@ def shard_extents(shard: Shard, itemsize: int, extent_bytes: int = EXTENT_BYTES)
     lengths = [len(document) for document in shard.documents]
     firsts = cut_extents(shard.starts, lengths, itemsize, shard.payload_bytes, extent_bytes)
     sizes = extent_sizes(firsts, shard.starts, shard.payload_bytes)
+    given = shard.given or [True] * len(lengths)
     borders = pairwise([*firsts, len(shard.documents)])
-    return [Extent(size, shard.documents[first:end]) for (first, end), size in zip(borders, sizes, strict=True)]
+    return [
+        Extent(size, [shard.documents[j] for j in range(first, end) if given[j]])
+        for (first, end), size in zip(borders, sizes, strict=True)
+    ]
 
 
 def source_runs(source: Source) -> list[list[Extent]]:
@@ -141,6 +146,8 @@ def source_runs(source: Source) -> list[list[Extent]]:
     for shard in source.shards:
         extents = shard_extents(shard, source.itemsize, source.extent_bytes)
         kept = [True] * len(extents) if shard.kept is None else shard.kept
+        if shard.given is not None:
+            kept = [each and bool(extent.documents) for each, extent in zip(kept, extents, strict=True)]
         for n, extent in enumerate(extents):
             if kept[n] and (n == 0 or not kept[n - 1]):
                 runs.append([])

@@ -37,11 +37,16 @@ def numbered(sizes: list[list[int]], first: int = 1) -> Documents:
 
 
 def written(
-    directory: Path, shards: Documents, dtype: str = "<u2", extent_bytes: int | None = None, tokens_per_sample: int = 0
+    directory: Path,
+    shards: Documents,
+    dtype: str = "<u2",
+    extent_bytes: int | None = None,
+    tokens_per_sample: int = 0,
+    **options: Any,
 ) -> tuple[Path, Source]:
     """Write a dataset, with a table of extents of its own if their size is given; return it as both sides take it."""
     arrays = [[np.array(document, dtype) for document in shard] for shard in shards]
-    manifest = write_dataset(directory, arrays, tokens_per_sample=tokens_per_sample)
+    manifest = write_dataset(directory, arrays, tokens_per_sample=tokens_per_sample, **options)
     if extent_bytes is not None:
         index_extents(directory, extent_bytes)
     source = Source([], manifest.token_dtype.itemsize, extent_bytes or EXTENT_BYTES)

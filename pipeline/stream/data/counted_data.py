@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class CountedData:
 
     ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes the names in ``shard_names``. ``splits`` is how
     many splits made this, ``rows`` the extents of its table that they kept (None: all). ``redacted``: the numbers of redacted
-    documents by shard.
+    documents by shard. ``repeats``: how often an epoch reads each document (None: once).
     """
 
     live = False
@@ -45,6 +45,7 @@ class CountedData:
     splits = 0
     rows: NDArray[np.int64] | None = None
     redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
+    repeats: Repeats | None = None
 
     def __repr__(self) -> str:
         return self.label
@@ -64,7 +65,7 @@ class CountedData:
     @cached_property
     def extents(self) -> ExtentSelection:
         """The extents that are streamed."""
-        return ExtentSelection(self.table(), self.rows, self.redacted)
+        return ExtentSelection(self.table(), self.rows, self.redacted, self.repeats)
 
     def selection(self, rows: NDArray[np.int64]) -> CountedData:
         """Return the same data with only these rows of the table of extents."""
@@ -122,7 +123,10 @@ class CountedData:
         return f"{shards}, {self.total_documents:,} documents, {self.total_tokens:,} tokens"
 
     def check_stage(self, method: str) -> None:
-        return
+        if self.repeats is not None and method in ("split", "upsample"):
+            raise ConfigError(
+                f".{method}() comes before .upsample(), and once: {self.label} reads documents several times"
+            )
 
     def check_rules(self, fields: Sequence[str]) -> NoReturn:
         raise ConfigError("rules and languages judge text, and shards hold tokens; filter when they are built")
@@ -145,9 +149,21 @@ class CountedData:
             )
 
 
+class Repeats(NamedTuple):
+    """How often an epoch reads each document of an upsampled source (section 2 of the order).
+
+    The table lists the shards several times. Listing ``k`` gives the documents whose ``times`` (uint8, of one listing) are
+    above ``k``. ``tokens`` and ``documents`` (int64) are what each extent of the table gives.
+    """
+
+    times: NDArray[np.uint8]
+    tokens: NDArray[np.int64]
+    documents: NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class ExtentSelection:
-    """The extents of a table that are streamed: ``rows`` of it, ascending (None: all).
+    """The extents of a table that are streamed: ``rows`` of it, ascending (None: all), and of an upsampled source some documents.
 
     ``redacted``: the numbers of redacted documents by shard. They may become more while the extents are streamed.
     """
@@ -155,6 +171,7 @@ class ExtentSelection:
     table: ExtentTable
     rows: NDArray[np.int64] | None = None
     redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    repeats: Repeats | None = None
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
         """Cut blocks out of these extents, once."""
@@ -175,7 +192,8 @@ class ExtentSelection:
         # A run of neighbours counts as a shard, so that a block is one range of a file.
         begins = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(table.shard_of(rows), prepend=-1) != 0))
         runs = np.diff(begins, append=len(rows))
-        sums = (running_sums(column[rows]) for column in (table.sizes, table.tokens, table.documents))
+        given = self.repeats or table
+        sums = (running_sums(column[rows]) for column in (table.sizes, given.tokens, given.documents))
         return Blocks.of_extents(runs, *sums, in_mix=in_mix)
 
     def extent_of(self, shard: int, document: int) -> int | None:
@@ -193,3 +211,11 @@ class ExtentSelection:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first row of the table, and the one after the last, of extents ``first`` to before ``last``."""
         return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)
+
+    def documents_of(self, first: int, last: int) -> NDArray[np.int64] | slice:
+        """Return which documents of a run of rows of one shard are streamed, numbered in the run."""
+        if self.repeats is None:
+            return slice(None)
+        times, (begin, end) = self.repeats.times, self.table.document_sums[[first, last]].tolist()
+        listing, at = divmod(begin, len(times))
+        return np.flatnonzero(times[at : at + end - begin] > listing)

@@ -9,6 +9,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
@@ -29,8 +30,8 @@ from ...shards.blocks.memory_blocks import MemoryBlocks
 from ...shards.blocks.remote_blocks import RemoteBlocks
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.extents.extent_table import ExtentTable
-from ...shards.extents.table_file import load_extent_table, load_tars
-from ...shards.format import KEY_COLUMN
+from ...shards.extents.table_file import LOCAL_THREADS, REMOTE_THREADS, load_extent_table, load_tars
+from ...shards.format import COLUMN, KEY_COLUMN
 from ...shards.index import BlockIndex
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.shard_access import ShardAccess
@@ -179,13 +180,18 @@ class ShardFiles(CountedData):
 
     def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
         """Return the same data with only the shards of one source."""
-        data = copy.copy(self)
+        data = self.listed(numbers)
         data.label = f"{self.label}.sources()[{source!r}]"
-        data.shard_names = [self.shard_names[k] for k in numbers]
-        data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
         data._originals = [self._originals[k] for k in numbers] if self._manifest is not None else []
         data.fingerprint = _digest([self.dtype.str, self.tokenizer, data._originals])
+        return data
+
+    def listed(self, numbers: Sequence[int]) -> ShardFiles:
+        """Return a copy with a table of these shards, which may be named several times; its counts stay."""
+        data = copy.copy(self)
+        data.shard_names = [self.shard_names[k] for k in numbers]
+        data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
         data.redacted = {}
         data._list_redacted()
@@ -224,6 +230,32 @@ class ShardFiles(CountedData):
 
     def _provenance(self, shard: int) -> dict[str, list[Any]]:
         return self.followed(lambda: _provenance(self._access, self._urls[shard], self._infos[shard]))
+
+    def field(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
+        """Return the number of tokens of all documents, and their values of a field that the build kept.
+
+        Raises ``ConfigError``, which names the fields that are there, if a shard lacks the field.
+        """
+        if self._infos[:1] == [None]:
+            raise ConfigError(
+                f"{self.label}: tars without a {MANIFEST_NAME} have no fields; build shards of their texts"
+            )
+
+        def read(shard: int) -> tuple[NDArray[np.int64], list[Any]]:
+            read_shard = self._access.index_and_table
+            index, table = self.followed(lambda: read_shard(self._urls[shard], self._infos[shard]))
+            if f"{COLUMN}{name}" not in table:
+                kept = [column.removeprefix(COLUMN) for column in table if column.startswith(COLUMN)]
+                raise ConfigError(
+                    f"{shown(self._urls[shard])} has no field {name!r}, only {', '.join(kept) or 'none'}; keep it when you "
+                    f"build: --keep-fields {name}:float"
+                )
+            return index.lengths, table[f"{COLUMN}{name}"]
+
+        with ThreadPoolExecutor(REMOTE_THREADS if self._remote else LOCAL_THREADS) as pool:
+            read_of_shards = list(pool.map(read, range(len(self._urls))))
+        lengths = [lengths for lengths, _ in read_of_shards]
+        return np.concatenate([np.zeros(0, np.int64), *lengths]), [each for _, own in read_of_shards for each in own]
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         return self.followed(lambda: self._access.document(self._urls[shard], number, self._infos[shard]))

@@ -63,6 +63,11 @@ A **selection** (``.split``) keeps some of the extents: `pipeline.stream.train_v
 ``X``, ``Y`` nor ``m``, and each run of neighbours among the kept ones counts as a shard of its own. Documents that ``.split``
 keeps of few extents lie in memory one behind the other, as those of an array do.
 
+An **upsampled** source (``.upsample``) reads each document a number of times an epoch; the largest number is ``m``. Its shards
+are listed ``m`` times, the whole list again and again. Listing ``k`` gives only the documents whose number is above ``k``, and
+the others do not exist. An extent that gives none is left out, as by a selection. The bytes of an extent stay as they are;
+its tokens and documents are those that it gives.
+
 3. Windows
 ----------
 ``C`` is the number of lanes, ``W`` the blocks of a shuffle window. ``.shuffle(lanes=C, window=W)`` states them; each that it

@@ -133,8 +133,12 @@ class WindowMaker:
     def _blocks(self, listed: Listed) -> Iterator[tuple[int, Int]]:
         """Yield the shard of each listed block, and the numbers of the block's documents there."""
         table = self._extents.table
-        for (row, _), count in zip(listed.runs, listed.counts, strict=True):
-            yield int(table.shard_of(row)), int(table.first_document_of(row)) + np.arange(count)
+        for first, last in listed.runs:
+            begin, end = (
+                int(table.first_document_of(first)),
+                int(table.document_sums[last] - table.document_sums[first]),
+            )
+            yield int(table.shard_of(first)), np.arange(begin, begin + end)[self._extents.documents_of(first, last)]
 
     def _mask(self, listed: Listed, order: Int) -> NDArray[np.uint8] | None:
         """Return the mask of a window's tokens; None if no document of the window is redacted."""
@@ -156,8 +160,7 @@ class WindowMaker:
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
         sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # what a split leaves may be empty
         offsets = [0, *accumulate(int(sums[last] - sums[first]) for first, last in runs)]
-        numbered = zip(in_files.tolist(), runs, self.source.index(runs), strict=True)
-        indexes = [self._checked(block, *run, *index) for block, run, index in numbered]
+        indexes = [self._checked(*run, *index) for run, index in zip(runs, self.source.index(runs), strict=True)]
         starts = np.concatenate([nothing, *(begins + at for (begins, _), at in zip(indexes, offsets, strict=False))])
         lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
         return Listed(runs, starts, lengths, [len(lengths) for _, lengths in indexes], offsets[-1])
@@ -176,18 +179,18 @@ class WindowMaker:
         in_blocks = _runs_of(np.array(listed.counts, np.int64), np.sort(blocks).searchsorted(blocks))
         return in_blocks if order is None else in_blocks[order]
 
-    def _checked(self, block: int, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
+    def _checked(self, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
         """Return the bytes of a block before each streamed document, and the tokens of each."""
         table = self._extents.table
         shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
         size = int(table.size_sums[last] - table.size_sums[first])
         begins, lengths = starts - offset, counts.astype(np.int64)
-        known = self._order.blocks
-        if len(lengths) != known.documents[block] or lengths.sum() != known.tokens[block]:
+        documents, tokens = (int(sums[last] - sums[first]) for sums in (table.document_sums, table.token_sums))
+        if (len(lengths), lengths.sum()) != (documents, tokens):
             raise CorruptShardError(
                 f"{self.source.name(shard)}: documents from {int(table.first_document_of(first))} on: the index holds "
-                f"{int(lengths.sum())} tokens in {len(lengths)} documents, but {int(known.tokens[block])} in "
-                f"{int(known.documents[block])} were counted before; the shard was replaced meanwhile"
+                f"{int(lengths.sum())} tokens in {len(lengths)} documents, but {tokens} in {documents} were counted before; the "
+                "shard was replaced meanwhile"
             )
         ends = begins + lengths * table.itemsize
         outside = (begins < np.concatenate([[0], ends[:-1]])[: len(begins)]) | (ends > size)
@@ -198,7 +201,8 @@ class WindowMaker:
                 f"{int(lengths[wrong])} tokens, outside its block of {size} bytes from byte {offset} or before the end of "
                 "the document ahead of it; copy the shard again or rebuild it"
             )
-        return begins, lengths
+        streamed = self._extents.documents_of(first, last)
+        return begins[streamed], lengths[streamed]
 
     def _memory(self, size: int) -> memoryview:
         """Return memory that a window of this thread has used, or new."""
