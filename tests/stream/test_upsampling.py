@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
+from pipeline.builder.redaction.redact import redact
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.data.upsampling import quantiles
 from tests.helpers.shard_samples import EOS, write_dataset
@@ -165,6 +166,43 @@ def test_an_upsampled_stream_resumes_exactly_and_is_traced(folder: Path, name: s
             for span in row["documents"]:
                 stored = texts[int(span["origin"]["key"])]
                 assert stored[span["document_begin"] : span["document_end"]] == span["ids"]
+
+
+def test_every_reading_of_a_document_is_found_by_its_key(folder: Path) -> None:
+    stream = dataset(folder, epochs=2).shuffle(seed=3, lanes=2, window=1).pack(5).batch(2)
+    steps = len(stream)
+    traced: dict[str, list[tuple[int, ...]]] = {}
+    fields = ("step", "row", "row_begin", "row_end", "document_begin")
+    for step in range(steps):
+        for row in stream.trace(step):
+            for span in row["documents"]:
+                place = {"step": step, "row": row["row"], **span}
+                traced.setdefault(span["origin"]["key"], []).append(tuple(place[name] for name in fields))
+    for number in range(sum(map(len, SIZES))):
+        found = stream.seen(f"{number:012d}", steps=steps)
+        assert [tuple(span[name] for name in fields) for span in found] == traced.get(f"{number:012d}", [])
+    assert stream.seen("train-000001.tar:1", steps=steps) == stream.seen(f"{7:012d}", steps=steps) != []
+
+
+def test_a_redacted_document_is_in_no_quantile_and_is_not_read(tmp_path: Path) -> None:
+    records = [{"id": f"d{n}", "text": f"{n} and some words, the same for all", "score": n} for n in range(40)]
+    options: dict[str, Any] = {
+        "tokenizer": "bytes",
+        "rules": (),
+        "dedup": False,
+        "val_fraction": 0,
+        "keep_fields": "score:int",
+    }
+    pipeline.build(records, tmp_path / "data", **options, progress=pipeline.Progress(quiet=True))
+    running = pipeline.ShardDataset(tmp_path / "data", epochs=1).upsample("score", [0, 1, 2, 4]).documents()
+    texts = sorted(running.decode(row)[0] for row in running)
+    redact(tmp_path / "data", ["d38", "d39"], reason="opt-out")
+    again = [running.decode(row)[0] for row in running]  # of a stream that was made before
+    assert len(again) == len(texts)
+    assert sum(text not in texts for text in again) == 8
+    stream = pipeline.ShardDataset(tmp_path / "data", epochs=1).upsample("score", [0, 1]).documents()
+    found = {int(stream.decode(row)[0].removeprefix("⟦").split()[0].strip("⟦⟧")) for row in stream}
+    assert found == {*range(19, 38)}
 
 
 def test_copies_of_a_document_are_spread_over_the_epoch(tmp_path: Path) -> None:

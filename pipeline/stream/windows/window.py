@@ -138,7 +138,7 @@ class WindowMaker:
                 int(table.first_document_of(first)),
                 int(table.document_sums[last] - table.document_sums[first]),
             )
-            yield int(table.shard_of(first)), np.arange(begin, begin + end)[self._extents.documents_of(first, last)]
+            yield int(table.shard_of(first)), np.arange(begin, begin + count)[self._extents.documents_of(first, last)]
 
     def _mask(self, listed: Listed, order: Int) -> NDArray[np.uint8] | None:
         """Return the mask of a window's tokens; None if no document of the window is redacted."""
