@@ -132,12 +132,9 @@ class WindowMaker:
 
     def _blocks(self, listed: Listed) -> Iterator[tuple[int, Int]]:
         """Yield the shard of each listed block, and the numbers of the block's documents there."""
-        table = self._extents.table
+        table, sums = self._extents.table, self._extents.table.document_sums
         for first, last in listed.runs:
-            begin, end = (
-                int(table.first_document_of(first)),
-                int(table.document_sums[last] - table.document_sums[first]),
-            )
+            begin, count = int(table.first_document_of(first)), int(sums[last] - sums[first])
             yield int(table.shard_of(first)), np.arange(begin, begin + count)[self._extents.documents_of(first, last)]
 
     def _mask(self, listed: Listed, order: Int) -> NDArray[np.uint8] | None:
