@@ -45,7 +45,7 @@ class UpsampledFiles(ShardFiles):
         )
         self.split = f"{files.split}, upsampled by {by} {','.join(map(str, times))}"
         self.label = f"{files.label}.upsample({by!r}, {list(times)})"
-        digest = hashlib.sha256(of_document).hexdigest()
+        digest = hashlib.sha256(of_document.tobytes()).hexdigest()
         self.fingerprint = hashlib.sha256(json.dumps([files.fingerprint, "upsampled", digest]).encode()).hexdigest()
 
     def find(self, document: str) -> list[tuple[int, int]]:
