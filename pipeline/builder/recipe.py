@@ -25,8 +25,9 @@ from .setting import GROUPS, check_whole, flag_of, setting, setting_of, types_of
 
 Keep = Literal["first", "longest"]
 Bos = Literal["never", "always"]
+RepeatedPassages = Literal["cut", "count", "drop"]
 KEEP_TEXTS = ("parquet", "jsonl.zst")
-KEEP, BOS = (get_args(known) for known in (Keep, Bos))
+KEEP, BOS, REPEATED_PASSAGES = (get_args(known) for known in (Keep, Bos, RepeatedPassages))
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 # Settings of a build beside its recipe.
 RUNNING = (
@@ -144,6 +145,28 @@ class Recipe:
     )
     shortest_passage: int = setting(30, DUPLICATES, "never cut lines and paragraphs of fewer characters", least=1)
     words_left: int = setting(50, DUPLICATES, "drop documents that cuts left with fewer words", least=0)
+    dedup_passages: int | None = setting(
+        None,
+        DUPLICATES,
+        "after dedup of documents, cut every passage of at least this many words, as 50, that occurs earlier in the corpus",
+        least=10,
+        optional=True,
+    )
+    repeated_passages: RepeatedPassages = setting(
+        "cut",
+        DUPLICATES,
+        "cut passages that occur earlier (default), or count: only report them; or drop: drop the documents that they fill, and "
+        "leave the others whole",
+        choices=REPEATED_PASSAGES,
+        optional=True,
+    )
+    repeated_share: float = setting(
+        0.5,
+        DUPLICATES,
+        "with --repeated-passages drop, drop documents if such passages have more than this share of their words",
+        share="<=",
+        optional=True,
+    )
     dedup: bool = setting(True, DUPLICATES, "keep duplicate documents", flag="--no-dedup")
     dedup_threshold: float = setting(
         0.8, DUPLICATES, "documents are duplicates from this estimated Jaccard similarity on", share="<="
@@ -365,6 +388,9 @@ class Settings(TypedDict, total=False):
     dedup_paragraphs: bool
     shortest_passage: int
     words_left: int
+    dedup_passages: int | None
+    repeated_passages: RepeatedPassages
+    repeated_share: float
     dedup: bool
     dedup_threshold: float
     dedup_bands: int

@@ -10,7 +10,7 @@ from ...errors import BuildError
 from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OF_DEDUP
 from .counts import PASSED, Counts, Histogram
-from .samples import Sample
+from .samples import RepeatedPassage, Sample
 
 _IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves out if they are empty
 
@@ -51,6 +51,8 @@ class BuildStats:
     ``bad`` records gave no document. ``dropped`` counts by rule, and ``cut`` counts lines. ``histograms`` has the bins of each
     rule. ``repeats`` is there if repeated lines or paragraphs were cut. It counts the ``passages`` and characters that were
     ``compared``, the ``lines``, ``paragraphs`` and ``characters`` that were cut, and the ``documents`` that were cut and kept.
+    ``passages`` is there if runs of words were compared. It counts ``passages`` that occur earlier, their ``words`` and
+    ``documents``, the documents that were ``cut`` and kept, and the ``characters`` that were cut from these.
     """
 
     read: int = 0
@@ -69,6 +71,8 @@ class BuildStats:
     edited: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)  # documents, by the user's transform
     added: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)  # documents, by the user's transform
     repeats: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
+    passages: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
+    repeated_passages: list[RepeatedPassage] = field(default_factory=list, metadata=_IF_ANY)  # that occur most
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
     chained: int = field(default=0, metadata=_IF_ANY)  # near duplicates less alike than the threshold to the kept text
@@ -104,6 +108,7 @@ class BuildStats:
             cut=counts.by("cut"),
             edited=counts.by("edited"),
             repeats=counts.by("repeats"),
+            passages=counts.by("passages"),
             dropped=dropped,
             dropped_characters={key: sizes[key] for key in dropped},
             added=added,

@@ -43,6 +43,7 @@ class Counts:
         added, TRANSFORM                        n - 1 for each document that became n
         added to, SOURCE, LANGUAGE              the same documents
         repeats, WHAT                           the counts of line dedup
+        passages, WHAT                          the counts of the stage that cuts passages
         read characters / records               characters before any edit; records, the bad ones too
 
     >>> counts, more = Counts(), Counts()

@@ -50,6 +50,17 @@ class NearText(TypedDict):
     text: str
 
 
+class RepeatedPassage(TypedDict):
+    """A passage of so many words that occurs ``count`` times, and the document in which it is first."""
+
+    count: int
+    words: int
+    text: str
+    id: str
+    file: str
+    line: int
+
+
 class Samples:
     """The added texts that have the smallest keys, by outcome.
 

@@ -4,6 +4,8 @@ minhash.py          texts -> exact hashes and MinHash signatures
 bands.py            signatures -> keys, sorted on disk bucket by bucket
 lsh.py              keys -> candidate pairs -> verified edges -> clusters -> the document of each that is kept
 segments.py         lines and paragraphs, for deduplication of parts of documents
+word_runs.py        runs of words that may occur twice, for deduplication of passages
+key_tables.py       keys of many partitions, sorted on disk: how often each occurs, and where first
 decontaminate.py    documents that share long n-grams with evaluation sets
 row_files.py        the rows of many files as one array, of which memory holds only a part
 kernels.py          the compiled loops

@@ -163,6 +163,75 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
     return filled
 
 
+@compiled(
+    "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(uint8, 1, 'C'), uint64[::1], int64[:, ::1], int64[::1])"
+)
+def locate_words(points: Any, ends: Any, kinds: Any, hashes: Any, spans: Any, stops: Any) -> Any:
+    """Write each word's hash, first character and end, and to ``stops`` the end of each text's words; return their number.
+
+    ``kinds`` of characters: 0 ends a word, 1 continues one, 2 is one.
+    """
+    filled = at = 0
+    for text in range(len(ends)):
+        while at < ends[text]:
+            kind = kinds[points[at]]
+            if kind == 0:
+                at += 1
+                continue
+            spans[filled, 0], h = at, FNV_START
+            while True:
+                h = (h ^ np.uint64(points[at])) * FNV_PRIME
+                at += 1
+                if kind == 2 or at == ends[text] or kinds[points[at]] != kind:
+                    break
+            spans[filled, 1], hashes[filled] = at, _mix64(h)
+            filled += 1
+        stops[text] = filled
+    return filled
+
+
+@compiled("void(uint64[::1], int64[::1], int64, uint64[::1])")
+def hash_runs(words: Any, stops: Any, length: Any, out: Any) -> None:
+    """Write the hash of the run of ``length`` words that begins at each word, unless its text ends before."""
+    power = np.uint64(1)
+    for _ in range(length):
+        power *= GOLDEN
+    begin = 0
+    for text in range(len(stops)):
+        s = np.uint64(0)
+        for at in range(begin, stops[text]):
+            s = s * GOLDEN + words[at]
+            if at - begin >= length:
+                s -= power * words[at - length]
+            if at - begin >= length - 1:
+                out[at - length + 1] = _mix64(s)
+        begin = stops[text]
+
+
+@compiled("void(uint64[::1], int64[::1], int64, int64, int64[::1])")
+def winnow(runs: Any, stops: Any, length: Any, window: Any, picks: Any) -> None:
+    """Write where the smallest of the ``window`` runs from each word begins; -1 if the text ends before the last of them.
+
+    ``length`` is that of a run in words. Among equal runs, the pick of the word before stays; a new pick is the last one.
+    """
+    begin = 0
+    for text in range(len(stops)):
+        best = -1
+        for at in range(begin, stops[text]):
+            last = at + window - 1
+            if last + length > stops[text]:
+                best = -1
+            elif best < at:
+                best = at
+                for k in range(at + 1, last + 1):
+                    if runs[k] <= runs[best]:
+                        best = k
+            elif runs[last] < runs[best]:
+                best = last
+            picks[at] = best
+        begin = stops[text]
+
+
 @compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, :], bool_[:, :])")
 def band_keys(signatures: Any, rows: Any, keys: Any, empty: Any) -> None:
     """Write the key of each band of each signature, and whether the band has no shingles, ``[bands, n]`` each."""

@@ -14,7 +14,7 @@ Every later stage works on one partition at a time, and its module has the reade
     round/partitions.json   all units are: every partition in input order
 
 Line dedup writes each partition again as ``round/partitions/000034``, with the same files. All later stages then read that
-one.
+one. If passages are cut, the stage passage_dedup writes the documents once more, and later stages read those.
 
 A unit can be read by itself. The text of a partition is bounded. So a large compressed file, which can only be read from its
 start, does not need memory for all of it, a kill does not lose all of it, and several units, its lanes, share its partitions.
@@ -89,16 +89,24 @@ class Partition:
         return self.workspace.folder("partitions") / f"{self.number:06d}"
 
     @property
+    def cut_folder(self) -> Path:
+        """What the stage that cuts passages wrote of it: its documents among other files, if it cuts texts."""
+        return self.workspace.folder("passage_dedup") / "partitions" / f"{self.number:06d}"
+
+    @property
     def bytes(self) -> int:
         return documents_path(self.folder).stat().st_size
 
     @property
     def counts(self) -> Counts:
-        return Counts.read(self.folder / "counts.json")
+        counts = Counts.read(self.folder / "counts.json")
+        if self.cut_folder.exists():
+            counts.update(Counts.read(self.cut_folder / "counts.json"))
+        return counts
 
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""
-        return read_batches(self.folder, *names)
+        return read_batches(self.cut_folder if documents_path(self.cut_folder).exists() else self.folder, *names)
 
     def texts(self, rows: Sequence[int]) -> Iterator[str]:
         """Yield the texts of some documents, whose rows ascend, a record batch at a time."""

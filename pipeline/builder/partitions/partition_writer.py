@@ -100,10 +100,7 @@ class PartitionWriter:
         self._characters = 0
 
     def __enter__(self) -> PartitionWriter:
-        import pyarrow as pa
-
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._arrow = pa.ipc.new_file(str(documents_path(self._directory)), self._schema, options=options)
+        self._arrow = _new_file(documents_path(self._directory), self._schema)
         self._hashes = open(self._directory / "hashes.bin", "wb")
         self._signatures = open(self._directory / "signatures.bin", "wb")
         return self
@@ -145,6 +142,47 @@ class PartitionWriter:
             self._arrow.close()
             self._hashes.close()
             self._signatures.close()
+
+
+class DocumentFile:
+    """The documents of a partition, written again, a record batch at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = documents_path(directory)
+        self._arrow: Any = None
+
+    def __enter__(self) -> DocumentFile:
+        return self
+
+    def write(self, batch: Any) -> None:
+        self._arrow = self._arrow or _new_file(self._path, batch.schema)
+        self._arrow.write_batch(batch)
+
+    def __exit__(self, *_: object) -> None:
+        if self._arrow is not None:
+            self._arrow.close()
+
+
+def with_texts(batch: Any, texts: Mapping[int, str]) -> Any:
+    """Return a record batch of documents with other ``texts``, by row."""
+    import pyarrow as pa
+
+    if not texts:
+        return batch
+    values = {name: batch.column(name).to_pylist() for name in ("text", "characters")}
+    for row, text in texts.items():
+        values["text"][row], values["characters"][row] = text, len(text)
+    arrays = [
+        _column(values[item.name], item.type) if item.name in values else column
+        for item, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=batch.schema)
+
+
+def _new_file(path: Path, schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
 
 
 def make_hasher(recipe: Recipe) -> MinHasher:

@@ -87,6 +87,7 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
             for name, number in descending({name: stats.dropped.get(name, 0) for name in stats.histograms})
         ],
         cut=_cut(stats),
+        repeated=stats.repeated_passages,
         chained=stats.chained,
         near=stats.duplicates.get("near", 0),
         samples=_samples(stats),
@@ -118,6 +119,13 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
         named += [
             ("characters of these", repeats["characters"]),
             ("documents they were cut from", repeats["documents"]),
+        ]
+    if passages := stats.passages:
+        named += [
+            ("passages that occur earlier", passages["passages"]),
+            ("words of these passages", passages["words"]),
+            ("documents that have them", passages["documents"]),
+            ("documents they were cut from and that were kept", passages["cut"]),
         ]
     edited = [(f"documents edited by {name}", number) for name, number in descending(stats.edited)]
     return descending(stats.cut) + edited + named

@@ -36,8 +36,10 @@ def write_rejected(workspace: Workspace) -> None:
     path.unlink(missing_ok=True)
     with atomic_file(path) as out:
         # All of one stage before those of the next, so that the order does not tell how documents are cut into partitions.
-        for name, partition in itertools.product((REJECTED_NAME, CUT_NAME), partitions(workspace)):
-            if (part := partition.folder / name).exists():
+        every = partitions(workspace)
+        paths = [(each, each.folder / name) for name in (REJECTED_NAME, CUT_NAME) for each in every]
+        for partition, part in (*paths, *((each, each.cut_folder / CUT_NAME) for each in every)):
+            if part.exists():
                 with open(part, "rb") as file:
                     for line in file:
                         write_line(out, locate(partition, orjson.loads(line)))

@@ -121,6 +121,13 @@ which value; heights are square roots of the numbers. Dashed lines are limits, a
 {% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
 <td class="n">{{ number|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
+{% if repeated %}<h2>Repeated passages</h2><p class="soft">The passages that occur most, and the document in which each is
+first. Up to 600 characters of each are shown.</p>
+<div class="panel"><table><tr><th class="n">times</th><th class="n">words</th><th>passage</th></tr>
+{% for row in repeated %}<tr><td class="n">{{ row.count|whole }}</td><td class="n">{{ row.words|whole }}</td>
+<td><p class="soft"><code>{{ row.id }}</code> {{ row.file }}, line {{ row.line|whole }}</p><pre>{{ row.text }}</pre></td></tr>
+{% endfor %}</table></div>{% endif %}
+
 <h2>Samples</h2><p class="soft">A few documents of each outcome, with up to 600 characters of each. The hash of
 a text chooses it. A near duplicate is beside the text that is kept, from their first difference on.</p>
 {% for outcome, number, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}{% if number is

@@ -9,6 +9,7 @@ line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
 survivors.py         documents that no stage has dropped so far; how a stage drops some
 drop_ids.py          drop documents whose ids are listed, as after opt-outs
+passage_dedup.py     cut runs of words that occur earlier in the corpus
 tokenize.py          train the tokenizer, if asked; encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources
 write.py             token counts -> layout of shards -> one shard a unit, its texts beside it if asked

@@ -31,6 +31,7 @@ from ...atomic_directory import result_directory
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
+from ..dedup.key_tables import in_bucket
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
 from ..partitions.partition import Partition, documents_path, partitions, read_batches
@@ -91,7 +92,7 @@ def bucket_folder(workspace: Workspace, bucket: int) -> Path:
 
 def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
     """Sort one bucket, and write for each hash in it whether an earlier partition holds it."""
-    slices = [_in_bucket(_hashes(partition), bucket, buckets) for partition in partitions(workspace)]
+    slices = [in_bucket(_hashes(partition), bucket, buckets) for partition in partitions(workspace)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *slices])
     order = np.argsort(hashes, kind="stable")  # among equal ones, input order
     ordered = hashes[order]
@@ -109,14 +110,6 @@ def _passages_path(partition: Partition) -> Path:
 def _hashes(partition: Partition) -> NDArray[np.uint64]:
     path = _passages_path(partition)
     return np.memmap(path, np.uint64, "r") if path.stat().st_size else np.zeros(0, np.uint64)
-
-
-def _in_bucket(hashes: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray[np.uint64]:
-    """Return those of sorted hashes that fall in one of ``buckets`` equal ranges."""
-    first, last = (bucket << 64) // buckets, ((bucket + 1) << 64) // buckets - 1
-    begin = np.searchsorted(hashes, np.uint64(first), side="left")
-    # A copy: a view would keep in memory all pages that the search touched.
-    return np.array(hashes[begin : np.searchsorted(hashes, np.uint64(last), side="right")])
 
 
 class Repeats:
@@ -221,12 +214,12 @@ def too_short(text: str, words_left: int) -> Violation | None:
     """Return why a text that was cut is dropped, or None if enough of it is left."""
     if not text.strip():
         return Violation("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
-    rules = _limit(words_left)
+    rules = limit_of_words(words_left)
     return rules.judge(rules.measure(text))
 
 
 @functools.lru_cache(maxsize=1)
-def _limit(words_left: int) -> RuleSet:
+def limit_of_words(words_left: int) -> RuleSet:
     return RuleSet([Rule(WORDS_LEFT, "words", "dedup", min=words_left)])
 
 
@@ -236,7 +229,7 @@ def prepare_cut(workspace: Workspace) -> None:
 
     recipe = workspace.plan.recipe
     make_hasher(recipe).warm_up()
-    _limit(recipe.words_left).prepare()
+    limit_of_words(recipe.words_left).prepare()
 
 
 def cut_partition(buckets: int, partition: Partition) -> None:

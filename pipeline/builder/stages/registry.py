@@ -12,6 +12,7 @@ from .dedup import DedupStage
 from .drop_ids import DropIdsStage
 from .ingest import IngestStage
 from .line_dedup import LineDedupStage
+from .passage_dedup import PassageDedupStage
 from .quotas import read_more
 from .split import SplitStage
 from .stage import Run, Stage
@@ -24,6 +25,7 @@ ROUND: tuple[Stage, ...] = (
     LineDedupStage(),
     DedupStage(),
     DropIdsStage(),
+    PassageDedupStage(),
     TrainTokenizerStage(),
     TokenizeStage(),
 )

@@ -27,7 +27,9 @@ def drops_path(partition: Partition, stage: str) -> Path:
 
 def drop(partition: Partition, stage: str, drops: NDArray[np.bool_]) -> None:
     """Write which documents of a partition a stage drops. Some of them may be dropped already."""
-    with atomic_file(drops_path(partition, stage)) as file:
+    path = drops_path(partition, stage)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
         np.save(file, drops & _survives(partition, dropping_stages(partition.workspace, but=stage)))
 
 

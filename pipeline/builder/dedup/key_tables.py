@@ -1,0 +1,104 @@
+"""Keys of many partitions, sorted bucket by bucket: how often each occurs in all of them, and where first.
+
+The table of a partition is a folder of arrays, with an entry for each different key:
+
+    keys.npy      uint64, increasing
+    counts.npy    uint32: how often the partition has the key
+    firsts.npy    uint32: the smallest of the numbers that the partition gave with the key
+
+A bucket holds the keys of one range, of all partitions. Each partition adds a key once, however often it has it. So a key that
+every document has takes no more memory than one entry for each partition.
+
+    starts.npy    int64 [partitions + 1]: where the entries of each partition begin
+    totals.npy    uint32: how often all partitions have the key of an entry; more than 2 ** 32 - 1 counts as that
+    firsts.npy    uint64: the first partition that has it, times 2 ** 32, and its number there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...atomic_directory import result_directory
+
+_MOST = np.iinfo(np.uint32).max
+
+
+class Found(NamedTuple):
+    """What is known of each key of a partition (uint64 ``[n]`` each, but for the totals, uint32)."""
+
+    keys: NDArray[np.uint64]
+    totals: NDArray[np.uint32]
+    firsts: NDArray[np.uint64]
+
+
+def write_table(folder: Path, keys: NDArray[np.uint64], numbers: NDArray[np.int64] | None = None) -> None:
+    """Write the table of keys into a folder. ``numbers`` (below 2 ** 32, increasing) go with the keys; by default their index."""
+    unique, firsts, counts = np.unique(keys, return_index=True, return_counts=True)
+    found = firsts if numbers is None else numbers[firsts]
+    for name, array in ("keys", unique), ("firsts", found.astype(np.uint32)), ("counts", counts.astype(np.uint32)):
+        np.save(folder / f"{name}.npy", array)
+
+
+def in_bucket(keys: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray[np.uint64]:
+    """Return those of sorted keys that fall in one of ``buckets`` equal ranges."""
+    # A copy: a view would keep in memory all pages that the search touched.
+    return np.array(keys[_range(keys, bucket, buckets)])
+
+
+def _range(keys: NDArray[np.uint64], bucket: int, buckets: int) -> slice:
+    first, last = (bucket << 64) // buckets, ((bucket + 1) << 64) // buckets - 1
+    begin = np.searchsorted(keys, np.uint64(first), side="left")
+    return slice(int(begin), int(np.searchsorted(keys, np.uint64(last), side="right")))
+
+
+def sort_bucket(tables: Sequence[Path], result: Path, buckets: int, bucket: int) -> None:
+    """Sort one bucket of the keys of all tables, which are in input order."""
+    keys, counts, firsts = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
+    for number, folder in enumerate(tables):
+        every = _load(folder, "keys")
+        mine = _range(every, bucket, buckets)
+        keys.append(np.array(every[mine]))
+        counts.append(np.array(_load(folder, "counts")[mine]))
+        firsts.append(_load(folder, "firsts")[mine] + (np.uint64(number) << np.uint64(32)))
+    joined = np.concatenate(keys)
+    order = np.argsort(joined, kind="stable")  # among equal keys, input order
+    joined = joined[order]
+    new = np.ones(len(joined), bool)
+    new[1:] = joined[1:] != joined[:-1]
+    starts = np.flatnonzero(new)
+    group = np.cumsum(new) - 1
+    totals, places = np.empty(len(order), np.uint32), np.empty(len(order), np.uint64)
+    if len(order):
+        sums = np.add.reduceat(np.concatenate(counts)[order], starts, dtype=np.uint64)
+        totals[order] = np.minimum(sums, _MOST)[group]
+        places[order] = np.concatenate(firsts)[order[starts]][group]
+    with result_directory(result) as directory:
+        np.save(directory / "starts.npy", np.cumsum([0, *map(len, keys[1:])], dtype=np.int64))
+        np.save(directory / "totals.npy", totals)
+        np.save(directory / "firsts.npy", places)
+
+
+def load_found(table: Path, results: Sequence[Path], number: int) -> Found:
+    """Return what all buckets say of the keys of the table with this number."""
+    totals, firsts = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
+    for result in results:
+        starts = _load(result, "starts")
+        mine = slice(int(starts[number]), int(starts[number + 1]))
+        totals.append(np.array(_load(result, "totals")[mine]))
+        firsts.append(np.array(_load(result, "firsts")[mine]))
+    return Found(np.load(table / "keys.npy"), np.concatenate(totals), np.concatenate(firsts))
+
+
+def count_keys(tables: Iterable[Path]) -> int:
+    """Return how many entries all tables have."""
+    return sum(len(_load(folder, "keys")) for folder in tables)
+
+
+def _load(folder: Path, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r")
+    return array

@@ -1,0 +1,181 @@
+"""Texts -> runs of words that may occur twice -> passages that do.
+
+A passage is a run of at least N words that occurs earlier: in an earlier document, or N words or more before in the same one.
+Words are those of near duplicates, ``re.findall(r"\\\\w+", text.lower())``; in scripts without spaces (Han, Hiragana, Thai and
+their neighbours) each letter is a word. They are compared by their 64-bit hashes (`minhash`).
+
+Winnowing (Schleimer, Wilkerson, Aiken 2003, https://doi.org/10.1145/872757.872770) finds where to look:
+
+    run         k = N // 3 words; its hash is mix64 of sum(word[i] * 0x9E3779B97F4A7C15 ** (k - 1 - i))
+    window      the w = N - k + 1 runs within N words; the smallest hash is the window's pick
+    candidate   N words whose pick has a hash that another pick has too
+
+Equal windows pick equal runs, so every passage consists of candidates, and no window is compared if its pick is unique. About
+one run in (w + 1) / 2 is picked.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filters.compiled.text_arrays import code_points
+
+from .decontaminate import unspaced_letters
+from .minhash import word_table
+
+_MARKS, _SPACES = re.compile(r"[^\w\s]*"), re.compile(r"\s*")
+
+
+class Words(NamedTuple):
+    """The words of several texts: hashes (uint64 ``[n]``), first character and end of each in the joined texts (int64
+    ``[n, 2]``), the end of each text's words (int64 ``[texts]``), and where each text begins (int64 ``[texts]``)."""
+
+    hashes: NDArray[np.uint64]
+    spans: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    begins: NDArray[np.int64]
+
+
+class Candidates(NamedTuple):
+    """Runs of words that may occur elsewhere: words (uint64 ``[n]``), and text, first word in it and number of words of
+    each run (int64 ``[runs, 3]``)."""
+
+    words: NDArray[np.uint64]
+    runs: NDArray[np.int64]
+
+
+def find_words(texts: Sequence[str]) -> Words:
+    """Return the words of every text.
+
+    >>> found = find_words(["It's new.", "東京 2020"])
+    >>> found.spans.tolist(), found.stops.tolist()
+    ([[0, 2], [3, 4], [5, 8], [9, 10], [10, 11], [12, 16]], [3, 6])
+    """
+    from .kernels import locate_words
+
+    # The one letter that has two in lower case would shift all characters after it.
+    points, ends = code_points([text.replace("İ", "i").lower() for text in texts])
+    hashes, spans = np.empty(len(points), np.uint64), np.empty((len(points), 2), np.int64)
+    stops = np.empty(len(texts), np.int64)
+    number = locate_words(points, ends, _character_kinds(), hashes, spans, stops)
+    return Words(hashes[:number], spans[:number], stops, np.concatenate([[0], ends[:-1]]))
+
+
+def picked_runs(words: Words, length: int) -> NDArray[np.uint64]:
+    """Return the hashes of the runs that the windows of ``length`` words pick, once for each place."""
+    hashes, picks = _winnow(words, length)
+    places = picks[picks >= 0]
+    return np.asarray(hashes[places[np.diff(places, prepend=-1) != 0]])
+
+
+def candidates(words: Words, length: int, repeated: NDArray[np.uint64]) -> Candidates:
+    """Return the runs of ``length`` words and more whose picks are all ``repeated``: hashes, increasing."""
+    hashes, picks = _winnow(words, length)
+    windows = np.flatnonzero(picks >= 0)
+    picked = hashes[picks[windows]]
+    at = np.minimum(np.searchsorted(repeated, picked), max(0, len(repeated) - 1))
+    covered = covered_words(windows[repeated[at] == picked] if len(repeated) else windows[:0], length, len(picks))
+    begins = np.concatenate([[0], words.stops[:-1]])
+    firsts, lasts = stretches(covered, begins)
+    texts = np.searchsorted(words.stops, firsts, side="right")
+    return Candidates(words.hashes[covered], np.stack([texts, firsts - begins[texts], lasts - firsts], axis=1))
+
+
+def window_hashes(
+    words: NDArray[np.uint64], lengths: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return where each ``length`` words within runs of these ``lengths`` begin, and their hashes."""
+    from .kernels import hash_runs
+
+    stops, hashes = np.cumsum(lengths), np.empty(len(words), np.uint64)
+    hash_runs(words, stops, length, hashes)
+    within = np.ones(len(words), bool)
+    for back in range(1, length):
+        within[stops - back] = False
+    places = np.flatnonzero(within).astype(np.int64)
+    return places, hashes[places]
+
+
+def stretches(mask: NDArray[np.bool_], begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the begin and end of each stretch of true values. One that begins before any of ``begins`` ends there.
+
+    >>> [ends.tolist() for ends in stretches(np.array([True, True, True, False, True]), np.array([0, 2]))]
+    [[0, 2, 4], [2, 3, 5]]
+    """
+    new = mask.copy()
+    new[1:] &= ~mask[:-1]
+    new[begins[begins < len(mask)]] = mask[begins[begins < len(mask)]]
+    firsts = np.flatnonzero(new)
+    ends = np.flatnonzero(mask & np.append(~mask[1:] | new[1:], True)[: len(mask)]) + 1
+    return firsts, ends
+
+
+def remove_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return a text without some spans of characters, which begin and end with a word and are in order.
+
+    Marks at the ends of a span go with it. Of the white space before and after it, the side with more line feeds stays.
+
+    >>> text = "It rained. (Read more!) Then sun. The end.\\n\\nOne more.\\n"
+    >>> remove_spans(text, [(12, 21), (34, 41)])
+    'It rained. Then sun.\\n\\nOne more.\\n'
+    """
+    kept, at = [], 0
+    for word, after_word in spans:
+        marks = word
+        while marks > at and not _in_word_or_space(text[marks - 1]):
+            marks -= 1
+        first = marks if marks == 0 or text[marks - 1].isspace() else word  # not the marks of the word before
+        end = _match_end(_MARKS, text, after_word)
+        before, after = first, _match_end(_SPACES, text, end)
+        while before > at and text[before - 1].isspace():
+            before -= 1
+        keeps_after = text.count("\n", before, first) < text.count("\n", end, after)
+        if after == len(text) or (before and keeps_after):
+            first = before
+        else:
+            end = after
+        kept.append(text[at:first])
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _in_word_or_space(character: str) -> bool:
+    return character.isalnum() or character == "_" or character.isspace()
+
+
+def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _winnow(words: Words, length: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the hash of the run from each word, and the word at which the pick of the window from each word begins."""
+    from .kernels import hash_runs, winnow
+
+    run = max(1, length // 3)
+    hashes, picks = np.empty(len(words.hashes), np.uint64), np.empty(len(words.hashes), np.int64)
+    hash_runs(words.hashes, words.stops, run, hashes)
+    winnow(hashes, words.stops, run, length - run + 1, picks)
+    return hashes, picks
+
+
+def covered_words(windows: NDArray[np.int64], length: int, size: int) -> NDArray[np.bool_]:
+    """Return which of ``size`` words are in windows of ``length`` words; ``windows`` are their first words."""
+    steps = np.zeros(size + 1, np.int32)
+    steps[windows] += 1
+    steps[windows + length] -= 1
+    return np.cumsum(steps[:-1]) > 0
+
+
+@functools.cache
+def _character_kinds() -> NDArray[np.uint8]:
+    """Return of every code point whether it ends a word (0), continues one (1) or is one (2)."""
+    kinds, alone = word_table().astype(np.uint8), unspaced_letters()
+    kinds[: len(alone)] *= 1 + alone.astype(np.uint8)
+    return kinds

@@ -1,0 +1,307 @@
+"""Runs of words that occur earlier in the corpus are found as a plain search of all runs finds them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filters.measures.length import words as count_words
+from filters.text_view import Page
+from pipeline.builder.counts.build_stats import BuildStats, funnel
+from pipeline.builder.dedup.decontaminate import unspaced_letters
+from pipeline.builder.dedup.key_tables import count_keys, load_found, sort_bucket, write_table
+from pipeline.builder.dedup.word_runs import candidates, find_words, picked_runs, remove_spans, window_hashes
+from pipeline.builder.limits import Limits
+from pipeline.builder.stages.registry import changes
+from pipeline.errors import ConfigError
+from pipeline.shards.manifest import Manifest
+from pipeline.text.normalize import normalize
+from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.interruptions import Units
+
+NOTICE = " ".join(f"notice{k}" for k in range(60)).capitalize()
+SMALL = Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_records=20, bucket_hashes=700)
+
+
+@functools.cache
+def letters_alone() -> frozenset[str]:
+    return frozenset(map(chr, np.flatnonzero(unspaced_letters()).tolist()))
+
+
+def spans_of(text: str) -> list[tuple[int, int]]:
+    """The words of a text by the definition: runs of letters, and each letter of a script without spaces."""
+    found = []
+    for match in re.finditer(r"\w+", text):
+        begin = match.start()
+        for at in range(match.start(), match.end()):
+            if text[at] in letters_alone():
+                found += [(begin, at)] * (begin < at) + [(at, at + 1)]
+                begin = at + 1
+        found += [(begin, match.end())] * (begin < match.end())
+    return found
+
+
+def repeated(texts: Sequence[str], length: int) -> list[list[bool]]:
+    """Which words of each text are in a run of ``length`` words that begins earlier, in no word of this one."""
+    first: dict[tuple[str, ...], tuple[int, int]] = {}
+    found = []
+    for number, text in enumerate(texts):
+        words = [text[a:b].replace("İ", "i").lower() for a, b in spans_of(text)]
+        mask = [False] * len(words)
+        for at in range(len(words) - length + 1):
+            earlier = first.setdefault(tuple(words[at : at + length]), (number, at))
+            if earlier[0] < number or earlier[1] + length <= at:
+                mask[at : at + length] = [True] * length
+        found.append(mask)
+    return found
+
+
+def oracle(texts: Sequence[str], length: int, words_left: int = 50) -> list[str | None]:
+    """What is left of each text; None where too little is."""
+    found: list[str | None] = []
+    for text, mask in zip(texts, repeated(texts, length), strict=True):
+        spans = spans_of(text)
+        groups = [list(group) for is_in, group in itertools.groupby(range(len(mask)), mask.__getitem__) if is_in]
+        left = remove_spans(text, [(spans[group[0]][0], spans[group[-1]][1]) for group in groups])
+        gone = groups and (not left.strip() or count_words(Page(left)) < words_left)
+        found.append(None if gone else left)
+    return found
+
+
+def build(inputs: Any, output: Path, **options: Any) -> Manifest:
+    return run_plain(inputs, output, **{"dedup": False, "dedup_passages": 50, **options})
+
+
+def real_texts(folder: Path, count: int) -> list[str]:
+    raw = zstandard.ZstdDecompressor().stream_reader((folder / "dev/part-02.jsonl.zst").open("rb")).read()
+    return [text for line in raw.splitlines()[:count] if (text := normalize(orjson.loads(line)["text"])).strip()]
+
+
+def plant(texts: list[str]) -> list[str]:
+    """Copies of passages of texts in others: whole, in capitals, in part, across each other, and in a text of their own."""
+    texts = [*texts, "".join(chr(0x4E00 + k * 7 % 900) for k in range(400))]
+    long = [text for text in texts if len(text) > 2_000]
+    for number, source in enumerate(long[:40]):
+        begin = number * 13 % 500
+        piece = source[begin : begin + 300 + 40 * number]
+        texts[(number * 31) % len(texts)] += ["\n\n", " ", "; "][number % 3] + (piece.upper() if number % 4 else piece)
+    return [*texts, texts[-1][100:250] + texts[-1][90:180], "ha " * 170, long[0], " ".join(texts[-1][50:200])]
+
+
+@given(
+    lists=st.lists(st.lists(st.sampled_from(["a", "A!", "b", "東", "c3\n", "ไ", "_", "İ"]), max_size=40), max_size=6),
+    length=st.integers(2, 8),
+    buckets=st.integers(1, 3),
+)
+def test_tables_of_any_bucket_give_the_passages_of_the_definition(
+    lists: list[list[str]], length: int, buckets: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("tables")
+    texts = [" ".join(words) for words in lists]
+    each = [find_words([text]) for text in texts]
+    assert [found.spans.tolist() for found in each] == [[list(span) for span in spans_of(text)] for text in texts]
+    tables = [[folder / kind / str(number) for number in range(len(each))] for kind in ("runs", "windows")]
+    results = [[folder / f"{kind} sorted" / str(number) for number in range(buckets)] for kind in ("runs", "windows")]
+
+    def sort(kind: int, keys: Sequence[np.ndarray], *numbers: Sequence[np.ndarray]) -> None:
+        for path, *arrays in zip(tables[kind], keys, *numbers, strict=True):
+            path.mkdir(parents=True)
+            write_table(path, *arrays)
+        results[kind][0].parent.mkdir()
+        for bucket, path in enumerate(results[kind]):
+            sort_bucket(tables[kind], path, buckets, bucket)
+        assert count_keys(tables[kind]) == sum(len(np.unique(some)) for some in keys)
+
+    sort(0, [picked_runs(found, length) for found in each])
+    runs = []
+    for number, found in enumerate(each):
+        known = load_found(tables[0][number], results[0], number)
+        some = candidates(found, length, known.keys[known.totals > 1])
+        runs.append(some)
+    windows = [window_hashes(some.words, some.runs[:, 2], length) for some in runs]
+    sort(1, [hashes for _, hashes in windows], [at for at, _ in windows])
+    for number, (found, some, mask) in enumerate(zip(each, runs, repeated(texts, length), strict=True)):
+        known = load_found(tables[1][number], results[1], number)
+        places, hashes = windows[number]
+        firsts = known.firsts[np.searchsorted(known.keys, hashes)]
+        earlier = places[firsts + np.uint64(length) <= (np.uint64(number) << np.uint64(32)) + places.astype(np.uint64)]
+        ours = np.zeros(len(found.hashes), bool)
+        begins = np.cumsum(some.runs[:, 2]) - some.runs[:, 2]
+        for place in earlier.tolist():
+            run = int(np.searchsorted(begins, place, side="right")) - 1
+            first = int(some.runs[run, 1] + place - begins[run])
+            ours[first : first + length] = True
+        assert ours.tolist() == mask
+
+
+def test_real_text_with_planted_passages_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
+    texts = plant(real_texts(shared_data, 250))
+    for number in range(4):
+        write_jsonl(tmp_path / f"in/{number}.jsonl", texts[number * 70 : number * 70 + 70])
+    progress = Units()
+    manifest = build(tmp_path / "in", tmp_path / "out", limits=SMALL, progress=progress)
+    assert min(progress.totals["sort runs"], progress.totals["sort windows"], progress.totals["passages"]) > 3
+    expected = oracle(texts, 50)
+    assert kept(tmp_path / "out") == [text for text in expected if text is not None]
+    counts = manifest.counts
+    assert counts["dropped"]["passage_dedup"] == expected.count(None) > 5
+    cut = [(text, left) for text, left in zip(texts, expected, strict=True) if left is not None and left != text]
+    assert counts["passages"]["cut"] == len(cut) > 20
+    assert counts["passages"]["characters"] == sum(len(text) - len(left) for text, left in cut)
+    assert counts["passages"]["words"] == sum(map(sum, repeated(texts, 50)))
+
+
+def test_workers_partitions_and_buckets_change_no_byte_of_cut_texts(tmp_path: Path) -> None:
+    texts = plant([english(k, 60) for k in range(60)])
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    options = {"dedup": True, "keep_rejected": True, "dedup_passages": 20, "keep_texts": "jsonl.zst"}
+    build(tmp_path / "in.jsonl", tmp_path / "one", **options)
+    build(tmp_path / "in.jsonl", tmp_path / "many", **options, workers=2, limits=SMALL)
+    assert digests(tmp_path / "many") == digests(tmp_path / "one")
+    assert len({line["reason"] for line in rejected(tmp_path / "one")}) > 2
+
+
+def test_near_duplicates_and_listed_documents_are_no_earlier_ones(tmp_path: Path) -> None:
+    body = english(1, 30)
+    texts = [
+        f"{body} {NOTICE}",
+        f"{english(2, 30)} {NOTICE}",
+        f"{english(2, 30)} {NOTICE} More.",
+        f"{NOTICE} {english(3, 30)}",
+    ]
+    (tmp_path / "gone.txt").write_text("d0\n")
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    manifest = build(tmp_path / "in.jsonl", tmp_path / "out", dedup=True, drop_ids=str(tmp_path / "gone.txt"))
+    assert kept(tmp_path / "out") == [texts[1], english(3, 30)]
+    assert manifest.counts["duplicates"] == {"exact": 0, "near": 1}
+
+
+@pytest.mark.parametrize(
+    ("action", "left"), [("count", [True, True, True]), ("drop", [True, False, True]), ("cut", [True, False, None])]
+)
+def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action: str, left: list[bool | None]) -> None:
+    texts = [f"{english(1, 30)} {NOTICE}", f"A few words. {NOTICE}", f"{english(2, 30)} {NOTICE}"]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    manifest = build(tmp_path / "in.jsonl", tmp_path / "out", repeated_passages=action, keep_rejected=True)
+    expected = [
+        text if stays else english(2, 30) for text, stays in zip(texts, left, strict=True) if stays is not False
+    ]
+    assert kept(tmp_path / "out") == expected
+    counts = manifest.counts["passages"]
+    assert (counts["passages"], counts["words"], counts["documents"]) == (2, 120, 2)
+    assert (counts["cut"], counts["characters"]) == ((1, len(NOTICE) + 1) if action == "cut" else (0, 0))
+    reasons = [] if action == "count" else ["passages that occur earlier are too much of it"]
+    reasons = ["cut: 1 passage found earlier in the corpus", *reasons] if action == "cut" else reasons
+    lines = rejected(tmp_path / "out") if reasons else []
+    assert [line["reason"] for line in lines] == reasons
+    assert lines == [] or lines[-1]["text"] == texts[1]
+    stats = BuildStats.from_json(manifest.counts)
+    what = next(row.what for row in funnel(stats, changes(stats)) if "passages" in row.what)
+    where = "cut from 1 documents: " if action == "cut" else "in 2 documents: "
+    assert what == f"{where}2 passages that occur earlier"
+
+
+def test_a_share_decides_which_documents_are_dropped(tmp_path: Path) -> None:
+    texts = [NOTICE, f"{NOTICE} {' '.join(f'own{k}' for k in range(60))}"]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    for share, number in ((0.5, 2), (0.49, 1), (0, 1)):
+        build(tmp_path / "in.jsonl", tmp_path / str(share), repeated_passages="drop", repeated_share=share)
+        assert len(kept(tmp_path / str(share))) == number
+
+
+def test_the_report_names_the_passages_that_occur_most_and_where_they_are_first(tmp_path: Path) -> None:
+    menu = " ".join(f"menu{k}" for k in range(20))
+    notice = f"{NOTICE} <i>last"
+    texts = [f"{english(k, 20)}\n{k} {notice if k % 3 else menu}. {k} {english(k + 100, 5)}" for k in range(30)]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    manifest = build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=15)
+    found = manifest.counts["repeated_passages"]
+    assert [(each["count"], each["words"], each["text"], each["id"], each["line"]) for each in found[:2]] == [
+        (20, 62, notice, "d1", 2),
+        (10, 20, menu, "d0", 1),
+    ]
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Repeated passages" in page
+    assert f"<pre>{menu}</pre>" in page
+    assert f"<pre>{NOTICE} &lt;i&gt;last</pre>" in page
+    assert "Repeated passages" not in (build_without(tmp_path) / "report.html").read_text()
+
+
+def build_without(folder: Path) -> Path:
+    manifest = run_plain(folder / "in.jsonl", folder / "without")
+    assert not {"passages", "repeated_passages"} & manifest.counts.keys()
+    assert not {"dedup_passages", "repeated_passages", "repeated_share"} & manifest.recipe["settings"].keys()
+    return folder / "without"
+
+
+def test_at_most_a_hundred_passages_are_shown_the_most_repeated_first(tmp_path: Path) -> None:
+    passages = [" ".join(f"p{number}w{k}" for k in range(12)) for number in range(130)]
+    texts = [f"{passages[number]} {number} {copy}" for number in range(130) for copy in range(2 + number % 7)]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    found = build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=10, words_left=1).counts["repeated_passages"]
+    numbers = Counter(2 + number % 7 for number in range(130))
+    assert [each["count"] for each in found] == sorted(numbers.elements(), reverse=True)[:100]
+
+
+def test_words_that_only_share_a_hash_with_earlier_ones_are_not_cut(tmp_path: Path) -> None:
+    texts = [f"{english(1, 30)} {NOTICE}", f"{english(2, 30)} {NOTICE}"]
+    for number, text in enumerate(texts):
+        write_jsonl(tmp_path / f"in/{number}.jsonl", [text])
+    limits = Limits(smallest_unit_bytes=1)
+
+    def confuse(name: str, _: int) -> None:
+        if name == "sort windows":  # the first partition then has other words with the hashes of the second one's
+            path = tmp_path / "out/.build/round/passage_dedup/windows/tables/000000/words.npy"
+            np.save(path, np.load(path) + np.uint64(1))
+
+    build(tmp_path / "in", tmp_path / "out", limits=limits, progress=Units(confuse))
+    assert kept(tmp_path / "out") == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("One. [Two three] four.", "One. four."),
+        ("One.\n\nTwo three.\n\nFour", "One.\n\nFour"),
+        ("One. Two three.\n\nFour", "One.\n\nFour"),
+        ("One\nTwo three.\n\nFour", "One\n\nFour"),
+        ("Two three. Four", "Four"),
+        ("One.\n\nTwo three!\n", "One.\n"),
+        ("“Two three”", ""),
+        ("一。Two three。四", "一。四"),
+        ("one-Two three-four", "one-four"),
+    ],
+)
+def test_a_cut_takes_the_marks_of_the_passage_and_leaves_the_wider_gap(text: str, left: str) -> None:
+    begin = text.index("Two")
+    assert remove_spans(text, [(begin, begin + len("Two three"))]) == left
+
+
+def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> None:
+    for number, texts in enumerate(([], ["", " \n "], ["a", "a"], [NOTICE])):
+        path = write_jsonl(tmp_path / f"{number}.jsonl", texts)
+        manifest = build(path, tmp_path / str(number))
+        assert manifest.counts.get("passages", {}).get("passages", 0) == 0
+        assert manifest.counts["kept"] == len([text for text in texts if text.strip()])
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    from pipeline.builder.recipe import Recipe
+
+    with pytest.raises(ConfigError, match=r"dedup_passages.*10.*got 3"):
+        Recipe(dedup_passages=3)
+    with pytest.raises(ConfigError, match="cut, count, drop, got 'keep'"):
+        Recipe(repeated_passages="keep")  # type: ignore[arg-type]
