@@ -7,6 +7,7 @@ import hashlib
 import re
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,13 +41,14 @@ class FaultyServer(LocalServer):
     "short" (half of the body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one
     bit is wrong), "wrong" (all bits are 0), "page" (an HTML page), "whole" (the whole object where a range is asked for), "bare"
     (a range without Content-Range), "unsized" (a range of an object whose size is not stated), "weak" (a weak ETag),
-    "unmarked" (no ETag), "changed" (another ETag), "packed" (a body in gzip), "silent" (no answer for 3 s), "stalled" (half of
-    the body, then nothing for 3 s), "slow" (a byte now and then), "dripping" (the same, of a body whose size is not stated) or
-    "ok". Those of ``passing`` are used up too, but none of them meets a request a second time.
+    "unmarked" (no ETag), "changed" (another ETag), "packed" (a body in gzip), "silent" (no answer), "stalled" (half of the
+    body, then nothing), "slow" (a byte now and then), "dripping" (the same, of a body whose size is not stated) or "ok". Answers
+    that stop stay open until the server ends. Those of ``passing`` are used up too, but none of them meets a request a second
+    time.
 
-    Requests for paths in ``busy`` get 503 each time, in ``forbidden`` 403.
+    Requests for paths in ``busy`` get 503 each time, in ``forbidden`` 403, in ``stalled`` half of the body.
     ``ranges=False`` ignores Range headers, and without ``etags`` no answer
-    has a version; ``pause`` (seconds) lies between pieces of 64 KiB. ``moved`` redirects paths to other urls.
+    has a version. ``moved`` redirects paths to other urls.
     Answers begin after ``latency`` seconds; ``most_waiting`` requests waited for theirs at once.
     """
 
@@ -58,11 +60,12 @@ class FaultyServer(LocalServer):
         self.failed: set[tuple[str, str | None]] = set()
         self.busy: set[str] = set()
         self.forbidden: set[str] = set()
+        self.stalled: set[str] = set()
         self.moved: dict[str, str] = {}
         self.ranges = True
         self.etags = True
-        self.pause = 0.0
         self.latency = 0.0
+        self.over = threading.Event()
         self.waiting, self.most_waiting = 0, 0
         self.asked: list[Asked] = []
 
@@ -87,6 +90,10 @@ class FaultyServer(LocalServer):
             self.files[f"{name}/{path.relative_to(folder)}"] = path.read_bytes()
         return self.url(name)
 
+    def shutdown(self) -> None:
+        self.over.set()
+        super().shutdown()
+
     def fault_of(self, path: str, wanted: str | None) -> str:
         """Return the fault of a request."""
         if self.faults:
@@ -96,6 +103,8 @@ class FaultyServer(LocalServer):
             return self.passing.pop(0)
         if path in self.forbidden:
             return "403"
+        if path in self.stalled:
+            return "stalled"
         return "503" if path in self.busy else "ok"
 
 
@@ -142,7 +151,7 @@ class FaultyHandler(BaseHTTPRequestHandler):
         elif fault == "page":
             self.send(200, b"<html>Log in to go on</html>", {"Content-Type": "text/html"})
         elif fault == "silent":
-            time.sleep(3.0)
+            server.over.wait()
             self.close_connection = True
         elif (data := server.files.get(name)) is None:
             self.send_error(404)
@@ -194,23 +203,22 @@ class FaultyHandler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.close_connection = True
             if fault == "stalled":
-                time.sleep(3.0)
+                server.over.wait()
             if fault == "reset":
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return
         if fault in ("slow", "dripping"):
-            for at in range(100):
+            for at in range(len(body)):
                 self.wfile.write(body[at : at + 1])
                 self.wfile.flush()
-                time.sleep(0.1)
+                if server.over.wait(0.1):
+                    break
             self.close_connection = True
             return
         for at in range(0, len(body), 1 << 16):
             with server.lock:  # before the bytes: who has them finds them counted
                 self.asked.sent += len(body[at : at + (1 << 16)])
             self.wfile.write(body[at : at + (1 << 16)])
-            if server.pause:
-                time.sleep(server.pause)
 
 
 @contextmanager

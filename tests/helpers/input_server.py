@@ -71,7 +71,7 @@ class _Handler(FaultyHandler):
         if name in self.server.together:
             self.server.together[name].set()
             for event in self.server.together.values():
-                event.wait(30)
+                event.wait(50)
         super().send_object(name, headers)
 
     # A hub

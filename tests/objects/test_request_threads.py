@@ -7,7 +7,7 @@ import threading
 from pipeline.daemon_threads import DaemonThreads
 from tests.helpers import interpreters
 
-SECONDS = 30
+SECONDS = 50
 
 
 def test_jobs_run_side_by_side() -> None:
@@ -42,7 +42,7 @@ from pipeline.daemon_threads import DaemonThreads
 threads = DaemonThreads(2, "test")
 threads.submit(threading.Event().wait)
 """
-    ended = interpreters.run("-c", code, timeout=60)
+    ended = interpreters.run("-c", code)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -53,9 +53,9 @@ from pipeline.objects.request_options import CONNECTIONS
 from pipeline.objects.request_threads import in_threads
 in_threads([lambda: 1] * CONNECTIONS)  # all threads of the parent have begun
 if (child := os.fork()) == 0:
-    signal.alarm(20)
+    signal.alarm(50)
     os._exit(in_threads([lambda: 7])[0])
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    forked = interpreters.run("-c", code, timeout=60)
+    forked = interpreters.run("-c", code)
     assert (forked.stdout, forked.stderr) == ("7\n", "")

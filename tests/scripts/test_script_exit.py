@@ -26,5 +26,5 @@ next(held), next(held)
 
 def test_a_script_that_still_holds_an_iterator_ends_in_silence(tmp_path: Path) -> None:
     files = [str(write_texts(tmp_path / f"a.{kind}", make_texts(300))) for kind in ("jsonl", "parquet", "tar")]
-    ended = interpreters.run("-c", SCRIPT, *files, timeout=90)
+    ended = interpreters.run("-c", SCRIPT, *files)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -36,10 +35,8 @@ def test_a_server_that_never_answers_is_given_up_after_half_of_the_timeout(face:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        began = time.monotonic()
-        with pytest.raises(StorageError, match="gave up after"):
+        with pytest.raises(StorageError, match=r"gave up after [1-4] tries"):  # of ten
             face(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0)
-        assert time.monotonic() - began < 5
 
 
 @faces

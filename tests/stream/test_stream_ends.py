@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -139,23 +138,22 @@ def _one_fails(folder: str) -> Any:
             yield {"text": text}
 
     batches = iter(pipeline.TextDataset(records, "bytes", epochs=1).documents().batch(3))
-    begin, steps = time.monotonic(), 0
+    steps = 0
     try:
         for _ in batches:
             steps += 1
     except (OSError, StateError) as error:
-        return [type(error).__name__, str(error), steps, time.monotonic() - begin]
+        return [type(error).__name__, str(error), steps]
 
 
 def test_a_rank_that_fails_ends_the_others_at_the_same_step(tmp_path: Path) -> None:
-    (kind, said, steps, seconds), (other_kind, other_said, other_steps, _) = run_ranks(_one_fails, 2, str(tmp_path))
+    (kind, said, steps), (other_kind, other_said, other_steps) = run_ranks(_one_fails, 2, str(tmp_path))
     assert (other_kind, other_said) == ("OSError", "the line is dead")
     assert (kind, said) == (
         "StateError",
         "another rank failed at this step, and its error says why; this rank ends with it",
     )
     assert steps == other_steps
-    assert seconds < 20
 
 
 def _refusals(file: str) -> list[str]:

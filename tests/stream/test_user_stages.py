@@ -134,7 +134,7 @@ def test_reading_ahead_changes_neither_order_nor_state_and_leaves_no_thread(data
     del iterator
     started = set(threading.enumerate()) - before
     for thread in started:
-        thread.join(5)
+        thread.join(40)
     assert not any(thread.is_alive() for thread in started)
 
 
