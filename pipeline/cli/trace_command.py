@@ -165,8 +165,12 @@ def make_stream(
         if split == "text":
             sources[name] = pipeline.TextDataset(what, epochs=shape["epochs"], **text, **options)
         else:
-            split = None if split == "all splits" else split
-            sources[name] = pipeline.ShardDataset(what, split=split, epochs=shape["epochs"], **options)
+            split, _, upsampled = split.partition(", upsampled by ")
+            data: Any = pipeline.ShardDataset(
+                what, split=None if split == "all splits" else split, epochs=shape["epochs"], **options
+            )
+            by, _, times = upsampled.rpartition(" ")
+            sources[name] = data.upsample(by, [int(each) for each in times.split(",")]) if upsampled else data
     stream: Any = sources.get("")
     if stream is None:
         weights = shape["weights"]

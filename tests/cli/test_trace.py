@@ -14,6 +14,7 @@ import pipeline
 from pipeline.cli.main import run_command
 from tests.helpers.builds import run_plain
 from tests.helpers.corpus import write_inputs
+from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.text_samples import make_texts, write_texts
 
 trace = partial(run_command, "trace")
@@ -72,6 +73,19 @@ def test_a_row_is_shown_with_its_text_and_the_file_and_line_of_each_document(
     assert run_command("inspect", [str(built), "--key", origin["key"]]) == 0
     text = capsys.readouterr().out.split("\n\n", 1)[1]
     assert [line.partition("| ")[2] for line in shown.splitlines() if "| " in line] == text.splitlines()
+
+
+def test_the_state_says_how_documents_were_upsampled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents, scores = make_documents(40), [number / 40 for number in range(40)]
+    write_dataset(tmp_path / "data", [documents], tables=[{"column:how good": scores}])
+    plain = pipeline.ShardDataset(tmp_path / "data")
+    good = plain.upsample("how good", [0, 1, 2, 4])
+    alone, mixed = good.shuffle(seed=0).pack(32), pipeline.mix({"a": good, "b": plain}, {"a": 2, "b": 1}).pack(32)
+    for stream, named in ((alone, [f"{tmp_path}/data"]), (mixed, [f"a={tmp_path}/data", f"b={tmp_path}/data"])):
+        state = tmp_path / "state.json"
+        state.write_text(json.dumps(stream.state_dict()))
+        assert trace([*named, "--state", str(state), "--step", "9", "--global-batch", "4", "--json"]) == 0
+        assert rows_of(capsys.readouterr().out) == stream.batch(4).trace(9)
 
 
 def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
