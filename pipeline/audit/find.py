@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator
+from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator, describe_short
 from ..builder.dedup.minhash import MinHasher, shingle_sets, text_hashes
 from ..errors import ConfigError, value_text
+from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..progress import Progress
 from ..text.normalize import normalize
@@ -66,7 +67,7 @@ def find(
     that a build keeps find them: 92% of documents at a similarity of 0.8, 99% at 0.85, and few below 0.7.
 
     ``passages``: look within documents instead. A document has a passage of a text if 13 words in a row are in both, or the
-    whole text if it has 8 to 12 words. This reads the whole dataset.
+    whole text if it has 8 to 12 words. This reads the whole dataset, and warns of shorter texts.
     ``index``: a directory that keeps the tables of signatures, so that later calls start at once.
     ``dataset`` may be a url; ``tries`` and ``timeout`` are for its requests.
 
@@ -153,6 +154,8 @@ class _Passages:
             )
         windows = [Decontaminator({"": [text]}).hashes for text in texts]
         self._windows = [len(some) for some in windows]
+        if few := self._windows.count(0):
+            warn(describe_short({"passages": [few, len(texts)]}))
         joined, numbers = np.concatenate(windows), np.repeat(np.arange(len(texts)), self._windows)
         order = np.argsort(joined, kind="stable")
         self._numbers = numbers[order].tolist()  # the texts that have each window, window by window

@@ -91,7 +91,7 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
     bands, rows = documents.settings["dedup_bands"], documents.settings["dedup_rows"]
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="shardwright-") as temporary:
-            hashes, signatures = _signatures(documents, Path(temporary), copied=False)
+            hashes, signatures = _signatures(documents, Path(temporary))
             tables = _make_tables(hashes, signatures, bands, rows, progress)
             return SignatureIndex(hashes, signatures, tables, rows)
     path, fingerprint = Path(directory).absolute(), documents.manifest.fingerprint
@@ -100,21 +100,21 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
     if not path.exists() or read_json(path / _INDEX) != fingerprint:
         discard_whole(path)
         with result_directory(path) as made:
-            tables = _make_tables(*_signatures(documents, made, copied=False), bands, rows, progress)
+            tables = _make_tables(*_signatures(documents, made), bands, rows, progress)
             np.save(made / _KEYS, np.stack([table.keys for table in tables]))
             np.save(made / _NUMBERS, np.stack([table.numbers for table in tables]))
             write_json(made / _INDEX, fingerprint)
     keys, numbers = (np.load(path / name, mmap_mode="r") for name in (_KEYS, _NUMBERS))
     tables = [BandTable(*pair) for pair in zip(keys, numbers, strict=True)]
-    return SignatureIndex(*_signatures(documents, path, copied=True), tables, rows)
+    return SignatureIndex(*_signatures(documents, path), tables, rows)
 
 
-def _signatures(documents: Documents, directory: Path, *, copied: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """Return the hashes and the signatures of all documents. Those of a url are in ``directory``, or are copied there."""
+def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Return the hashes and the signatures of all documents. Those of a url are copied to ``directory`` once."""
     folder = Path(documents.folder.base, SIGNATURES_NAME)
     if documents.folder.remote:
         folder = directory
-        if not copied:
+        if not (folder / FILES[0]).exists():
             fetch_signatures(documents.folder.base, documents.manifest, folder, documents.folder.requests)
     hashes, signatures = (np.load(folder / name, mmap_mode="r") for name in FILES)
     if len(hashes) != len(documents) or len(signatures) != len(documents):

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pipeline
 from pipeline.audit.documents import Documents
 from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
+from pipeline.audit.passage import shared_passage
 from pipeline.audit.signature_index import open_index
 from pipeline.builder.dedup.minhash import MinHasher, shingles
 from pipeline.cli.main import main
@@ -205,13 +208,36 @@ def test_the_best_documents_of_a_text_come_first_and_no_more_than_are_asked_for(
 def test_texts_that_share_windows_are_each_found(tmp_path: Path) -> None:
     text = prose(7, 40)
     run_plain(write_jsonl(tmp_path / "in.jsonl", [prose(8, 50), f"{prose(9, 90)} {text} {text}"]), tmp_path / "set")
-    found = ask(tmp_path / "set", [text, text, f"{text} {prose(10, 28)}", prose(11, 30)], passages=True)
+    texts = [text, text, f"{text} {prose(10, 28)}", prose(11, 30), prose(8, 7)]
+    with pytest.warns(UserWarning, match=r"1 of 5 evaluation texts are too short \(under 8 words\)"):
+        found = ask(tmp_path / "set", texts, passages=True)
     assert [[(match.id, match.likeness) for match in some] for some in found] == [
         [("d1", 1.0)],
         [("d1", 1.0)],
         [("d1", 0.5)],
         [],
+        [],
     ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text("ab 中。", max_size=12), document=st.text("abB 中。", max_size=24), ngram=st.integers(1, 3))
+def test_the_passage_is_the_longest_whose_runs_of_words_the_text_has(text: str, document: str, ngram: int) -> None:
+    wanted, found = ([word.lower() for word in re.findall(r"中|[abB]+", each)] for each in (text, document))
+    size = max(1, min(ngram, len(wanted)))
+    runs = {tuple(wanted[k : k + size]) for k in range(len(wanted) - size + 1)}
+    expected = max(
+        (
+            end - begin
+            for begin in range(len(found))
+            for end in range(begin + size, len(found) + 1)
+            if all(tuple(found[k : k + size]) in runs for k in range(begin, end - size + 1))
+        ),
+        default=0,
+    )
+    passage = shared_passage(text, document, ngram)
+    assert passage in document
+    assert len(re.findall(r"中|[abB]+", passage)) == expected
 
 
 def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path) -> None:
