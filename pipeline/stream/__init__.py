@@ -28,5 +28,6 @@ fim.py                fill in the middle, for map_documents
 testing.py            assert_resumes
 trace.py              the documents of a step
 seen.py               the steps of a document
+mix_plan.py           stream.plan(): what a run of a mix will read, and weights within caps
 decoding.py           rows of a batch as text
 """

@@ -206,21 +206,26 @@ class StreamConfig:
             return self.weights.begins(self.row_tokens)
         return [begin for begin, _ in self.weights]
 
-    def row_tokens(self, weights: Weights) -> Fraction:
-        """Return how many tokens a row has under weights; for whole documents, the mean of its sources' documents.
+    @cached_property
+    def tokens_of_rows(self) -> dict[str, Fraction]:
+        """The tokens of a row of each source: ``seq_len``; for whole documents, those of its mean document.
 
         Raises ``ConfigError`` for documents of texts, whose number is unknown.
         """
         layout = self.stated_layout()
         if not isinstance(layout, DocumentLayout):
-            return Fraction(layout.seq_len)
+            return dict.fromkeys(self.sources.by_name, Fraction(layout.seq_len))
         if not self.sources.all_counted:
             raise ConfigError(
                 "the mean tokens of a document of text are unknown in advance: give the schedule in steps, or .pack() rows"
             )
         means = {name: Fraction(one.total_tokens, one.total_documents) for name, one in self.sources.counted.items()}
         most = max(means.values()) if layout.max_length is None else Fraction(layout.max_length)
-        return sum((weights[name] * min(mean, most) for name, mean in means.items()), Fraction(0))
+        return {name: min(mean, most) for name, mean in means.items()}
+
+    def row_tokens(self, weights: Weights) -> Fraction:
+        """Return the mean tokens of a row under weights."""
+        return sum((weights[name] * tokens for name, tokens in self.tokens_of_rows.items()), Fraction(0))
 
     def mixture(self, lanes: int) -> Mixture | None:
         """Return which source serves each row of ``lanes`` lanes; None for a single source."""

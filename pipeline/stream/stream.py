@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from ..text.tokenizer.tokenizer import Tokenizer
     from .frameworks import Loader
+    from .mix_plan import MixPlan
 
 
 Item = dict[str, Any]
@@ -783,6 +784,37 @@ class Stream(IterableDataset[Any]):
         [0.5, 0.5]
         """
         self._position.set_weights(weights)
+
+    def plan(
+        self,
+        tokens: float | None = None,
+        *,
+        max_epochs: Mapping[str, float] | None = None,
+        on_cap: str = "refuse",
+    ) -> MixPlan:
+        """Return what a run of ``tokens`` tokens reads of each source of a mix: rows, tokens, epochs and second passes.
+
+        It counts from the start of the run, by the weights that ``mix`` was given, and reads no token. ``print`` shows the
+        result as a table and a chart; `docs/train.md` lists its attributes. ``tokens`` may be left out if a `Schedule` has them.
+
+        ``max_epochs`` caps how often sources are read. If a cap is exceeded, ``on_cap="refuse"`` raises ``ConfigError`` with
+        weights that fit. ``on_cap="renormalize"`` returns a plan with such ``weights``, which `mix` takes: the capped sources
+        get the same smaller part of their share at each point, and the others what is free, in their old proportion.
+
+        Rows of an indexed mix are exact. Expectations are: the tokens of ``.documents()``, where a row counts as the mean
+        document of its source; and the rows of a sequential mix, with nothing filtered, mapped or padded.
+
+        Raises ``ConfigError`` for texts, whose tokens are unknown, and if no weights keep within the caps.
+
+        >>> import pipeline
+        >>> sources = {name: pipeline.ShardDataset.from_tokens(range(n)) for name, n in (("web", 9000), ("wiki", 500))}
+        >>> plan = pipeline.mix(sources, weights={"web": 3, "wiki": 1}).pack(4).plan(tokens=8000)
+        >>> plan.sources["wiki"]["rows"], plan.sources["wiki"]["epochs"], plan.sources["wiki"]["second_pass"]
+        (514, 4.112, 1940)
+        """
+        from .mix_plan import make_plan  # training does not need it
+
+        return make_plan(self._config, tokens, max_epochs, on_cap)
 
     def trace(
         self,

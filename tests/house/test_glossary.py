@@ -32,8 +32,8 @@ NAMES = (
     " load_tokenizer merge_states mix open_dataset transform write_shards"
 )
 STREAM_METHODS = (
-    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack prefetch rows sample seen"
-    " set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace vocab_size"
+    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch rows sample"
+    " seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split upsample", "TextDataset": "split"}
 BATCH_KEYS = {

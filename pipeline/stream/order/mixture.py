@@ -129,6 +129,7 @@ class Mixture:
         self.quotas = [np.array(list(quotas(weights).values())) for weights in rows.values()]  # by name, as `names`
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
         self.totals = weak_lru_cache(self._count_totals, 64)  # of each source among the first sequences
+        self._before = weak_lru_cache(self._count_before, None)  # asked for each row
         self._counted: dict[int, list[list[int]]] = {}  # of each lane, the rows of each source before each segment
 
     def source(self, row: int, lane: int) -> tuple[int, int]:
@@ -182,19 +183,36 @@ class Mixture:
         >>> mixture.shares(end)["a"]["sequences"], mixture.shares(end + 1)["a"]["sequences"]
         (9, 10)
         """
-        ends: dict[int, list[int]] = {}
+        if not of_all:
+            begins = [self.begin_of(source, size) for source, size in enumerate(sizes)]
+            return min(begin for begin in begins if begin is not None)
+        ends = [0]
         for source in range(len(self.names)):
             for lane in range(self.lanes):
-                draws = max(0, -(-(sizes[source] - lane) // self.lanes))  # the lane's rows of the first epoch
-                row = self.row_of(source, lane, draws - of_all) if draws or not of_all else None
+                draws = self._draws(sizes[source], lane)
+                row = self.row_of(source, lane, draws - 1) if draws else None
                 if row is not None:
-                    ends.setdefault(source, []).append(row * self.lanes + lane + of_all)
-                elif draws and of_all and any(row_quotas[source] for row_quotas in self.quotas):
+                    ends.append(row * self.lanes + lane + 1)
+                elif draws and any(row_quotas[source] for row_quotas in self.quotas):
                     raise ConfigError(
                         f"source {self.names[source]!r} is never exhausted: its weight is 0 in the end; give it a weight, or end "
                         "the mix by 'first_exhausted' or .take(n)"
                     )
-        return max(map(max, ends.values())) if of_all else min(map(min, ends.values()))
+        return max(ends)
+
+    def begin_of(self, source: int, number: int) -> int | None:
+        """Return the first sequence that is sequence ``number`` of a source, or a later one; None if there is none.
+
+        >>> mixture = Mixture(["a"], seed=0, lanes=2, segments=[(0, {"a": Fraction(1)})])
+        >>> mixture.begin_of(0, 7)
+        7
+        """
+        rows = [self.row_of(source, lane, self._draws(number, lane)) for lane in range(self.lanes)]
+        return min((row * self.lanes + lane for lane, row in enumerate(rows) if row is not None), default=None)
+
+    def _draws(self, number: int, lane: int) -> int:
+        """Return how many of a source's first ``number`` sequences a lane gives."""
+        return max(0, -(-(number - lane) // self.lanes))
 
     def row_of(self, source: int, lane: int, number: int) -> int | None:
         """Return the row of a lane that is its ``number``-th of a source; None if there is no such row."""
@@ -222,7 +240,7 @@ class Mixture:
         before = self._before(segment, lane)
         return [b + block * int(q) + int(i) for b, q, i in zip(before, self.quotas[segment], inside, strict=True)]
 
-    def _before(self, segment: int, lane: int) -> list[int]:
+    def _count_before(self, segment: int, lane: int) -> list[int]:
         """Return how many of a lane's rows before a segment each source serves; each segment is counted once."""
         counted = self._counted.setdefault(lane, [[0] * len(self.names)])
         for number in range(len(counted), segment + 1):

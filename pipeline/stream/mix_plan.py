@@ -1,0 +1,233 @@
+"""What a run of a mix will read, before it begins: rows, tokens and epochs of each source, and weights that keep within caps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, did_you_mean
+from .arguments import check_choice
+from .order.mixture import PERIOD, Changes, Weights, quotas
+from .position import MAX_NUMBER
+from .schedule import Schedule, parse_tokens
+
+if TYPE_CHECKING:
+    from .config import StreamConfig
+
+_COLUMNS = 40  # of the chart
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_ROUNDS = 32  # of lowering weights
+_LEAST_STEP = Fraction(257, 256)  # by which a round after the first lowers a source that is still above its cap
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixPlan:
+    """What a run of a mix will read; ``print`` shows it as a table and a chart.
+
+    - ``tokens`` and ``rows`` of the run, over all sources.
+    - ``exact``: whether rows and tokens are exact; else they are expectations.
+    - ``sources``: for each source its ``share`` of the rows, its ``rows``, ``tokens`` and ``epochs``, and ``second_pass``: after
+      how many tokens of the run the source begins again; None if it does not.
+    - ``phases``: the same for each phase of the weights, in a dict with ``begin`` and ``end`` in tokens of the run.
+    - ``course``: for each source its ``share`` and its ``epochs`` so far, at 40 equal parts of the run.
+    - ``weights``: the weights of the plan, for ``pipeline.mix``: as stated, or those that keep within ``max_epochs``.
+    """
+
+    tokens: int
+    rows: int
+    exact: bool
+    sources: dict[str, Row]
+    phases: list[dict[str, Any]]
+    course: dict[str, dict[str, list[float]]]
+    weights: Any
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON, without its weights."""
+        return {name: value for name, value in vars(self).items() if name != "weights"}
+
+    def __str__(self) -> str:
+        lines = [f"{self.tokens:,} tokens, {self.rows:,} rows{'' if self.exact else '; numbers are expectations'}"]
+        for number, phase in enumerate(self.phases if len(self.phases) > 1 else []):
+            lines += ["", f"phase {number}: tokens {phase['begin']:,} to {phase['end']:,}", *_table(phase["sources"])]
+        lines += ["", *(["the whole run"] if len(self.phases) > 1 else []), *_table(self.sources)]
+        width = max(map(len, self.course))
+        lines += ["", "share of the rows over the run, and the pass that a source is in"]
+        for name, course in self.course.items():
+            bars = "".join(_LEVELS[min(8, math.ceil(8 * share))] for share in course["share"])
+            passes = "".join(str(min(9, 1 + int(epochs))) for epochs in course["epochs"])
+            lines.append(f"{name:{width}}  {bars}  {passes}")
+        return "\n".join(lines)
+
+
+def _table(sources: Mapping[str, Row]) -> list[str]:
+    """Return lines with a column for each number of the sources."""
+    has_passes = any("second_pass" in row for row in sources.values())
+    cells = [["source", "share", "rows", "tokens", "epochs", *["second pass at"] * has_passes]]
+    for name, row in sources.items():
+        cells.append([name, f"{row['share']:.2%}", f"{row['rows']:,}", f"{row['tokens']:,}", f"{row['epochs']:.3f}"])
+        if has_passes:
+            cells[-1].append("" if row["second_pass"] is None else f"{row['second_pass']:,}")
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in cells]
+
+
+def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -> MixPlan:
+    """Return the plan of a mix for a run of ``tokens`` tokens; ``ConfigError`` if it is above a cap, or cannot be counted."""
+    check_choice("on_cap", on_cap, "refuse", "renormalize")
+    sources = config.sources
+    if not sources.is_mix:
+        raise ConfigError("plan() is for streams of pipeline.mix")
+    if texts := sorted({*sources.by_name} - {*sources.counted}):
+        raise ConfigError(
+            f"the tokens of text source {texts[0]!r} are unknown in advance, and a plan counts epochs: build shards of it"
+        )
+    if tokens is None and isinstance(config.weights, Schedule):
+        tokens = config.weights.tokens
+    if tokens is None:
+        raise ConfigError("tokens= is missing: the tokens of the run, as in plan(tokens=10e9)")
+    tokens, caps = parse_tokens(tokens), _parse_caps(max_epochs, list(sources.by_name))
+    stated = plan = _count(config, tokens)
+    factors: dict[str, Fraction] = {}
+    for _ in range(_ROUNDS):
+        over = {name: Fraction(plan.sources[name]["epochs"]) / cap for name, cap in caps.items()}
+        over = {name: excess for name, excess in over.items() if excess > 1}
+        if not over:
+            break
+        for name, excess in over.items():
+            factors[name] = factors[name] / max(excess, _LEAST_STEP) if name in factors else 1 / excess
+        if (lowered := _lowered(config.weights, factors)) is None:
+            raise _cannot_fit(stated, caps)
+        plan = _count(replace(config, weights=lowered), tokens)
+    else:
+        raise _cannot_fit(stated, caps)
+    if factors and on_cap == "refuse":
+        raise ConfigError(
+            f"{_above(stated, caps)}; give the weights that fit, {_shown(plan.weights)}, or on_cap='renormalize'"
+        )
+    return plan
+
+
+def _parse_caps(max_epochs: Any, names: Sequence[str]) -> dict[str, Fraction]:
+    """Return the most epochs of sources; ``ConfigError`` for other sources, or for what is no number above 0."""
+    caps = {} if max_epochs is None else max_epochs
+    if not isinstance(caps, Mapping):
+        raise ConfigError(f"max_epochs must be a dict of numbers by source, as {{'wiki': 4}}, got {max_epochs!r}")
+    for name, cap in caps.items():
+        if name not in names:
+            raise ConfigError(f"max_epochs names no source {name!r}{did_you_mean(name, names)}")
+        if not isinstance(cap, Real) or isinstance(cap, bool) or not 0 < float(cap) < math.inf:
+            raise ConfigError(f"max_epochs must be numbers above 0, got {cap!r} for {name!r}")
+    return {name: Fraction(str(cap)) for name, cap in caps.items()}
+
+
+def _above(plan: MixPlan, caps: Mapping[str, Fraction]) -> str:
+    """Say which sources a plan reads too often."""
+    over = {name: plan.sources[name]["epochs"] for name, cap in caps.items() if plan.sources[name]["epochs"] > cap}
+    read = ", ".join(f"{name!r} {epochs:.3f} times" for name, epochs in over.items())
+    return f"{plan.tokens:,} tokens read {read}, above max_epochs { ({name: float(caps[name]) for name in over}) }"
+
+
+def _cannot_fit(plan: MixPlan, caps: Mapping[str, Fraction]) -> ConfigError:
+    return ConfigError(
+        f"{_above(plan, caps)}, and no weights fit: no other source can take the rows; plan fewer tokens, raise a cap, or "
+        "add data"
+    )
+
+
+def _shown(weights: Any) -> str:
+    """Return weights in rows of each 4,096, as a user writes them."""
+    if isinstance(weights, Schedule):
+        return f"points={_shown([(float(at), of_point) for at, of_point in weights.points])}"
+    if isinstance(weights, Mapping):
+        return str({name: int(share * PERIOD) for name, share in weights.items()})
+    return f"[{', '.join(f'({begin:g}, {_shown(of_change)})' for begin, of_change in weights)}]"
+
+
+def _lowered(weights: Changes | Schedule, factors: Mapping[str, Fraction]) -> Changes | Schedule | None:
+    """Return weights of a mix with some sources lowered by ``factors``; None if no other source can take their rows."""
+    points: Any = weights.points if isinstance(weights, Schedule) else weights
+    lowered: Any = tuple((at, _lowered_at(of_point, factors)) for at, of_point in points)
+    if any(of_point is None for _, of_point in lowered):
+        return None
+    return replace(weights, points=lowered) if isinstance(weights, Schedule) else lowered
+
+
+def _lowered_at(weights: Weights, factors: Mapping[str, Fraction]) -> Weights | None:
+    """Return the lowered weights of one point in rows of each 4,096: the other sources share what is free as they did."""
+    fixed = {name: Fraction(int(weights[name] * factor * PERIOD), PERIOD) for name, factor in factors.items()}
+    others = sum(share for name, share in weights.items() if name not in fixed)
+    free = 1 - sum(fixed.values())
+    if free < 0 or (free > 0 and not others):
+        return None
+    shares = {name: fixed[name] if name in fixed else share * free / (others or 1) for name, share in weights.items()}
+    return {name: Fraction(rows, PERIOD) for name, rows in quotas(shares).items()}
+
+
+def _count(config: StreamConfig, tokens: int) -> MixPlan:
+    """Count what the first sequences of a mix read, up to ``tokens`` tokens.
+
+    The rows of an indexed mix are those that it will read. A sequential mix is counted as one lane: its own lanes, which depend
+    on the batch, differ from that by rows of a period at most.
+    """
+    lanes = 1 if config.sequential else config.lane_count
+    mixture = config.mixture(lanes)
+    assert mixture is not None
+    names, counted, row_tokens = mixture.names, config.sources.counted, config.tokens_of_rows
+    epochs = [config.sequences_of(counted[name]) for name in names]
+    rows = _row_at(config, tokens)
+
+    def tokens_before(row: int) -> int:
+        return math.floor(sum(int(n) * row_tokens[name] for name, n in zip(names, mixture.totals(row), strict=True)))
+
+    def between(begin: int, end: int) -> dict[str, Row]:
+        found = {}
+        for number, name in enumerate(names):
+            count = int(mixture.totals(end)[number] - mixture.totals(begin)[number])
+            found[name] = {
+                "share": count / max(1, end - begin),
+                "rows": count,
+                "tokens": math.floor(count * row_tokens[name]),
+                "epochs": count * epochs[number].stride / epochs[number].tokens,
+            }
+        return found
+
+    sources = between(0, rows)
+    for number, name in enumerate(names):
+        again = mixture.begin_of(number, epochs[number].first(1))
+        sources[name]["second_pass"] = None if again is None or again >= rows else tokens_before(again)
+    begins = [config.row_of_change(begin, lanes) * lanes for begin in config.phases]
+    phases = [
+        {"begin": tokens_before(begin), "end": tokens_before(end), "sources": between(begin, end)}
+        for begin, end in pairwise([*(begin for begin in begins if begin < rows), rows])
+    ]
+    parts = [between(rows * k // _COLUMNS, max(1, rows * (k + 1) // _COLUMNS)) for k in range(_COLUMNS)]
+    so_far = [between(0, rows * (k + 1) // _COLUMNS) for k in range(_COLUMNS)]
+    course = {
+        name: {"share": [part[name]["share"] for part in parts], "epochs": [part[name]["epochs"] for part in so_far]}
+        for name in names
+    }
+    weights: Any = config.weights
+    if not isinstance(weights, Schedule) and len(weights) == 1:
+        weights = weights[0][1]
+    exact = not config.sequential and config.stated_layout().unit == "tokens"
+    return MixPlan(
+        tokens=tokens, rows=rows, exact=exact, sources=sources, phases=phases, course=course, weights=weights
+    )
+
+
+def _row_at(config: StreamConfig, tokens: int) -> int:
+    """Return the first row at which the rows before hold ``tokens`` tokens, counted by the weights."""
+    row, left = 0, Fraction(tokens)
+    for (begin, weights), (end, _) in pairwise([*config.changes, (MAX_NUMBER, {})]):
+        size = config.row_tokens(weights)
+        row = begin + math.ceil(left / size)
+        if row <= end:
+            break
+        left -= (end - begin) * size
+    return row
