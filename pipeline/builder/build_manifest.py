@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic import write_json
+from ..atomic import read_json, write_json
 from ..errors import BuildError
 from ..shards.extents.table_file import decode_table, write_table
 from ..shards.manifest import (
@@ -30,6 +30,7 @@ from ..shards.manifest import (
 from ..text.tokenizer.load_tokenizer import CONFIG_NAME
 from ..version import PACKAGES, __version__
 from .build_tokenizer import load_build_tokenizer
+from .counts.attribution import ATTRIBUTION_NAME, attributed, merged
 from .counts.build_stats import BuildStats, FunnelRow
 from .counts.counts import Counts
 from .outcome import KEPT
@@ -41,11 +42,18 @@ from .signature_store import FILES, save_signatures
 from .stages.quotas import units_read
 from .stages.registry import wanted_stages
 from .stages.split import load_counts, load_outcomes
-from .stages.write import extents_path, read_splits, texts_entry
+from .stages.write import attribution_path, extents_path, read_splits, texts_entry
 from .work.workspace import Workspace
 
 RUN_NAME = "run.json"
-_BESIDE = (CONFIG_NAME, TOKENIZER_NAME, *(f"{SIGNATURES_NAME}/{name}" for name in FILES), REJECTED_NAME, REPORT_NAME)
+_BESIDE = (
+    CONFIG_NAME,
+    TOKENIZER_NAME,
+    *(f"{SIGNATURES_NAME}/{name}" for name in FILES),
+    REJECTED_NAME,
+    REPORT_NAME,
+    ATTRIBUTION_NAME,
+)
 RESULTS = (  # patterns of what a build leaves beside each other: files, and the folder of signatures
     MANIFEST_NAME,
     "extents*.npz",
@@ -53,6 +61,7 @@ RESULTS = (  # patterns of what a build leaves beside each other: files, and the
     RUN_NAME,
     REJECTED_NAME,
     REPORT_NAME,
+    ATTRIBUTION_NAME,
     "tokenizer*.json",
     SIGNATURES_NAME,
     "train-[0-9]*.tar",
@@ -125,6 +134,9 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         _, outcomes = load_outcomes(workspace)
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
+    if attributed(recipe.keep_fields):
+        counted = (read_json(attribution_path(workspace, info.name)) for info in manifest.shards)
+        write_json(output / ATTRIBUTION_NAME, merged(counted))
     counts = Counts.sum(partition.counts for partition in partitions(workspace))
     write_report(output, manifest, rows, counts.nearest)
     files = [FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists()]

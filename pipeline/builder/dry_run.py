@@ -81,7 +81,9 @@ def preview(
 def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestOptions) -> tuple[Manifest, float]:
     """Build the first records of some files; return the manifest, and the seconds of filtering and encoding."""
     resolve_tokenizer(recipe)
-    sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)
+    sample = replace(
+        recipe, limit=None, max_tokens=(), license=(), on_error="skip", max_errors=1 << 60, keep_rejected=False
+    )
     if recipe.vocab_size is not None:  # on more than a sample
         eos = "never" if recipe.eos == "never" else "always"
         sample = replace(sample, tokenizer="bytes", eos=eos, special_tokens=(), reserve=0)

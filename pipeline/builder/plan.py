@@ -128,9 +128,10 @@ def make_plan(
     inputs, credentials = find_and_describe(specs, outputs, requests, recipe.format, pinned)
     inputs = hash_ends(inputs, _files_far_beyond(inputs, recipe))
     sources = {item.source for item in inputs}
-    for name in recipe.quotas:
-        if name and name not in sources:
-            raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
+    for setting, named in (("max_tokens", recipe.quotas), ("license", recipe.licenses)):
+        for name in named:
+            if name and name not in sources:
+                raise ConfigError(f"{setting}: no source {name!r}{did_you_mean(name, sources)}")
     units = _cut_units(inputs, limits, credentials, recipe)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     settings = recipe.described()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -29,6 +30,7 @@ RepeatedPassages = Literal["cut", "count", "drop"]
 KEEP_TEXTS = ("parquet", "jsonl.zst")
 KEEP, BOS, REPEATED_PASSAGES = (get_args(known) for known in (Keep, Bos, RepeatedPassages))
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
+_SPDX = re.compile(r"[(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*( (AND|OR|WITH) [(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*)*")
 # Settings of a build beside its recipe.
 RUNNING = (
     "inputs",
@@ -69,6 +71,13 @@ class Recipe:
     normalize: bool = setting(True, READING, "keep texts byte for byte, as for code", flag="--no-normalize")
     keep_fields: tuple[str, ...] = setting(
         (), READING, "fields to keep in the tables of shards, as in url:str,score:float", optional=True
+    )
+    license: tuple[str, ...] = setting(
+        (),
+        READING,
+        "licences of sources by their SPDX names, as in wiki=CC-BY-SA-4.0, or of each source, as in CC-BY-4.0; a kept field "
+        "license holds before these (default: unknown)",
+        optional=True,
     )
     extract: str | None = setting(
         None,
@@ -255,7 +264,14 @@ class Recipe:
         parse_languages(self.language, self.language_threshold)
         if self.format != "":
             format_named(self.format)
-        _ = self.quotas, self.permutations, self.condition, self.vocab_size, parse_fields(self.keep_fields)
+        _ = (
+            self.quotas,
+            self.licenses,
+            self.permutations,
+            self.condition,
+            self.vocab_size,
+            parse_fields(self.keep_fields),
+        )
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -269,6 +285,19 @@ class Recipe:
                 raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
             check_whole(f"max_tokens of {source or 'each source'}", quotas[source], 0)
         return quotas
+
+    @property
+    def licenses(self) -> dict[str, str]:
+        """The licence of each source. That of '' is for every source without one of its own."""
+        licenses: dict[str, str] = {}
+        for entry in self.license:
+            source, _, name = entry.rpartition("=")
+            if not _SPDX.fullmatch(name):
+                raise ConfigError(
+                    f"license {entry!r}: write SOURCE=SPDX, or SPDX for every source, as in wiki=CC-BY-SA-4.0"
+                )
+            licenses[source] = name
+        return licenses
 
     def quota(self, source: str) -> float:
         """Return the most tokens of a source; infinity without a quota."""
@@ -370,6 +399,7 @@ class Settings(TypedDict, total=False):
     id_key: str
     normalize: bool
     keep_fields: Names
+    license: Names
     extract: str | None
     scores: str | None
     where: str | None

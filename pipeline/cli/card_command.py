@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,11 @@ from typing import Any
 import yaml
 
 from pipeline.atomic import atomic_file
+from pipeline.builder.build_manifest import RUN_NAME
+from pipeline.builder.counts.attribution import ATTRIBUTION_NAME
 from pipeline.builder.recipe import command_line
+from pipeline.builder.report.croissant import croissant_of
+from pipeline.builder.report.training_summary import UNKNOWN, licenses_of, training_summary
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest
 
@@ -21,8 +27,11 @@ Print the card of a dataset: what the hub needs to show and load it, its counts,
 
   %(prog)s shards                            # show it
   %(prog)s shards --output shards/README.md  # then: hf upload NAME shards --repo-type dataset
+  %(prog)s shards --croissant                # JSON-LD of ML Commons: shards with hashes, licences, records of kept texts
+  %(prog)s shards --eu-summary               # the data parts of the AI Act's public summary of training content
 
-Nothing is uploaded. Fill in the licence yourself."""
+Nothing is uploaded. Licences are those of the build's --license, or of a kept field license. Domains and dates need the kept
+fields url and date: shardwright build --keep-fields url,date,license."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
@@ -32,6 +41,11 @@ _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--croissant", action="store_true", help="write Croissant (JSON-LD) in place of the card")
+    kind.add_argument(
+        "--eu-summary", action="store_true", help="write the data parts of the AI Act's summary in place of the card"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: it is printed)")
     add_requests(parser)
     return parser
@@ -40,17 +54,34 @@ def make_parser(prog: str | None = None) -> Parser:
 def run(options: argparse.Namespace, parser: Parser) -> int:
     folder = DatasetFolder(options.dataset, requests_of(options))
     name = folder.base.rstrip("/").rpartition("/")[2]
-    text = card_of(folder.manifest(), name)
+    text = written(folder, name, options)
     if options.output is None:
         print(text, end="")
         return 0
     with atomic_file(options.output) as file:
         file.write(text.encode())
-    print(f"{options.output}: fill in the licence, then: hf upload {name} {folder.base} --repo-type dataset")
+    if not (options.croissant or options.eu_summary):
+        print(f"{options.output}: fill in the licence, then: hf upload {name} {folder.base} --repo-type dataset")
     return 0
 
 
-def card_of(manifest: Manifest, name: str) -> str:
+def written(folder: DatasetFolder, name: str, options: argparse.Namespace) -> str:
+    """Return the card, or what the flags ask for in its place."""
+    manifest = folder.manifest()
+    attribution = json.loads(folder.read_bound(ATTRIBUTION_NAME, manifest) or "{}")
+    built = json.loads(folder.read(RUN_NAME) or "{}").get("date", "")[:10] or None
+    licenses = licenses_of(manifest, attribution)
+    if options.eu_summary:
+        return training_summary(manifest, name, attribution, built)
+    if options.croissant:
+        names = sorted({one for some in licenses.values() for one in some})
+        said = "Token ids of documents, in plain WebDataset tars with an index, for shardwright."
+        value = croissant_of(manifest, name, names, said, url=folder.base if folder.remote else None, date=built)
+        return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    return card_of(manifest, name, licenses)
+
+
+def card_of(manifest: Manifest, name: str, licenses: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the card of a dataset: the hub's front matter, then Markdown."""
     documents = sum(split.documents for split in manifest.splits.values())
     front = {
@@ -60,7 +91,7 @@ def card_of(manifest: Manifest, name: str) -> str:
         "configs": [{"config_name": "default", "data_files": _data_files(manifest)}],
     }
     rows = [f"| {name} | {split.documents:,} | {split.tokens:,} |" for name, split in manifest.splits.items()]
-    tokenizer, sources = manifest.tokenizer, _sources(manifest)
+    tokenizer, sources = manifest.tokenizer, _sources(manifest, licenses)
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
         f"# {name}",
@@ -98,13 +129,16 @@ def _data_files(manifest: Manifest) -> list[dict[str, Any]]:
     return files
 
 
-def _sources(manifest: Manifest) -> list[str]:
-    """Return a line for each source: its name, files and bytes."""
+def _sources(manifest: Manifest, licenses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a line for each source: its name, files, bytes and licences."""
     sizes: dict[str, tuple[int, int]] = {}
     for item in manifest.inputs:
         files, size = sizes.get(item["source"], (0, 0))
         sizes[item["source"]] = files + 1, size + item["bytes"]
-    return [f"{name or 'unnamed'}: {files:,} files, {size:,} bytes" for name, (files, size) in sizes.items()]
+    return [
+        f"{name or 'unnamed'}: {files:,} files, {size:,} bytes, licence {' or '.join(sorted(licenses.get(name, {UNKNOWN: 0})))}"
+        for name, (files, size) in sizes.items()
+    ]
 
 
 COMMAND = Command(make_parser=make_parser, run=run)

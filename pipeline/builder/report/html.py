@@ -243,12 +243,12 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
         **_plot(name, counts, titles, ticks),
         "limits": limits,
         "outside": [(0, low), (high, 100 - high)],
-        "text": _explained(rule),
+        "text": explained(rule),
         "kept": f"kept: {limits_text(rule.get('min'), rule.get('max'))}" if rule else "",
     }
 
 
-def _explained(rule: Mapping[str, Any]) -> str:
+def explained(rule: Mapping[str, Any]) -> str:
     """Return what a rule of a recipe measures; '' for a measure that this release does not have."""
     function = measure_functions().get(str(rule.get("measure", "")).rpartition(".")[2])
     return "" if function is None else summary(function)

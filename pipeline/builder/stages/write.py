@@ -28,6 +28,7 @@ from ...shards.writer import TokenBlocks
 from ...shards.writer import write_shard as write_tar
 from ...text.fields import Field, parse_fields
 from ..build_tokenizer import load_build_tokenizer
+from ..counts.attribution import attributed, attribution_of
 from ..partitions.partition import Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
@@ -109,10 +110,14 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> None:
     dtype, recipe = load_build_tokenizer(workspace).dtype, workspace.plan.recipe
     members = list(_members(workspace, shard))
     table = _provenance(members, recipe.keep_fields)
+    lengths = np.concatenate([token_lengths(partition)[chosen] for partition, chosen, _ in members])
+    if fields := attributed(recipe.keep_fields):
+        counts = attribution_of(table, lengths.tolist(), fields, shard.source)
+        write_json(attribution_path(workspace, shard.name), counts)
     info, extents = write_tar(
         workspace.output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(dtype, members)),
-        lengths=np.concatenate([token_lengths(partition)[chosen] for partition, chosen, _ in members]),
+        lengths=lengths,
         keys=[f"{ordinal:012d}" for *_, ordinals in members for ordinal in ordinals.tolist()],
         table=table,
         tokens_per_sample=recipe.tokens_per_sample,
@@ -236,6 +241,11 @@ def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[
 def extents_path(workspace: Workspace, name: str) -> Path:
     """Return the file of the extents of one shard. The end of the build joins those of all shards."""
     return workspace.folder(WriteStage.name) / f"{name}.extents"
+
+
+def attribution_path(workspace: Workspace, name: str) -> Path:
+    """Return the file of the domains, dates and licences of one shard."""
+    return workspace.folder(WriteStage.name) / f"{name}.attribution.json"
 
 
 def _entry_path(workspace: Workspace, shard: ShardPlan) -> Path:

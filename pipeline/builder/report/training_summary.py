@@ -1,0 +1,143 @@
+"""The parts of the public summary of training content that a dataset answers, as Markdown.
+
+The headings and numbers are those of the European Commission's template for Article 53(1)(d) of the AI Act, C(2025) 8311. What a
+dataset cannot know is left to the provider, by `FILL_IN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from filters.rules.rule import limits_text
+
+from ...shards.manifest import Manifest
+from ..counts.build_stats import BuildStats
+from ..counts.counts import descending
+from .html import explained
+
+FILL_IN = "*(to be filled in by the provider)*"
+UNKNOWN = "unknown"
+_MARKS = ((10**9, "Less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+
+
+def licenses_of(manifest: Manifest, attribution: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
+    """Return the documents and tokens under each licence of each source.
+
+    A document has the licence that its field ``license`` names, else that of the build's ``license`` for its source, else
+    ``unknown``.
+    """
+    groups: dict[str, list[int]] = {}
+    for info in manifest.shards:
+        sums = groups.setdefault(info.source, [0, 0])
+        sums[:] = [sums[0] + info.documents, sums[1] + info.tokens]
+    stated = {}
+    for entry in manifest.recipe.get("settings", {}).get("license", ()):
+        source, _, name = entry.rpartition("=")
+        stated[source] = name
+    licenses: dict[str, dict[str, list[int]]] = {}
+    for source, sums in groups.items():
+        counted = attribution.get("licenses", {source: {"": sums}}).get(source, {})
+        for name, pair in counted.items():
+            license = name or stated.get(source, stated.get("", UNKNOWN))
+            held = licenses.setdefault(source, {}).setdefault(license, [0, 0])
+            held[:] = [held[0] + pair[0], held[1] + pair[1]]
+    return licenses
+
+
+def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, Any], built: str | None) -> str:
+    """Return the summary of a dataset; ``built`` is the day of its build, None if unknown."""
+    stats, licenses = BuildStats.from_json(manifest.counts), licenses_of(manifest, attribution)
+    tokens = sum(split.tokens for split in manifest.splits.values())
+    size = next((told for most, told in _MARKS if tokens < most), "More than 10 trillion tokens")
+    dates = attribution.get("dates", {})
+    last = max((last for _, last, _ in dates.values()), default="")
+    parts = [
+        f"# Public summary of training content: the dataset {name}",
+        "The data parts of the European Commission's template (Article 53(1)(d) of the AI Act, C(2025) 8311). "
+        f"Provider, model and all that the dataset cannot know: {FILL_IN}.",
+        "## 1.3 Modalities, overall size and other characteristics",
+        _table(("modality", "size", "tokens", "documents"), [("text", size, tokens, _documents(manifest))]),
+        f"Latest date of data acquisition: {last or FILL_IN}. Built: {built or UNKNOWN}.",
+        "Languages, by the build's language identification:",
+        _table(
+            ("language", "documents", "tokens", "share of tokens"),
+            [
+                (name, group["kept"], group["tokens"], f"{group['tokens'] / max(1, tokens):.2%}")
+                for name, group in sorted(stats.by_language.items(), key=lambda item: (-item[1]["tokens"], item[0]))
+                if group["kept"]
+            ],
+        ),
+        "## 2. List of data sources",
+        f"Whether a source is public, licensed, crawled, of users or synthetic: {FILL_IN}.",
+        _table(
+            ("source", "files", "bytes read", "documents", "tokens", "licences", "dates"),
+            [_source(source, manifest, licenses[source], dates.get(source)) for source in licenses],
+        ),
+        "## 2.3 Data crawled and scraped from online sources: most relevant domain names",
+        *_domains(attribution.get("domains")),
+        "## 3. Data processing",
+        "What was left out, and why: documents by rule, duplicates by kind, records that could not be read.",
+        _table(("why", "documents", "measured: kept"), _left_out(stats, manifest.recipe.get("definitions", {}))),
+        "## 3.1 Reservations of rights: documents that were taken out later",
+        *_redactions(manifest),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _documents(manifest: Manifest) -> int:
+    return sum(split.documents for split in manifest.splits.values())
+
+
+def _source(
+    source: str, manifest: Manifest, licenses: Mapping[str, Sequence[int]], dates: Sequence[Any] | None
+) -> tuple[Any, ...]:
+    inputs = [item["bytes"] for item in manifest.inputs if item["source"] == source]
+    documents, tokens = (sum(pair[at] for pair in licenses.values()) for at in (0, 1))
+    told = ", ".join(f"{name} ({pair[1]:,} tokens)" for name, pair in sorted(licenses.items()))
+    period = f"{dates[0]} to {dates[1]}" if dates and dates[0] else UNKNOWN
+    without = f", {dates[2]:,} without" if dates and dates[0] and dates[2] else ""
+    return source or "unnamed", len(inputs), sum(inputs), documents, tokens, told, period + without
+
+
+def _domains(domains: Mapping[str, Any] | None) -> list[str]:
+    if domains is None:
+        return [f"Not counted: the build kept no field `url` (`--keep-fields url`). {FILL_IN}"]
+    about = "" if domains["is_exact"] else "about "
+    error = "" if domains["is_exact"] else f" A count may lack up to {domains['error_tokens']:,} tokens."
+    documents, tokens = domains["without"]
+    said = (
+        f"The {len(domains['top']):,} largest of {about}{domains['count']:,} domains, by tokens.{error} Documents without a url: "
+        f"{documents:,}, of {tokens:,} tokens."
+    )
+    return [said, _table(("domain", "documents", "tokens"), domains["top"])]
+
+
+def _left_out(stats: BuildStats, definitions: Mapping[str, Any]) -> list[tuple[str, int, str]]:
+    """Return why documents were left out, the most frequent reason first, and what its rule measures and keeps."""
+    rules = {rule["name"]: rule for rule in definitions.get("rules", {}).get("rules", ())}
+    told = {name: f"{explained(rule)}: {limits_text(rule.get('min'), rule.get('max'))}" for name, rule in rules.items()}
+    numbers = stats.dropped | {f"{kind} duplicate": number for kind, number in stats.duplicates.items()}
+    numbers |= {f"unreadable: {reason}": number for reason, number in stats.bad.items()}
+    return [(name, number, told.get(name, "")) for name, number in descending(numbers) if number]
+
+
+def _redactions(manifest: Manifest) -> list[str]:
+    rows = [
+        (
+            entry["date"][:10],
+            entry["reason"],
+            len(entry["documents"]),
+            sum(each["tokens"] for each in entry["documents"]),
+        )
+        for entry in manifest.redactions
+    ]
+    if not rows:
+        return ["None. Measures before the build, such as robots.txt: " + FILL_IN]
+    return [_table(("date", "reason", "documents", "tokens"), rows), "The sizes above count their tokens."]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table in Markdown; numbers have commas."""
+    lines = [[f"{cell:,}" if isinstance(cell, int) else str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *lines])

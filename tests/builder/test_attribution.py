@@ -1,0 +1,220 @@
+"""Domains, dates and licences of a dataset equal a recount of its documents; bounded memory has an error that is told."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.builder.counts.attribution import ATTRIBUTION_NAME, domain_of, merged
+from pipeline.builder.redaction.redact import redact
+from pipeline.cli.main import main
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.corpus import english
+
+
+def records(source: str, seed: int) -> list[dict[str, Any]]:
+    draw = random.Random(seed)
+    rows: list[dict[str, Any]] = []
+    for k in range(60):
+        host = f"{draw.choice(['www.', 'blog.', ''])}Site{draw.randrange(25)}.org"
+        url = draw.choice(
+            [f"https://{host}/{k}", f"http://{host}:8080/?q={k}", None if k % 7 == 0 else f"https://{host}"]
+        )
+        date = draw.choice([f"20{draw.randrange(18, 26)}-0{draw.randrange(1, 10)}-11T00:00:00Z", None, "some day"])
+        held = draw.choice(["CC0-1.0", None, "MIT"]) if source == "web" else None
+        text = english(1000 * seed + k)[: draw.randrange(4, 400)]
+        rows.append({"id": f"{source}{k}", "text": text, "url": url, "date": date, "license": held})
+    return [*rows, {**rows[3], "id": "copy"}]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attribution")
+    (folder / "rules.toml").write_text("characters = { min = 30 }\n")
+    inputs = [
+        f"{name}={write_jsonl(folder / f'{name}.jsonl', records(name, k))}" for k, name in enumerate(("web", "wiki"))
+    ]
+    settings: dict[str, Any] = {
+        "keep_fields": "url,date:str,license",
+        "keep_texts": "parquet",
+        "tokens_per_shard": 6000,
+    }
+    rules = {"rules": str(folder / "rules.toml"), "license": "wiki=CC-BY-SA-4.0", "val_fraction": 0.2}
+    run_plain(inputs, folder / "out", **settings, **rules)
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def documents(built: Path) -> list[dict[str, Any]]:
+    """What is in the dataset, by its kept texts."""
+    rows = [row for path in sorted((built / "texts").iterdir()) for row in pq.read_table(path).to_pylist()]
+    return [row | {"tokens": len(row["text"].encode()) + 1} for row in rows]
+
+
+def sums(documents: list[dict[str, Any]], names: list[str]) -> dict[str, list[int]]:
+    counted, tokens = Counter(names), Counter[str]()
+    for name, document in zip(names, documents, strict=True):
+        tokens[name] += document["tokens"]
+    return {name: [counted[name], tokens[name]] for name in counted}
+
+
+def cells(text: str, head: str) -> list[list[str]]:
+    """Return the rows of the table that begins with a head."""
+    rows = text.split(f"| {head} |", 1)[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().replace(",", "") for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_counts_of_domains_dates_and_licences_equal_a_naive_recount(
+    built: Path, documents: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(verify_dataset(built)) == []
+    manifest, counted = pipeline.Manifest.read(built), json.loads((built / ATTRIBUTION_NAME).read_text())
+    assert len(manifest.shards) > 4
+    assert sum(document["tokens"] for document in documents) == manifest.counts["tokens"]
+    hosts = [(row["url"] or "").partition("//")[2].partition("/")[0].partition(":")[0].lower() for row in documents]
+    domains = sums(documents, [host.removeprefix("www.") for host in hosts])
+    without = domains.pop("")
+    ranked = sorted(domains.items(), key=lambda item: (-item[1][1], item[0]))
+    top = [[name, *pair] for name, pair in ranked[: -(-len(ranked) // 10)]]
+    assert len(top) > 3
+    expected = {"count": len(ranked), "is_exact": True, "error_tokens": 0, "without": without, "top": top}
+    assert counted["domains"] == expected
+    for source in ("web", "wiki"):
+        own = [row for row in documents if row["source"] == source]
+        days = sorted(row["date"][:10] for row in own if (row["date"] or "").startswith("20"))
+        assert counted["dates"][source] == [days[0], days[-1], len(own) - len(days)]
+        assert counted["licenses"][source] == sums(own, [row["license"] or "" for row in own])
+
+    assert main(["card", str(built), "--eu-summary"]) == 0
+    said = capsys.readouterr().out
+    assert cells(said, "domain | documents | tokens") == [[str(cell) for cell in row] for row in top]
+    assert f"The {len(top)} largest of {len(ranked)} domains, by tokens. Documents without a url: {without[0]}" in said
+    languages = sums(documents, [row["language"] for row in documents])
+    told = {
+        name: [int(count), int(size)]
+        for name, count, size, _ in cells(said, "language | documents | tokens | share of tokens")
+    }
+    assert told == languages
+    sources = {
+        row[0]: row for row in cells(said, "source | files | bytes read | documents | tokens | licences | dates")
+    }
+    own = [row for row in documents if row["source"] == "web"]
+    licences = sums(own, [row["license"] or "unknown" for row in own])
+    assert sources["web"][5] == " ".join(f"{name} ({pair[1]} tokens)" for name, pair in sorted(licences.items()))
+    assert sources["wiki"][5].startswith("CC-BY-SA-4.0 (")
+    for name, row in sources.items():
+        own = [document for document in documents if document["source"] == name]
+        assert [int(cell) for cell in row[3:5]] == [len(own), sum(document["tokens"] for document in own)]
+        first, last, undated = counted["dates"][name]
+        assert row[6] == f"{first} to {last} {undated} without"
+    every = 2 * 61
+    left_out = {row[0]: int(row[1]) for row in cells(said, "why | documents | measured: kept")}
+    assert left_out["exact duplicate"] >= 1
+    assert sum(left_out.values()) == every - len(documents)
+    assert any(
+        row[0] == "characters" and row[2].endswith("at least 30")
+        for row in cells(said, "why | documents | measured: kept")
+    )
+    assert "| text | Less than 1 billion tokens |" in said
+
+
+def test_croissant_is_valid_by_mlcroissant_which_reads_the_kept_documents(
+    built: Path, documents: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    import mlcroissant
+
+    path = built / "croissant.json"
+    assert main(["card", str(built), "--croissant", "--output", str(path)]) == 0
+    assert capsys.readouterr().out == ""
+    loaded = mlcroissant.Dataset(jsonld=str(path))
+    assert loaded.metadata.ctx.issues.errors == set()
+    assert sorted(loaded.metadata.license) == ["CC-BY-SA-4.0", "CC0-1.0", "MIT", "unknown"]
+    files = {each.id: each.sha256 for each in loaded.metadata.distribution if each.id.endswith(".tar")}
+    assert files == {info.name: info.sha256 for info in pipeline.Manifest.read(built).shards}
+    rows = [{key.partition("/")[2]: value for key, value in row.items()} for row in loaded.records("documents")]
+    texts = [{key: value and value.decode() for key, value in row.items()} for row in rows]
+    assert sorted(row["id"] + row["text"] for row in texts) == sorted(row["id"] + row["text"] for row in documents)
+    path.unlink()
+
+
+def test_a_summary_lists_redactions_and_says_what_was_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_plain(write_jsonl(tmp_path / "in.jsonl", ["one text", "another", "a third"]), tmp_path / "out", license="MIT")
+    assert not (tmp_path / "out" / ATTRIBUTION_NAME).exists()
+    redact(tmp_path / "out", ["d1"], reason="opt-out | of May")
+    assert main(["card", str(tmp_path / "out"), "--eu-summary"]) == 0
+    said = capsys.readouterr().out
+    assert "Not counted: the build kept no field `url` (`--keep-fields url`)" in said
+    assert r"| opt-out \| of May | 1 | 8 |" in said
+    assert "| unnamed | 1 |" in said
+    assert "| MIT (25 tokens) | unknown |" in said
+    assert main(["card", str(tmp_path / "out")]) == 0
+    assert "licence MIT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["web=", "CC BY 4.0", "web=CC-BY,", "web=-MIT"])
+def test_a_licence_that_cannot_be_one_or_of_no_source_is_refused(tmp_path: Path, value: str) -> None:
+    source = f"web={write_jsonl(tmp_path / 'in.jsonl', ['a text'])}"
+    if value == "web=CC-BY,":
+        with pytest.raises(pipeline.ConfigError, match=r"license: no source 'wbe' \(did you mean 'web'"):
+            run_plain(source, tmp_path / "out", license="wbe=MIT")
+        value = "web=CC BY"
+    with pytest.raises(pipeline.ConfigError, match=r"license .*: write SOURCE=SPDX, or SPDX for every source"):
+        run_plain(source, tmp_path / "out", license=value)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(1, 12))
+def test_forgotten_domains_lack_no_more_tokens_than_the_error_says(seed: int, most: int) -> None:
+    draw = random.Random(seed)
+    whole: dict[str, list[int]] = {}
+    shards = []
+    for _ in range(draw.randrange(1, 9)):
+        own = {
+            f"d{min(draw.randrange(60), draw.randrange(60))}": [1, draw.randrange(1, 50)]
+            for _ in range(draw.randrange(40))
+        }
+        shards.append({"domains": own})
+        for name, (documents, tokens) in own.items():
+            before = whole.setdefault(name, [0, 0])
+            whole[name] = [before[0] + documents, before[1] + tokens]
+    found = merged(iter(shards), most)["domains"]
+    assert found["count"] == len(whole)  # few enough to be counted by their hashes
+    assert found["is_exact"] == (found["error_tokens"] == 0)
+    for name, documents, tokens in found["top"]:
+        assert 0 <= whole[name][1] - tokens <= found["error_tokens"]
+        assert 1 <= documents <= whole[name][0]
+    kept = {name for name, *_ in found["top"]}
+    if found["is_exact"]:
+        ranked = sorted(whole, key=lambda name: (-whole[name][1], name))
+        assert [row[0] for row in found["top"]] == ranked[: -(-len(whole) // 10)]
+    elif kept:
+        least = min(tokens for _, _, tokens in found["top"])
+        assert all(whole[name][1] <= least + found["error_tokens"] for name in whole.keys() - kept)
+
+
+def test_the_number_of_very_many_domains_is_estimated_to_two_percent() -> None:
+    shards = ({"domains": {f"site{k}.org": [1, 1] for k in range(at, at + 8_000)}} for at in range(0, 60_000, 5_000))
+    found = merged(shards, 1_000)["domains"]
+    assert not found["is_exact"]
+    assert abs(found["count"] / 63_000 - 1) < 0.02
+
+
+def test_hosts_are_the_domains_of_urls_and_what_is_no_url_has_none() -> None:
+    assert [domain_of(url) for url in ("https://a.b.co.uk.:8/x", "http://[::1]/", "ftp://WWW.x.y", "http://[/")] == [
+        "a.b.co.uk",
+        "::1",
+        "x.y",
+        "",
+    ]
