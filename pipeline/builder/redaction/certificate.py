@@ -53,12 +53,12 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
 
 def _contents(path: Path) -> NDArray[np.uint8]:
     """Return the bytes of a file; of kept texts, those of the texts."""
-    if path.name.partition(".")[2] == "parquet":
+    if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
         texts = pq.read_table(path, columns=["text"])["text"].to_pylist()
         return np.frombuffer("\n".join(text or "" for text in texts).encode(), np.uint8)
-    if ".jsonl.zst" in path.name:
+    if path.suffix == ".zst":
         with open(path, "rb") as file:
             lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), "utf-8")
             return np.frombuffer("\n".join(json.loads(line)["text"] for line in lines).encode(), np.uint8)

@@ -77,8 +77,8 @@ class Place:
         """Return a file of the dataset on this machine; one of a bucket is downloaded, once until it is replaced."""
         if not self._folder.remote:
             return Path(self._folder.path(name))
-        path = self.waiting / f"{name}.before"
-        path.parent.mkdir(exist_ok=True)
+        path = self.waiting / "before" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         if name in self._fetched:
             return path
         self._fetched.add(name)

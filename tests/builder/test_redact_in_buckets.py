@@ -1,0 +1,189 @@
+"""A dataset in a bucket is redacted as one in a directory is, whatever ends the command or reads meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.builder.redaction.redact import redact
+from pipeline.errors import BuildError, ConfigError
+from pipeline.shards.manifest import OWNER_NAME, REDACTING_NAME
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.helpers.builds import ROOT, run_plain, write_jsonl
+from tests.helpers.corpus import english
+from tests.helpers.faulty_bucket import faulty_bucket
+from tests.helpers.interpreters import Interpreter
+
+IDS, REASON = ["d1", "d9", "d17"], "order 17"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of three shards, which are more than stays in memory."""
+    folder = tmp_path_factory.mktemp("redact")
+    source = write_jsonl(folder / "in.jsonl", [english(k, 400) for k in range(18)])
+    run_plain(source, folder / "set", tokens_per_shard=130_000, keep_texts="parquet")
+    return folder / "set"
+
+
+@pytest.fixture(scope="module")
+def expected(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a redaction gives in a directory."""
+    folder = Path(shutil.copytree(built, tmp_path_factory.mktemp("local") / "set"))
+    redact(folder, IDS, REASON, texts=True)
+    return comparable(
+        {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    )
+
+
+def comparable(files: dict[str, bytes]) -> dict[str, Any]:
+    """Return files without their dates, and without what a certificate says of place and search."""
+    certificate = json.loads(files["redaction-1.json"])
+    manifest = json.loads(files["manifest.json"])
+    del manifest["checksum"], manifest["redactions"][0]["date"]
+    plain = {name: data for name, data in files.items() if not name.startswith(("redaction-", "manifest", "run"))}
+    return plain | {"manifest": manifest, "hashes": certificate["files"], "found": certificate["search"]["found"]}
+
+
+def held(url: str, **options: Any) -> dict[str, bytes]:
+    files = fsspec.filesystem(url.partition(":")[0], **options)
+    files.invalidate_cache()
+    root = files._strip_protocol(url) + "/"
+    return {name.removeprefix(root): files.cat_file(name) for name in files.find(root)}
+
+
+def upload(built: Path, url: str, **options: Any) -> str:
+    files = fsspec.filesystem(url.partition(":")[0], **options)
+    for path in built.rglob("*"):
+        if path.is_file():
+            files.pipe_file(f"{url}/{path.relative_to(built).as_posix()}", path.read_bytes())
+    return url
+
+
+@pytest.fixture
+def memory(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The url of the dataset in the memory of this process."""
+    monkeypatch.chdir(tmp_path)
+    yield upload(built, "memory://redacted/set")
+    fsspec.filesystem("memory").rm("/redacted", recursive=True)
+
+
+def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
+    memory: str, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    certificate = redact(memory, IDS, REASON, texts=True)
+    assert certificate is not None
+    assert comparable(held(memory)) == expected
+    assert (
+        certificate["search"]["files"]
+        == len(certificate["files"]) + 1 - ("signatures" in str(certificate["files"])) * 2
+    )
+    assert [*tmp_path.iterdir()] == []
+    assert list(verify_dataset(memory)) == []
+
+
+def test_a_bucket_in_which_another_writes_is_refused_and_a_wrong_list_leaves_no_claim(memory: str) -> None:
+    with pytest.raises(ConfigError, match=r"1 of 2 names .* 'd99'"):
+        redact(memory, ["d1", "d99"], REASON, texts=True)
+    assert OWNER_NAME not in held(memory)
+    fsspec.filesystem("memory").pipe_file(f"{memory}/{OWNER_NAME}", b'{"id": "other", "by": "process 7"}')
+    with pytest.raises(BuildError, match=r"another build or redaction writes there \(process 7\); wait"):
+        redact(memory, ["d1"], REASON, texts=True)
+    assert REDACTING_NAME not in held(memory)
+
+
+def test_a_stream_from_a_bucket_goes_on_when_its_dataset_is_redacted(
+    memory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stream() -> Any:
+        return pipeline.ShardDataset(memory, epochs=3, cache_dir=None).shuffle(seed=0).pack(64).batch(8)
+
+    batches = iter(running := stream())
+    read = list(islice(batches, 2))
+    redact(memory, IDS, REASON, texts=True)
+    read += batches
+    running.state_dict()
+    fresh = list(stream())
+    for one, other in list(zip(read, fresh, strict=True))[-len(fresh) // 3 :]:
+        assert np.array_equal(one["input_ids"], other["input_ids"])
+        assert np.array_equal(one["labels"], other["labels"])
+    assert len([record for record in caplog.records if "3 documents were redacted" in record.message]) == 1
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.nightly)])
+def test_a_kill_before_or_after_any_upload_is_read_on_and_the_same_command_continues(
+    s3: dict[str, Any], built: Path, expected: dict[str, Any], tmp_path: Path, kills: int
+) -> None:
+    store = fsspec.filesystem("s3", **s3)
+    (tmp_path / "ids.txt").write_text("\n".join(IDS))
+
+    def run(name: str, kill_at: int = -1, applied: bool = False) -> tuple[int, int]:
+        """Return the exit status of the command, and how many objects were put."""
+        puts = 0
+
+        def act(method: str, path: str, number: int, forward: Any) -> str:
+            nonlocal puts
+            puts += method == "PUT"
+            if method != "PUT" or number != kill_at:
+                return ""
+            if applied:
+                forward()
+            os.killpg(process.pid, signal.SIGKILL)
+            return "drop"
+
+        with faulty_bucket(s3["client_kwargs"]["endpoint_url"], act) as proxy:
+            variables = {
+                "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+                "AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": str(ROOT),
+            }  # fmt: skip
+            arguments = [
+                "redact",
+                f"s3://{name}/set",
+                "--ids",
+                str(tmp_path / "ids.txt"),
+                "--reason",
+                REASON,
+                "--texts",
+            ]
+            process = Interpreter(
+                "-m", "pipeline", *arguments, stdout=1, stderr=2, cwd=tmp_path, variables=variables, new_session=True
+            )
+            process.wait(280)
+        store.invalidate_cache()
+        return process.returncode, puts
+
+    def make(name: str) -> str:
+        store.mkdir(name)
+        return upload(built, f"s3://{name}/set", **s3)
+
+    def epoch(url: str) -> Any:
+        data = pipeline.ShardDataset(url, epochs=1, cache_dir=None, storage_options=s3)
+        return np.concatenate([item["input_ids"] for item in data.pack(500)])
+
+    whole = make("whole")
+    before = epoch(whole)
+    status, puts = run("whole")
+    assert (status, comparable(held(whole, **s3))) == (0, expected)
+    after = epoch(whole)
+    moments = [(at, applied) for at in range(puts) for applied in (False, True)]
+    for at, applied in random.Random(47).sample(moments, kills):
+        url = make(name := f"killed-{at}-{applied}".lower())
+        assert run(name, at, applied)[0] == -signal.SIGKILL
+        read = epoch(url)
+        assert ((read == before) | (read == after)).all()
+        assert run(name)[0] == 0
+        assert comparable(held(url, **s3)) == expected
+        assert not list(tmp_path.glob("*.redaction"))
