@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import Units
 
+Repeated = Callable[[Sequence[str], int], list[list[bool]]]
 NOTICE = " ".join(f"notice{k}" for k in range(60)).capitalize()
 SMALL = Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_records=20, bucket_hashes=700)
 
@@ -69,7 +70,31 @@ def repeated(texts: Sequence[str], length: int) -> list[list[bool]]:
     return found
 
 
-def oracle(texts: Sequence[str], length: int, words_left: int = 50) -> list[str | None]:
+def repeated_by_suffixes(texts: Sequence[str], length: int) -> list[list[bool]]:
+    """The same by a suffix array of the numbers of all words, in which another number ends each text."""
+    from pydivsufsort import divsufsort, kasai
+
+    numbers: dict[object, int] = {}
+    words: list[int] = []
+    stops = [0]
+    for number, text in enumerate(texts):
+        spelled = (text[a:b].replace("İ", "i").lower() for a, b in spans_of(text))
+        words += [numbers.setdefault(word, len(numbers)) for word in (*spelled, number)]
+        stops.append(len(words))
+    array = np.array(words, np.uint32)
+    suffixes = divsufsort(array).astype(np.int64)
+    common = kasai(array, suffixes)[:-1]  # of each suffix and the next one
+    group = np.cumsum(np.concatenate([[0], common < length]))
+    first = np.minimum.reduceat(suffixes, np.flatnonzero(np.diff(group, prepend=-1)))[group]
+    steps = np.zeros(len(array) + 1, np.int64)
+    later = suffixes[first + length <= suffixes]
+    steps[later] += 1
+    steps[later + length] -= 1
+    mask = np.cumsum(steps[:-1]) > 0
+    return [mask[begin : end - 1].tolist() for begin, end in itertools.pairwise(stops)]
+
+
+def oracle(texts: Sequence[str], length: int, words_left: int = 50, repeated: Repeated = repeated) -> list[str | None]:
     """What is left of each text; None where too little is."""
     found: list[str | None] = []
     for text, mask in zip(texts, repeated(texts, length), strict=True):
@@ -86,8 +111,10 @@ def build(inputs: Any, output: Path, **options: Any) -> Manifest:
 
 
 def real_texts(folder: Path, count: int) -> list[str]:
-    raw = zstandard.ZstdDecompressor().stream_reader((folder / "dev/part-02.jsonl.zst").open("rb")).read()
-    return [text for line in raw.splitlines()[:count] if (text := normalize(orjson.loads(line)["text"])).strip()]
+    paths = sorted((folder / "dev").glob("part-*.jsonl.zst"))
+    files = (zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read() for path in paths[2:])
+    lines = itertools.islice((line for file in files for line in file.splitlines()), count)
+    return [text for line in lines if (text := normalize(orjson.loads(line)["text"])).strip()]
 
 
 def plant(texts: list[str]) -> list[str]:
@@ -162,6 +189,18 @@ def test_real_text_with_planted_passages_is_cut_as_by_the_definition(shared_data
     assert counts["passages"]["cut"] == len(cut) > 20
     assert counts["passages"]["characters"] == sum(len(text) - len(left) for text, left in cut)
     assert counts["passages"]["words"] == sum(map(sum, repeated(texts, 50)))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("length", [50, 13])
+def test_twenty_megabytes_are_cut_as_a_suffix_array_says(shared_data: Path, tmp_path: Path, length: int) -> None:
+    texts = plant(real_texts(shared_data, 12_000))
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    assert sum(len(text.encode()) for text in texts) > 20_000_000
+    limits = Limits(partition_characters=1 << 20, bucket_hashes=1 << 17)
+    build(tmp_path / "in.jsonl", tmp_path / "out", workers=2, limits=limits, dedup_passages=length)
+    expected = oracle(texts, length, repeated=repeated_by_suffixes)
+    assert kept(tmp_path / "out") == [text for text in expected if text is not None]
 
 
 def test_workers_partitions_and_buckets_change_no_byte_of_cut_texts(tmp_path: Path) -> None:

@@ -342,6 +342,16 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dat
     assert f"<td>{told['seen'][0]['step']}<td>0<td>" in (dataset / "redaction-1.html").read_text()
 
 
+def test_a_repeated_passage_is_not_shown_any_more_if_a_redacted_document_has_it(tmp_path: Path) -> None:
+    notices = [" ".join(f"{name}{k}" for k in range(12)) for name in ("first", "second")]
+    texts = [f"{english(k)}\n{k} {notices[k % 2]}" for k in range(6)]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "out", dedup_passages=10)
+    redact(tmp_path / "out", ["d0"], REASON)
+    for name in ("manifest.json", "report.html"):
+        text = (tmp_path / "out" / name).read_text()
+        assert (notices[0] in text, notices[1] in text) == (False, True)
+
+
 def test_a_redacted_text_is_not_found_any_more(dataset: Path) -> None:
     assert all(pipeline.find(dataset, [english(5), english(6)]))
     chosen(dataset, "5")

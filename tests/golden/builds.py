@@ -1,4 +1,4 @@
-"""Nine builds, and the digests of the shards that they write: what any change of the builder must keep."""
+"""Ten builds, and the digests of the shards that they write: what any change of the builder must keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 import pipeline
 from pipeline.progress import Progress
-from tests.helpers.corpus import write_inputs
+from tests.helpers.builds import write_jsonl
+from tests.helpers.corpus import english, write_inputs
 
 SETTINGS: dict[str, Any] = {
     "tokenizer": "bytes",
@@ -49,9 +50,16 @@ def beside_an_earlier_dataset(folder: Path, output: Path) -> pipeline.Manifest:
     return run(folder, output, against=str(earlier), limit=450)
 
 
+def with_repeated_passages(_: Path, output: Path) -> pipeline.Manifest:
+    texts = [f"{english(k, 12)} {k}. {english(k // 5 + 900, 3)} {k}: {english(k, 2)}" for k in range(200)]
+    inputs = write_jsonl(output.with_name("passages.jsonl"), texts)
+    return run(inputs, output, dedup_passages=12, words_left=20)
+
+
 BUILDS: dict[str, Build] = {
     **{name: of_format(name) for name in FORMATS},
     "line dedup": lambda folder, output: run(folder, output, dedup_lines=True, shortest_passage=20, words_left=20),
+    "passages": with_repeated_passages,
     "quotas": lambda folder, output: run(
         [f"a={folder / 'a.jsonl'}", f"b={folder / 'b.jsonl.gz'}"], output, max_tokens="a=30000,b=20000"
     ),

@@ -68,10 +68,13 @@ class Traces:
 
 
 def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
-    """Return the counts of a manifest without the samples that show redacted documents."""
-    samples = manifest.counts.get("samples", {})
-    kept = {name: [one for one in some if not traces.of_sample(one)] for name, some in samples.items()}
-    return {**manifest.counts, "samples": kept} if samples else manifest.counts
+    """Return the counts of a manifest without the samples and passages that show redacted documents."""
+    counts = dict(manifest.counts)
+    if samples := counts.get("samples"):
+        counts["samples"] = {k: [one for one in some if not traces.of_sample(one)] for k, some in samples.items()}
+    if passages := counts.get("repeated_passages"):
+        counts["repeated_passages"] = [one for one in passages if not traces.of_sample(one)]
+    return counts
 
 
 def cleaner(
