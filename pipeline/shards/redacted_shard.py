@@ -19,7 +19,7 @@ from .manifest import ShardInfo
 from .tar_members import opened
 from .writer import WRITE_BYTES, TarStream
 
-KEPT_COLUMNS = (KEY_COLUMN, "source", "language")  # of redacted documents; the others become null
+KEPT_COLUMNS = (KEY_COLUMN, "source", "language")  # of redacted documents
 
 
 def write_redacted(
@@ -27,8 +27,8 @@ def write_redacted(
 ) -> tuple[ShardInfo, ExtentTable]:
     """Write the shard ``source`` to ``target`` with documents redacted; return its new entry for the manifest, and its extents.
 
-    ``numbers``: the redacted documents. A redacted document keeps its key, its length, its source and its language. Redacting it
-    again changes nothing.
+    ``numbers``: the redacted documents. A redacted document keeps its key, its length, its source, its language and fields that
+    are fractions, as scores are; other fields become null. Redacting it again changes nothing.
 
     >>> import tempfile
     >>> from .writer import write_shard
@@ -50,8 +50,12 @@ def write_redacted(
         ids = np.full(tokens, eos_id, index.dtype).tobytes()
         data[start : start + len(ids)] = ids
         for name, column in columns.items():
-            if name not in KEPT_COLUMNS:
-                column[number] = zlib.crc32(ids) if name == "crc32" else None
+            if name == "crc32":
+                column[number] = zlib.crc32(ids)
+            elif name not in KEPT_COLUMNS and not isinstance(
+                column[number], float
+            ):  # a score, on which orders may depend
+                column[number] = None
     table = json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()
     with atomic_file(target) as file:
         tar = TarStream(file)

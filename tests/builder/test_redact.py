@@ -191,7 +191,7 @@ def test_an_unknown_name_and_kept_texts_without_the_flag_are_refused_and_nothing
     assert run(dataset, "--ids", ids) == 2
     assert "give --texts" in capsys.readouterr().err
     assert run(dataset, "--ids", tmp_path / "none", "--texts") == 2
-    assert run(tmp_path / "nowhere", "--ids", ids) == 1
+    assert run(tmp_path / "nowhere", "--ids", ids) == 2
     assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
 
 

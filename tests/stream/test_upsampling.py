@@ -205,6 +205,25 @@ def test_a_redacted_document_is_in_no_quantile_and_is_not_read(tmp_path: Path) -
     assert found == {*range(19, 38)}
 
 
+def test_states_of_scores_with_a_fraction_stay_valid_when_a_document_is_redacted(tmp_path: Path) -> None:
+    records = [{"id": f"d{n}", "text": f"{n} and some words, the same for all", "score": n / 7} for n in range(40)]
+    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "val_fraction": 0}
+    options |= {"keep_fields": "score:float", "progress": pipeline.Progress(quiet=True)}
+    pipeline.build(records, tmp_path / "data", **options)
+
+    def stream() -> pipeline.Stream:
+        return pipeline.ShardDataset(tmp_path / "data").upsample("score", [0, 1, 2, 4]).shuffle(seed=0).documents()
+
+    before = stream()
+    order = [before.decode(row)[0] for row in islice(before, 99)]
+    redact(tmp_path / "data", ["d39"], reason="opt-out")
+    after = stream()
+    after.load_state_dict(stream().state_dict() | {"shape": before.state_dict()["shape"]})
+    assert [a == b for a, b in zip((after.decode(row)[0] for row in after), order, strict=False)] == [
+        not text.removeprefix("⟦").startswith("39") for text in order
+    ]
+
+
 def test_copies_of_a_document_are_spread_over_the_epoch(tmp_path: Path) -> None:
     sizes = [[8] * 64] * 8
     folder, _ = scored(tmp_path / "data", numbered(sizes), [[0.0, 0.0, 0.0, 1.0] * 16] * 8, extent_bytes=4096)

@@ -24,7 +24,7 @@ from .shard_data import ShardFiles
 class UpsampledFiles(ShardFiles):
     """Shards of which an epoch reads each document as often as ``times`` says of the quantile of its field ``by``.
 
-    A redacted document has no score any more. It is in no quantile, and is not read.
+    A redacted document keeps a score that is a fraction. One that has lost its score is in no quantile, and is not read.
     """
 
     def __init__(self, files: ShardFiles, by: str, times: Sequence[int]) -> None:
@@ -67,8 +67,9 @@ def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) 
     streamed = np.ones(len(scores), bool)
     if rows is not None:  # of a split
         streamed = np.repeat(np.isin(np.arange(len(table)), rows), table.documents)
-    for shard, numbers in files.redacted.items():
-        streamed[table.document_sums[table.shard_bounds[shard]] + numbers] = False
+    for shard, redacted in files.redacted.items():
+        for place in (table.document_sums[table.shard_bounds[shard]] + redacted).tolist():
+            streamed[place] &= scores[place] is not None
     numbers = np.flatnonzero(streamed)
     of_document = np.zeros(len(scores), np.uint8)
     quantile = quantiles(_numbers(by, [scores[number] for number in numbers.tolist()]), len(times))
