@@ -1,4 +1,4 @@
-"""What differs between two builds: documents, counts, settings and rules."""
+"""Compares two builds: documents, counts, settings and rules."""
 
 from __future__ import annotations
 

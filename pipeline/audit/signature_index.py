@@ -89,6 +89,10 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
     """
     signature_files(documents.folder.base, documents.manifest)
     bands, rows = documents.settings["dedup_bands"], documents.settings["dedup_rows"]
+    if bands < 2:
+        raise ConfigError(
+            f"{documents.folder.base}: dedup_bands {bands}, but a search needs 2; build with more --dedup-bands"
+        )
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="shardwright-") as temporary:
             hashes, signatures = _signatures(documents, Path(temporary))

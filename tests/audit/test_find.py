@@ -254,9 +254,11 @@ def test_what_cannot_be_asked_is_said_in_one_line_with_exit_status_2(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_plain(write_jsonl(tmp_path / "in.jsonl", TEXTS[:2]), tmp_path / "set", keep_signatures=False)
+    run_plain(tmp_path / "in.jsonl", tmp_path / "band", dedup_bands=1)
     cases = {
         (str(tmp_path / "none"), "a text"): "manifest.json: not there",
         (str(tmp_path / "set"), "a text"): "keeps no signatures of its documents; give",
+        (str(tmp_path / "band"), "a text"): "dedup_bands 1, but a search needs 2; build with more",
         (str(built), "none.jsonl"): "none.jsonl",
         (str(built), "a text", "--threshold", "1.5"): "threshold must be above 0 and at most 1, got 1.5",
         (str(built), "too short", "--passages"): "none of 1 texts has 8 words",
