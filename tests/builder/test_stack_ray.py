@@ -57,13 +57,6 @@ def cluster() -> Iterator[str]:
     running.shutdown()
 
 
-def test_a_build_on_a_cluster_that_runs_gives_the_same_bytes(cluster: str, tmp_path: Path) -> None:
-    inputs = write_inputs(tmp_path / "in", 100)
-    run(inputs, tmp_path / "local")
-    run(inputs, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster)
-    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
-
-
 def test_sigterm_reaches_the_build_and_not_ray_alone(cluster: str) -> None:
     received: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
@@ -76,6 +69,7 @@ def test_sigterm_reaches_the_build_and_not_ray_alone(cluster: str) -> None:
     assert received == [signal.SIGTERM]
 
 
+@pytest.mark.nightly
 def test_a_build_of_urls_with_a_quota_gives_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:
     with running_inputs() as server:
         for number in range(4):
@@ -98,7 +92,7 @@ def test_a_build_of_urls_with_a_quota_gives_the_same_bytes_on_ray(cluster: str, 
 def test_a_unit_whose_ray_worker_is_killed_is_run_again_and_its_error_is_raised_as_itself(
     cluster: str, tmp_path: Path
 ) -> None:
-    units = [str(tmp_path / str(k)) for k in range(4)]
+    units = [str(tmp_path / str(k)) for k in range(2)]
     with EngineOptions(engine="ray", workers=2, ray_address=cluster).open() as engine:
         assert sorted(engine.map(die_once, units)) == list(enumerate(units))
         with pytest.raises(ConfigError, match="three is too many"):

@@ -73,6 +73,7 @@ def test_tensorboard_gets_the_loss_and_the_counts_of_each_step(folder: Path) -> 
     assert [event.value for event in events.Scalars("data/tokens")] == [1024.0 * step for step in range(1, 21)]
 
 
+@pytest.mark.nightly
 def test_wandb_logs_offline(folder: Path) -> None:
     pytest.importorskip("wandb")
     run(LOOP + WANDB, folder)

@@ -48,7 +48,7 @@ def run():
     stream = pipeline.ShardDataset("house://sets/one", epochs=1).documents()
     loader = torch.utils.data.DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context="spawn")
     print(sum(1 for _ in loader), sum(1 for _ in pipeline.TextDataset("house://raw", "bytes", epochs=1).documents()))
-    again = pipeline.build(["house://raw", sys.argv[1]], "second", against=["house://sets/one"], **settings)
+    again = pipeline.build(["house://raw", sys.argv[1]], "second", against=["house://sets/one"], workers=1, **settings)
     print(again.counts["kept"])
     for command in ("inspect house://sets/one", "verify house://sets/one", "export house://sets/one --to nanogpt --output out"):
         if main(command.split()):

@@ -83,8 +83,17 @@ def test_lightning_reads_the_next_epoch_after_limit_train_batches(dataset: str, 
     assert recorded(tmp_path, 1) == expected
 
 
-@pytest.mark.parametrize(("saved", "why"), [(24, "in epoch 3"), (28, "at the end of epoch 3")])
-@pytest.mark.parametrize("name", ["trainer", "lightning", "accelerate"])
+@pytest.mark.parametrize(
+    ("name", "saved", "why"),
+    [
+        *((name, 24, "in epoch 3") for name in ("trainer", "lightning", "accelerate")),
+        ("lightning", 28, "at the end of epoch 3"),
+        *(
+            pytest.param(name, 28, "at the end of epoch 3", marks=pytest.mark.nightly)
+            for name in ("trainer", "accelerate")
+        ),
+    ],
+)
 def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
     dataset: str, tmp_path: Path, name: str, saved: int, why: str
 ) -> None:

@@ -101,7 +101,7 @@ def killed_and_whole(dataset: Path, directory: str, workers: int) -> list[Any]:
     return [whole, ids_and_states(directory, make(), -1, f"{directory}/checkpoint-5", options)]
 
 
-@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (2, 0), (2, 2)])
+@pytest.mark.parametrize(("ranks", "workers"), [pytest.param(1, 0, marks=pytest.mark.nightly), (2, 0), (2, 2)])
 def test_a_trainer_resumes_on_rows_exactly_and_reads_each_once(
     dataset: Path, tmp_path: Path, ranks: int, workers: int
 ) -> None:

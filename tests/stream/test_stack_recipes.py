@@ -38,7 +38,7 @@ def steps(rows: list[Any], world_size: int) -> list[list[Any]]:
     return [sorted(rows[n : n + size]) for n in range(0, len(rows), size)]
 
 
-@pytest.mark.parametrize(("ranks", "others"), [(1, 1), (2, 1)])
+@pytest.mark.parametrize(("ranks", "others"), [pytest.param(1, 1, marks=pytest.mark.nightly), (2, 1)])
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_recipe_that_was_killed_goes_on_exactly(
     dataset: str, tmp_path: Path, name: str, ranks: int, others: int
