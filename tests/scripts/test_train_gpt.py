@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -137,11 +136,11 @@ def wait_for_step(log: Path, step: int) -> None:
 def run_ranks(ranks: int, stop_after: int | None, log: Path, *arguments: str) -> None:
     """Train on some ranks; send one of them SIGTERM after so many steps more than the log holds."""
     done = log.read_text().count("\n") if log.exists() else 0
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun does
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     processes = []
     for rank in range(ranks):
-        variables = {**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
+        variables = {**group, "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
         processes.append(interpreters.Interpreter(SCRIPT, *arguments, stdout=2, stderr=2, variables=variables))
     if stop_after:
         wait_for_step(log, done + stop_after)
