@@ -6,7 +6,7 @@ texts_options.py  shared by commands that read texts: flags of a build's setting
 
 build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  flags and output of each
 import_command.py, export_command.py, card_command.py, texts_command.py                        the same
-find_command.py, diff_command.py, redact_command.py, doctor_command.py                         the same
+plan_command.py, find_command.py, diff_command.py, redact_command.py, doctor_command.py        the same
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. Its module is imported when the
 command is called, so ``shardwright --help`` loads nothing else.
@@ -20,6 +20,7 @@ COMMANDS = {
     "verify": "recompute every hash, count and index of a dataset",
     "try-rules": "show which documents of a sample rules would drop",
     "trace": "show the documents of a training step",
+    "plan": "show what a run of a mix will read: rows, tokens and epochs of each source",
     "find": "say whether a dataset has a text, or the texts of a benchmark",
     "diff": "show what differs between two builds, and what changed rules did",
     "redact": "take documents out of a dataset, in place",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, did_you_mean
 from .arguments import check_choice
-from .order.mixture import PERIOD, Changes, Weights, quotas
+from .order.mixture import PERIOD, Changes, Weights, quotas, weights_to_json
 from .position import MAX_NUMBER
 from .schedule import Schedule, parse_tokens
 
@@ -36,7 +36,7 @@ class MixPlan:
       how many tokens of the run the source begins again; None if it does not.
     - ``phases``: the same for each phase of the weights, in a dict with ``begin`` and ``end`` in tokens of the run.
     - ``course``: for each source its ``share`` and its ``epochs`` so far, at 40 equal parts of the run.
-    - ``weights``: the weights of the plan, for ``pipeline.mix``: as stated, or those that keep within ``max_epochs``.
+    - ``weights``: the weights of the plan, for ``pipeline.mix``; ``capped``: the sources whose weights were lowered.
     """
 
     tokens: int
@@ -46,10 +46,13 @@ class MixPlan:
     phases: list[dict[str, Any]]
     course: dict[str, dict[str, list[float]]]
     weights: Any
+    capped: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON, without its weights."""
-        return {name: value for name, value in vars(self).items() if name != "weights"}
+        """Return the plan as plain JSON, weights as fractions."""
+        weights = self.weights if isinstance(self.weights, Schedule | tuple) else ((0, self.weights),)
+        written = weights.to_json() if isinstance(weights, Schedule) else weights_to_json(weights)
+        return {**vars(self), "weights": written, "capped": list(self.capped)}
 
     def __str__(self) -> str:
         lines = [f"{self.tokens:,} tokens, {self.rows:,} rows{'' if self.exact else '; numbers are expectations'}"]
@@ -62,6 +65,8 @@ class MixPlan:
             bars = "".join(_LEVELS[min(8, math.ceil(8 * share))] for share in course["share"])
             passes = "".join(str(min(9, 1 + int(epochs))) for epochs in course["epochs"])
             lines.append(f"{name:{width}}  {bars}  {passes}")
+        if self.capped:
+            lines += ["", f"weights that keep {', '.join(self.capped)} within max_epochs: {_shown(self.weights)}"]
         return "\n".join(lines)
 
 
@@ -103,7 +108,7 @@ def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -
             factors[name] = factors[name] / max(excess, _LEAST_STEP) if name in factors else 1 / excess
         if (lowered := _lowered(config.weights, factors)) is None:
             raise _cannot_fit(stated, caps)
-        plan = _count(replace(config, weights=lowered), tokens)
+        plan = replace(_count(replace(config, weights=lowered), tokens), capped=tuple(sorted(factors)))
     else:
         raise _cannot_fit(stated, caps)
     if factors and on_cap == "refuse":

@@ -72,6 +72,8 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
         flags = ["--ids", f"{tmp_path}/ids.txt", "--reason", "a"]
     datasets = ("verify", "inspect", "trace", "export", "card", "redact")
     url = f"http://127.0.0.1:9/{'data' if command in datasets else 'a.jsonl'}"
+    if command == "plan":
+        url, flags = "a=http://127.0.0.1:9/data:1", ["--tokens", "9"]
     assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
     assert main([command, url, "--tries", "0", *flags]) == 2
@@ -90,7 +92,7 @@ def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: p
     assert {item.name for item in fields(Recipe)} <= {action.dest for action in flags_of("build")}
     for command, summary in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
-        assert f"shardwright {command}" in readme
+        assert f"shardwright {command}" in readme or f", `{command}`" in readme
     alone = main([])
     assert (alone, capsys.readouterr().out) == (2, shown)
 

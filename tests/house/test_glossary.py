@@ -49,7 +49,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build card diff doctor export find import inspect redact texts trace try-rules verify"
+COMMAND_NAMES = "build card diff doctor export find import inspect plan redact texts trace try-rules verify"
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [
