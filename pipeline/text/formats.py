@@ -66,6 +66,7 @@ SEPARATOR = "separator="  # the beginning of a format's name; the separator of d
 FORMAT_NAMES = {("text" if format.module == "plain" else format.suffixes[0][1:]): format for format in FORMATS} | {
     "lines": Format("delimited", (), record="text", separator=LINE_END),
     "paragraphs": Format("delimited", (), record="text", separator=BLANK_LINE),
+    "webdataset": Format("webdataset", (), record="sample"),
 }
 NO_QUOTE = "none"
 _DIALECT = re.compile(r",(delimiter|quote|escape)=(none|\\t|.)(?=,|$)", re.DOTALL)
@@ -73,7 +74,8 @@ FORMAT_HELP = (
     "read files of any ending as this: jsonl, csv, tsv, ...; 'csv,delimiter=;,quote=none,escape=\\': CSV with these characters "
     "(default for csv: commas and double quotes; for tsv: tabs and no quotes); text: each file is one document; lines, "
     "paragraphs or separator=STR: a document is a line of a text file, the lines between blank lines, or the text between "
-    "separators, such as separator='<|endoftext|>' (\\n in STR is a line feed)"
+    "separators, such as separator='<|endoftext|>' (\\n in STR is a line feed); webdataset: tars in which neighbouring members "
+    "with one key are a sample, as 7.txt and 7.json"
 )
 ENDINGS = tuple(_BY_ENDING)
 """Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""

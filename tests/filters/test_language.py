@@ -176,6 +176,25 @@ def test_short_texts_get_the_language_and_score_of_fasttext_langdetect(
         assert found.score == pytest.approx(expected["score"], abs=0.05)
 
 
+def test_the_model_that_fasttext_langdetect_keeps_is_taken_by_name_and_never_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ftlangdetect
+
+    monkeypatch.setenv("FTLANG_CACHE", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"not at .*lid\.176\.bin: run python -c 'import ftlangdetect; .*leave --lid-model out"
+    ):
+        LanguageIdentifier("ftlangdetect")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "lid.176.bin").symlink_to(bundled_model())
+    identifier = LanguageIdentifier("ftlangdetect")
+    assert identifier.path == tmp_path / "lid.176.bin"
+    for text in ("Bugün hava çok güzel", "Ein Tag\nwie jeder andere.", "今日は良い天気です", "Il fait beau ce matin."):
+        found, expected = identifier.identify(text), ftlangdetect.detect(text)
+        assert (found.label, found.score) == (expected["lang"], pytest.approx(expected["score"], abs=1e-6))
+
+
 def test_a_model_whose_file_has_changed_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "own.ftz"
     data = bundled_model().read_bytes()

@@ -32,23 +32,37 @@ def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
     member can be read.
     """
     read = 0
+    for member, name, archive in files_of(stream):
+        form = find_format(name) if member.is_file else None
+        if form is None or form.module == "tar":
+            tally.leave_out(name)
+            continue
+        read += 1
+        contents = ByteStream(cast(BinaryIO, _MemberFile(archive, member, f"{stream.path}/{name}")))
+        for records in _records(contents, name, form, keys, tally):
+            if archive is stream.file:
+                stream.bytes_read = member.data + contents.bytes_read
+            yield records
+    if not read:
+        found = f"only {tally.left_out_text}" if tally.left_out else "no file"
+        raise UnreadableFileError(
+            f"no member can be read, {found}; members need known endings, as files do; shards of tokens are streamed"
+        )
+
+
+def files_of(stream: ByteStream) -> Iterator[tuple[Member, str, BinaryIO]]:
+    """Yield the members of a tar that are neither directories nor hidden, each with its name and the unpacked tar.
+
+    Raises ``UnreadableFileError`` after the last whole member if the tar is cut or corrupt.
+    """
     packed = bool(compression(stream.file))
     archive, damage = _unpacked(stream) if packed else (stream.file, None)
     try:
         for member in walk_or_raise(_Slices(archive), stream.path):
             name = _name(member)
-            if is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/"):
-                continue
-            form = find_format(name) if member.is_file else None
-            if form is None or form.module == "tar":
-                tally.leave_out(name)
-                continue
-            read += 1
-            contents = ByteStream(cast(BinaryIO, _MemberFile(archive, member, f"{stream.path}/{name}")))
-            for records in _records(contents, name, form, keys, tally):
-                if not packed:
-                    stream.bytes_read = member.data + contents.bytes_read
-                yield records
+            if not (is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/")):
+                stream.bytes_read = stream.bytes_read if packed else member.data
+                yield member, name, archive
     except ShardError as error:
         raise damage or UnreadableFileError(str(error).removeprefix(f"{stream.path}: ")) from None
     finally:
@@ -56,11 +70,6 @@ def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
             archive.close()
     if damage:
         raise damage
-    if not read:
-        found = f"only {tally.left_out_text}" if tally.left_out else "no file"
-        raise UnreadableFileError(
-            f"no member can be read, {found}; members need known endings, as files do; shards of tokens are streamed"
-        )
     if not packed:
         stream.bytes_read = stream.file.seek(0, io.SEEK_END)
 
