@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..notices import say_once
-from .batch.collate import SourceCollator
+from .batch.collate import CutCollator, SourceCollator
 from .data.counted_data import CountedData
 from .data.text_data import LiveData, TextData
 from .indexed import IndexedSource, ReaderOptions
@@ -61,9 +61,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     if layout.source:
         collator = SourceCollator(collator, size)
     if config.cut is not None:
-        from .batch.cut import CutCollator  # loaded for rows that are cut alone
-
-        collator = CutCollator(collator, config.cut * config.pieces, config.cut, pieces)
+        collator = CutCollator(collator, [piece * config.cut for piece in pieces], config.cut * (config.pieces - 1))
     if peer is None or not config.sliced:
         return collator
     from .batch.context import ContextCollator  # loaded for context parallelism alone

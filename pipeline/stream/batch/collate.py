@@ -224,6 +224,19 @@ class SourceCollator:
         return {**self.collate(rows, begin), "source": source}
 
 
+@dataclass(frozen=True, slots=True)
+class CutCollator:
+    """Make batches by ``collate`` of rows that are cut: of each, a row from each of ``begins`` on, ``less`` tokens shorter."""
+
+    collate: Collator[Any]
+    begins: list[int]
+    less: int
+
+    def __call__(self, rows: Rows, begin: int) -> Batch:
+        """Collate the rows of a step."""
+        return self.collate(rows.cut(self.begins, rows.tokens.shape[1] - self.less), begin)
+
+
 def _warn_without_labels(rows: Rows | DocumentRows, batch: Batch) -> None:
     """Warn once that a batch has no label: the mean loss over it, and then the model, would be NaN."""
     if rows.filled and not batch["valid_tokens"]:
