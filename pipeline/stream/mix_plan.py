@@ -57,7 +57,12 @@ class MixPlan:
     def __str__(self) -> str:
         lines = [f"{self.tokens:,} tokens, {self.rows:,} rows{'' if self.exact else '; numbers are expectations'}"]
         for number, phase in enumerate(self.phases if len(self.phases) > 1 else []):
-            lines += ["", f"phase {number}: tokens {phase['begin']:,} to {phase['end']:,}", *_table(phase["sources"])]
+            if phase["begin"] < phase["end"]:  # two points at one position are a jump
+                lines += [
+                    "",
+                    f"phase {number}: tokens {phase['begin']:,} to {phase['end']:,}",
+                    *_table(phase["sources"]),
+                ]
         lines += ["", *(["the whole run"] if len(self.phases) > 1 else []), *_table(self.sources)]
         width = max(map(len, self.course))
         lines += ["", "share of the rows over the run, and the pass that a source is in"]
@@ -100,22 +105,26 @@ def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -
     stated = plan = _count(config, tokens)
     factors: dict[str, Fraction] = {}
     for _ in range(_ROUNDS):
-        over = {name: Fraction(plan.sources[name]["epochs"]) / cap for name, cap in caps.items()}
-        over = {name: excess for name, excess in over.items() if excess > 1}
-        if not over:
+        if not (over := _over(plan, caps)):
             break
         for name, excess in over.items():
             factors[name] = factors[name] / max(excess, _LEAST_STEP) if name in factors else 1 / excess
         if (lowered := _lowered(config.weights, factors)) is None:
-            raise _cannot_fit(stated, caps)
+            break
         plan = replace(_count(replace(config, weights=lowered), tokens), capped=tuple(sorted(factors)))
-    else:
-        raise _cannot_fit(stated, caps)
-    if factors and on_cap == "refuse":
-        raise ConfigError(
-            f"{_above(stated, caps)}; give the weights that fit, {_shown(plan.weights)}, or on_cap='renormalize'"
-        )
-    return plan
+    if not factors or (on_cap == "renormalize" and not _over(plan, caps)):
+        return plan
+    read = ", ".join(f"{name!r} {stated.sources[name]['epochs']:.3f} times" for name in _over(stated, caps))
+    cure = f"; give the weights that fit, {_shown(plan.weights)}, or on_cap='renormalize'"
+    if _over(plan, caps):
+        cure = ", and no other source can take the rows: plan fewer tokens, raise a cap, or add data"
+    raise ConfigError(f"{tokens:,} tokens read {read}, above max_epochs {max_epochs}{cure}")
+
+
+def _over(plan: MixPlan, caps: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """Return by what factor sources are above their caps."""
+    excess = {name: Fraction(plan.sources[name]["epochs"]) / cap for name, cap in caps.items()}
+    return {name: factor for name, factor in excess.items() if factor > 1}
 
 
 def _parse_caps(max_epochs: Any, names: Sequence[str]) -> dict[str, Fraction]:
@@ -129,20 +138,6 @@ def _parse_caps(max_epochs: Any, names: Sequence[str]) -> dict[str, Fraction]:
         if not isinstance(cap, Real) or isinstance(cap, bool) or not 0 < float(cap) < math.inf:
             raise ConfigError(f"max_epochs must be numbers above 0, got {cap!r} for {name!r}")
     return {name: Fraction(str(cap)) for name, cap in caps.items()}
-
-
-def _above(plan: MixPlan, caps: Mapping[str, Fraction]) -> str:
-    """Say which sources a plan reads too often."""
-    over = {name: plan.sources[name]["epochs"] for name, cap in caps.items() if plan.sources[name]["epochs"] > cap}
-    read = ", ".join(f"{name!r} {epochs:.3f} times" for name, epochs in over.items())
-    return f"{plan.tokens:,} tokens read {read}, above max_epochs { ({name: float(caps[name]) for name in over}) }"
-
-
-def _cannot_fit(plan: MixPlan, caps: Mapping[str, Fraction]) -> ConfigError:
-    return ConfigError(
-        f"{_above(plan, caps)}, and no weights fit: no other source can take the rows; plan fewer tokens, raise a cap, or "
-        "add data"
-    )
 
 
 def _shown(weights: Any) -> str:

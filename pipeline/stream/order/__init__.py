@@ -175,6 +175,15 @@ last one made holds. ``set_weights`` is a change at the sequence index where the
 removes the changes of later rows. Each lane's rows from a change to the next are cut into periods of 4,096 rows, beginning
 at the change; the next change cuts the last one short.
 
+A ``Schedule`` states changes: the weights of its point ``k`` are a change at sequence index ``x(k)``, the sum of the sizes
+``s(1)`` to ``s(k)``, rounded up. In steps, ``s(k) = (p(k) - p(k - 1)) * global_batch``, where ``p`` are the positions. Else
+``s(k) = (p(k) - p(k - 1)) * N / m``: ``N`` is ``tokens`` for shares, 1 for tokens; ``m`` is ``seq_len`` for packing and samples.
+For whole documents, ``m`` is the mean by the weights of point ``k - 1`` of each source's ``min(T / D, max_length)``.
+
+With ``linear``, ``m`` is the mean of those by the weights of both points. If these weights differ, the ``n`` sequence indices
+between the points have ``q = min(32, n)`` changes: number ``j`` at ``x(k - 1) + j * n // q``, with the weights that are
+``(2 * j + 1) / (2 * q)`` of the way from the first to the second.
+
 A period's quotas: let ``ideal = weight * 4096``. Each source of positive weight begins with ``max(1, ideal // 1)``.
 While the sum is less than 4,096, the source of positive weight with the largest ``ideal - quota`` gets one more; while it
 is more, of the sources whose quota is above 1 the one with the smallest ``ideal - quota`` gets one less; ties go to the
