@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.builder.redaction.redact import redact
+from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import ConfigError
 
 from .command import Command, Parser, add_requests, requests_of
@@ -16,6 +16,7 @@ Overwrite the tokens of documents in a finished dataset by end-of-text ids, in p
 
   %(prog)s shards --ids optout.txt --reason "opt-out of 26 November"
   %(prog)s s3://bucket/shards --ids optout.txt --reason "court order 17" --texts
+  %(prog)s shards --ids optout.txt --reason "opt-out 18" --drop shards-2
   %(prog)s shards --ids optout.txt --reason "opt-out 18" --state run-1.json run-2.json --global-batch 256
 
 Each line of --ids is the key or the id of a document. Documents keep their lengths, so the order of streams, their states
@@ -32,6 +33,12 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
     parser.add_argument("--ids", required=True, type=Path, metavar="FILE", help="keys or ids of documents, one a line")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why; the manifest keeps it")
+    parser.add_argument(
+        "--drop",
+        type=Path,
+        metavar="OUTPUT",
+        help="leave DATASET as it is, and write one without the documents to a new directory",
+    )
     parser.add_argument("--texts", action="store_true", help="empty the kept texts of these documents, too")
     parser.add_argument(
         "--no-lock", action="store_true", help="for file systems without locks: see shardwright build --help"
@@ -54,6 +61,10 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         raise ConfigError(
             f"--ids {options.ids}: cannot be read: {error}; give a text file of one key or id a line"
         ) from None
+    if options.drop is not None:
+        new = drop(options.dataset, names, options.reason, options.drop, requests=requests_of(options))
+        print(f"{options.drop}: {len(new.recipe['dropped']['keys']):,} documents are left out; begin new runs with it")
+        return 0
     certificate = redact(
         options.dataset,
         names,

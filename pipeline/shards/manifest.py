@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -133,6 +134,16 @@ class Manifest:
         """Return the sha256 that a shard had before its first redaction: states of streams hold this one."""
         hashes = (entry["files"][info.name]["before"] for entry in self.redactions if info.name in entry["files"])
         return next(hashes, info.sha256)
+
+    def data_fingerprint(self, shards: Sequence[ShardInfo]) -> str:
+        """Return the hash of what a stream of shards depends on, which its states hold; redactions do not change it."""
+        hashes = [self.original_sha256(info) for info in shards]
+        return _digest([self.dtype, self.tokenizer.get("sha256"), hashes])
+
+    def data_fingerprints(self) -> dict[str, str]:
+        """Return this hash for each split, and for "all splits"."""
+        splits = {name: self.data_fingerprint(split.shards) for name, split in self.splits.items()}
+        return splits | {"all splits": self.data_fingerprint(self.shards)}
 
     @property
     def redacted(self) -> dict[str, list[int]]:

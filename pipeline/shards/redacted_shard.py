@@ -1,4 +1,4 @@
-"""A shard whose redacted documents are end-of-text ids of the same number: no other document moves or changes."""
+"""A shard whose redacted documents are end-of-text ids of the same number: no other document moves; or one without them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from .extents.table_file import table_of_index
 from .format import BLOCK, END, FOOTER_NAME, KEY_COLUMN, TABLE_NAME, TAIL, footer_payload
 from .index import index_of, parse_table
 from .manifest import ShardInfo
+from .shard_access import ShardAccess
 from .tar_members import opened
-from .writer import WRITE_BYTES, TarStream
+from .writer import WRITE_BYTES, TarStream, TokenBlocks, write_shard
 
 KEPT_COLUMNS = (KEY_COLUMN, "source", "language")  # of redacted documents
 
@@ -68,3 +69,27 @@ def write_redacted(
         tar.flush()
     extents = table_of_index(index, str(source)).with_checksums(memoryview(data))
     return info._replace(bytes=tar.size, sha256=tar.sha256.hexdigest(), table_crc32=zlib.crc32(table)), extents
+
+
+def write_without(
+    source: Path, target: Path, info: ShardInfo, numbers: Sequence[int], tokens_per_sample: int
+) -> tuple[ShardInfo, ExtentTable] | None:
+    """Write the shard ``source`` to ``target`` without documents; return what `write_redacted` does, None if none is left."""
+    index, columns = ShardAccess(use_cache=False).index_and_table(str(source), info)
+    kept = np.delete(np.arange(len(index)), numbers)
+    if not len(kept):
+        return None
+    data = np.memmap(source, np.uint8, "r")
+    starts, lengths = index.starts[kept], index.lengths[kept]
+    ends = starts + lengths * index.dtype.itemsize
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    table = {name: [column[number] for number in kept.tolist()] for name, column in columns.items() if name != "crc32"}
+    written, extents = write_shard(
+        target,
+        tokens=TokenBlocks(index.dtype, (np.array(data[start:end]).view(index.dtype) for start, end in spans)),
+        lengths=lengths,
+        keys=table.pop(KEY_COLUMN),
+        table=table,
+        tokens_per_sample=tokens_per_sample,
+    )
+    return written._replace(name=info.name, source=info.source), extents

@@ -222,8 +222,11 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
         if field == "epochs" and before is not None and (now is None or now > before):
             continue
         if before != now:
+            cure = _CURES.get(field, "")
+            for name, source in config.sources.counted.items() if field == "data" else ():
+                cure = source.former.get(str((before or {}).get(name)), cure)
             raise StateError(
-                f"{field} was {_short(before)} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
+                f"{field} was {_short(before)} when the state was saved, but is {now!r} in this stream{cure}"
             )
 
 

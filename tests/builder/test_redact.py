@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline
-from pipeline.builder.redaction.redact import redact
+from pipeline.builder.redaction.redact import drop, redact
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError
@@ -329,9 +329,13 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dat
     state.write_text(json.dumps(stream.state_dict()))
     ids.write_text(key)
     assert run(dataset, "--ids", ids, "--texts", "--state", state) == 2, "no global batch"
+    assert run(dataset, "--ids", ids, "--texts") == 0
+    searched = json.loads((dataset / "redaction-1.json").read_text())["search"]
     assert not (dataset / ".build").exists()
     assert run(dataset, "--ids", ids, "--texts", "--state", state, "--global-batch", 6, "--ranks", 2) == 0
-    [told] = json.loads((dataset / "redaction-1.json").read_text())["runs"]
+    certificate = json.loads((dataset / "redaction-1.json").read_text())
+    [told] = certificate["runs"]
+    assert certificate["search"] == searched
     assert told["state"] == str(state)
     assert [tuple(one.values()) for one in told["seen"]] == [
         (span["document_begin"], span["document_end"], key, row // 3, row % 3, step)
@@ -358,3 +362,54 @@ def test_a_redacted_text_is_not_found_any_more(dataset: Path) -> None:
     [gone, other] = pipeline.find(dataset, [english(5), english(6)])
     assert not gone
     assert other
+
+
+def test_a_dataset_without_documents_is_sound_and_holds_all_others_and_refuses_states_of_the_old_one_by_name(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2)
+    whole = pipeline.ShardDataset(dataset, split=None).pack(64)
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    texts = {id: english(int(id[1:]) if id != "d90" else 7) for id in ids_of(dataset)}
+    ids, new = tmp_path / "ids.txt", tmp_path / "new"
+    gone = {id for id in texts if id[-1] in "47"}
+    ids.write_text("\n".join(gone))
+    assert run(dataset, "--ids", ids, "--drop", new) == 0
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+    assert list(verify_dataset(new)) == []
+    assert sorted(path.name for path in new.iterdir()) == sorted(
+        {path.name for path in dataset.iterdir()} - {"run.json"}
+    )
+    kept = [row for path in sorted((new / "texts").iterdir()) for row in pq.read_table(path).to_pylist()]
+    assert [row["id"] for row in kept] == ids_of(new) == [id for id in texts if id not in gone]
+    assert [row["text"] for row in kept] == [texts[row["id"]] for row in kept]
+    stream = pipeline.ShardDataset(new, split=None, epochs=1).documents()
+    assert [stream.decode(row)[0].removesuffix("</s>").strip("⟦⟧") for row in stream] == [row["text"] for row in kept]
+    counts = Manifest.read(new).counts
+    assert (counts["dropped"]["drop_ids"], counts["kept"]) == (len(gone), len(kept))
+    assert counts["kept_characters"] == sum(len(row["text"]) for row in kept)
+    for split, saved in (("train", old), (None, whole)):
+        stream = pipeline.ShardDataset(new, split=split).shuffle(seed=0).pack(64).batch(2)
+        with pytest.raises(
+            pipeline.StateError,
+            match=rf"belongs to {dataset}, .* {len(gone)} documents were dropped .*{REASON}.*new run",
+        ):
+            stream.load_state_dict(saved.state_dict())
+    assert run(dataset, "--ids", ids, "--drop", new) == 2
+    assert "is not empty; choose another --drop" in capsys.readouterr().err
+
+
+def test_documents_that_were_redacted_are_left_out_too_and_a_split_or_shard_may_become_empty(
+    small: Path, tmp_path: Path
+) -> None:
+    redact(small, ["d4"], REASON, texts=True)
+    first = [id for id, _ in zip(table(small)["id"], range(6), strict=False) if id]
+    new = drop(small, first, REASON, tmp_path / "new")
+    assert [info.name for info in new.shards] == [info.name for info in Manifest.read(small).shards][1:]
+    assert new.redactions == ()
+    assert "d4" not in table(tmp_path / "new")["id"]
+    assert None not in table(tmp_path / "new")["id"]
+    assert list(verify_dataset(tmp_path / "new")) == []
+    with pytest.raises(ConfigError, match="no document would be left; drop fewer"):
+        drop(tmp_path / "new", table(tmp_path / "new")["key"], REASON, tmp_path / "none")
+    assert not (tmp_path / "none").exists()

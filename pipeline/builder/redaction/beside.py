@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import re
 import shutil
@@ -19,8 +20,10 @@ from ..counts.build_stats import BuildStats, funnel
 from ..counts.samples import ID_CHARACTERS, NearestTexts
 from ..dedup.minhash import text_hashes
 from ..report.html import write_report
+from ..stages.drop_ids import DropIdsStage
 from ..stages.registry import changes
 
+_DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts
 _KEEPER = re.compile(r" of (.*) \(")  # of the reason of a duplicate: the id of the document that is kept in its place
 
@@ -31,6 +34,8 @@ class Removed(NamedTuple):
     key: str
     id: str
     hash: str
+    source: str
+    language: str
     tokens: bytes
     text: str
 
@@ -77,16 +82,34 @@ def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
     return counts
 
 
+def dropped_counts(counts: dict[str, Any], documents: Sequence[Any], removed: Sequence[Removed]) -> dict[str, Any]:
+    """Return the counts of a build as if a list of ids had dropped documents; histograms stay. ``documents`` have ``tokens``."""
+    counts = copy.deepcopy(counts)
+    for document, one in zip(documents, removed, strict=True):
+        groups = [counts.get("by_source", {}).get(one.source), counts.get("by_language", {}).get(one.language)]
+        for group in (counts, *groups):
+            if group is not None and "kept" in group:
+                group["kept"] -= 1
+                group["tokens"] -= document.tokens
+                group["dropped"][_DROPPED] = group["dropped"].get(_DROPPED, 0) + 1
+        if "kept_characters" in counts:
+            counts["kept_characters"] -= len(one.text)
+            of_rules = counts["dropped_characters"]
+            of_rules[_DROPPED] = of_rules.get(_DROPPED, 0) + len(one.text)
+    return counts
+
+
 def cleaner(
-    name: str, manifest: Manifest, numbers: Sequence[int], keys: Sequence[str], traces: Traces
+    name: str, manifest: Manifest, numbers: Sequence[int], keys: Sequence[str], traces: Traces, *, drop: bool
 ) -> Callable[[Path, Path], None] | None:
     """Return the function that copies a file without the redacted documents; None if the file shows none of them.
 
     ``manifest`` is the new one. ``numbers``: the documents in the shard of a file of texts; ``keys``: of all documents.
+    With ``drop``, the texts have no rows of them.
     """
     folder = name.rpartition("/")[0]
     if folder == TEXTS_NAME:
-        return (lambda source, target: _clean_texts(source, target, numbers)) if numbers else None
+        return (lambda source, target: _clean_texts(source, target, {*numbers}, drop)) if numbers else None
     if folder == SIGNATURES_NAME:
         return lambda source, target: _clean_rows(source, target, [int(key) for key in keys])
     if name == REJECTED_NAME:
@@ -96,23 +119,21 @@ def cleaner(
     return None
 
 
-def _clean_texts(source: Path, target: Path, numbers: Sequence[int]) -> None:
-    """Copy the texts of a shard; those of redacted documents become empty, and other fields null."""
+def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> None:
+    """Copy the texts of a shard; those of redacted documents become empty, and other fields null, or are dropped."""
 
     def cleaned(row: dict[str, Any]) -> dict[str, Any]:
         return {name: value if name in _KEPT else "" if name == "text" else None for name, value in row.items()}
 
-    chosen = {*numbers}
     if source.suffix != ".parquet":
         with open(source, "rb") as file, atomic_file(target) as out:
             lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
             with zstandard.ZstdCompressor().stream_writer(out, closefd=False) as stream:
                 for number, line in enumerate(lines):
-                    stream.write(
-                        orjson.dumps(cleaned(orjson.loads(line)), option=orjson.OPT_APPEND_NEWLINE)
-                        if number in chosen
-                        else line
-                    )
+                    if number not in chosen:
+                        stream.write(line)
+                    elif not drop:
+                        stream.write(orjson.dumps(cleaned(orjson.loads(line)), option=orjson.OPT_APPEND_NEWLINE))
         return
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -125,13 +146,16 @@ def _clean_texts(source: Path, target: Path, numbers: Sequence[int]) -> None:
     ):
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
-            if here := chosen & {*range(first, first + len(table))}:
-                rows = table.to_pylist()
-                for number in here:
-                    rows[number - first] = cleaned(rows[number - first])
+            count = len(table)
+            if chosen & {*range(first, first + count)}:
+                rows = [
+                    cleaned(row) if number in chosen else row
+                    for number, row in enumerate(table.to_pylist(), first)
+                    if not (drop and number in chosen)
+                ]
                 table = pa.Table.from_pylist(rows, file.schema_arrow)
             writer.write_table(table)
-            first += len(table)
+            first += count
 
 
 def _clean_rows(source: Path, target: Path, rows: Sequence[int]) -> None:

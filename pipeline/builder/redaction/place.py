@@ -25,11 +25,11 @@ WAITING_NAME = "redaction"  # the folder of changed files, in the work directory
 class Place:
     """The files of a dataset, which are read by `source` and replaced by `put`. For a bucket, ``work`` is a local directory."""
 
-    def __init__(self, folder: DatasetFolder) -> None:
+    def __init__(self, folder: DatasetFolder, waiting: Path | None = None) -> None:
         self._folder, self.remote = folder, folder.remote
         base = Path(folder.base.rstrip("/").rpartition("/")[2] + ".redaction" if folder.remote else folder.base)
         self._work = base.absolute() if folder.remote else base.absolute() / WORK_NAME
-        self.waiting = self._work / WAITING_NAME
+        self.waiting = waiting or self._work / WAITING_NAME
         self._fetched: set[str] = set()
 
     @contextmanager

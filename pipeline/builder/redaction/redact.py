@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,22 +20,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
+from ...atomic_directory import discard, explain_disk_full_errors, result_directory
 from ...errors import ConfigError
 from ...objects.request_options import RequestOptions
-from ...shards.dataset_folder import DatasetFolder
+from ...shards.dataset_folder import DatasetFolder, local_directory
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.table_file import read_table, write_table
 from ...shards.format import KEY_COLUMN
-from ...shards.manifest import MANIFEST_NAME, REDACTING_NAME, TEXTS_NAME, FileInfo, Manifest, ShardInfo, Split
-from ...shards.redacted_shard import write_redacted
+from ...shards.manifest import (
+    EXTENTS_NAME,
+    MANIFEST_NAME,
+    REDACTING_NAME,
+    TEXTS_NAME,
+    TOKENIZER_NAME,
+    FileInfo,
+    Manifest,
+    ShardInfo,
+    Split,
+)
+from ...shards.redacted_shard import write_redacted, write_without
 from ...shards.shard_access import ShardAccess
+from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
 from ..stages.drop_ids import compared
-from .beside import Removed, Traces, cleaner, without_samples
+from .beside import Removed, Traces, cleaner, dropped_counts, without_samples
 from .certificate import search, write_certificate
 from .place import Place
 
 _SHOWN = 5  # names in an error
+_GROUPED = "tokens_per_sample"  # the setting of builds
+REMOVED_NAME = "removed.json"  # of the documents as they were, while a redaction runs
 
 
 class Document(NamedTuple):
@@ -65,11 +80,7 @@ def redact(
     Raises ``ConfigError`` if a name is unknown, the dataset keeps texts and ``texts`` is False, or another redaction has not
     finished. Raises ``BuildError`` if a build or another redaction works there.
     """
-    listed = {compared(name) for name in names} - {""}
-    if not listed or not reason.strip():
-        raise ConfigError(
-            "a redaction needs a reason and at least one key or id; give --reason, and a line for each in --ids"
-        )
+    listed = _listed(names, reason)
     folder = DatasetFolder(dataset, requests)
     manifest = folder.manifest()
     if any(info.name.startswith(f"{TEXTS_NAME}/") for info in manifest.files) and not texts:
@@ -78,6 +89,39 @@ def redact(
     place = Place(folder)
     with place.claimed(request, lock=lock):
         return _Redaction(folder, place, request).run(listed, reason, runs or {})
+
+
+def drop(
+    dataset: str | Path,
+    names: Sequence[str],
+    reason: str,
+    output: str | Path,
+    *,
+    requests: RequestOptions | None = None,
+) -> Manifest:
+    """Write a copy of a dataset without documents to an empty or new directory; return its manifest.
+
+    ``names``: keys or ids of documents; redacted ones are left out, too. Keys and signatures stay those of the other documents,
+    so keys have gaps. The order of streams is another, and states of the old dataset are refused by its name.
+
+    Raises ``ConfigError`` if a name is unknown, no document would be left, or ``output`` is not empty.
+    """
+    folder, path = DatasetFolder(dataset, requests), local_directory(output)
+    if path.exists() and any(path.iterdir()):
+        raise ConfigError(f"{path}: it is not empty; choose another --drop, or remove it first")
+    folder.manifest()
+    with explain_disk_full_errors(path), result_directory(path) as directory:
+        place = Place(folder, directory)
+        return _Redaction(folder, place, "").drop(_listed(names, reason), reason)
+
+
+def _listed(names: Sequence[str], reason: str) -> set[str]:
+    listed = {compared(name) for name in names} - {""}
+    if not listed or not reason.strip():
+        raise ConfigError(
+            "a redaction needs a reason and at least one key or id; give --reason, and a line for each in --ids"
+        )
+    return listed
 
 
 class _Redaction:
@@ -108,9 +152,14 @@ class _Redaction:
         if begun is None or begun.redactions != self._manifest.redactions:
             self._replace_files(self._write_beside(begun or self._manifest, entry, documents))
         name = f"redaction-{len(self._manifest.redactions)}"
-        if not place.is_there(f"{name}.html"):
+        is_certified = place.is_there(f"{name}.html")
+        if seen or not is_certified:  # states may be given once the documents are gone
             certificate = {"dataset": self._folder.base, **self._manifest.redactions[-1], "runs": seen}
-            certificate["search"] = search(place, self._manifest, self._removed(documents))
+            certificate["search"] = (
+                read_json(place.source(f"{name}.json"))["search"]
+                if is_certified
+                else search(place, self._manifest, self._removed(documents))
+            )
             write_certificate(place.waiting, name, certificate)
             place.put(f"{name}.json")
             place.put(f"{name}.html")
@@ -119,6 +168,27 @@ class _Redaction:
         place.clear()  # before the redaction counts as finished: it holds the documents as they were
         place.remove(REDACTING_NAME)
         return dict(read_json(place.source(f"{name}.json")))
+
+    def drop(self, listed: set[str], reason: str) -> Manifest:
+        redacted = {document["key"] for entry in self._manifest.redactions for document in entry["documents"]}
+        documents = self._find(listed | redacted, again=True)
+        new = self._write_beside(self._manifest, {}, documents, drop=True)
+        if not new.shards:
+            raise ConfigError(f"{self._folder.base}: no document would be left; drop fewer")
+        for name in (*_hashes(new.shards, new.files), TOKENIZER_NAME, CONFIG_NAME):
+            if not self._place.target(name).exists() and self._place.is_there(name):
+                shutil.copyfile(self._place.source(name), self._place.target(name))
+        made: dict[str, Any] = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "reason": reason,
+            "dataset": self._folder.base,
+        }
+        made |= {"keys": sorted(document.key for document in documents), "data": self._manifest.data_fingerprints()}
+        new = replace(new, redactions=(), recipe={**new.recipe, "dropped": made})
+        new.write(self._place.waiting)
+        discard(self._place.waiting / "before")
+        discard(self._place.waiting / REMOVED_NAME)
+        return new
 
     def _begun(self) -> Manifest | None:
         """Return the manifest with this redaction if it was begun before; refuse another one that has not finished."""
@@ -134,9 +204,10 @@ class _Redaction:
             )
         return None
 
-    def _find(self, listed: set[str]) -> list[Document]:
-        """Return the listed documents that are not redacted yet; ``ConfigError`` for names of none."""
-        documents, unknown, redacted = list[Document](), {*listed}, self._manifest.redacted
+    def _find(self, listed: set[str], *, again: bool = False) -> list[Document]:
+        """Return the listed documents that are not redacted yet, unless ``again``; ``ConfigError`` for names of none."""
+        documents, unknown = list[Document](), {*listed}
+        redacted = {} if again else self._manifest.redacted
         for info in self._manifest.shards:
             path = self._folder.path(info.name)
             table = self._access.table(path, info)
@@ -157,7 +228,7 @@ class _Redaction:
 
     def _removed(self, documents: Sequence[Document]) -> list[Removed]:
         """Return the documents as they were; their tokens are gone from shards that a killed redaction has replaced."""
-        notes = self._place.waiting / "removed.json"
+        notes = self._place.waiting / REMOVED_NAME
         if notes.exists():
             return [Removed.of_json(value) for value in read_json(notes)]
         removed, eos_id = list[Removed](), self._manifest.tokenizer["eos_id"]
@@ -170,10 +241,10 @@ class _Redaction:
                 start = int(index.starts[number])
                 ids = np.array(data[start : start + tokens * index.dtype.itemsize]).view(index.dtype)
                 gone = bool((ids == eos_id).all())
-                id, hash = (str(table[name][number] or "") if name in table else "" for name in ("id", "hash"))
-                removed.append(
-                    Removed(key, id, hash, b"" if gone else ids[:-1].tobytes(), "" if gone else decode(ids[:-1]))
-                )
+                row = {name: str(column[number] or "") for name, column in table.items()}
+                id, hash, source, language = (row.get(name, "") for name in ("id", "hash", "source", "language"))
+                tokens_then, text = (b"", "") if gone else (ids[:-1].tobytes(), decode(ids[:-1]))
+                removed.append(Removed(key, id, hash, source, language, tokens_then, text))
         write_json(notes, [one.to_json() for one in removed])
         return removed
 
@@ -183,8 +254,13 @@ class _Redaction:
             return lambda ids: ""
         return tokenizer_of_dataset(self._folder, self._manifest).decode
 
-    def _write_beside(self, base: Manifest, entry: dict[str, Any], documents: Sequence[Document]) -> Manifest:
-        """Write all files that change to the waiting folder; return the new manifest. ``base`` has its counts, perhaps clean."""
+    def _write_beside(
+        self, base: Manifest, entry: dict[str, Any], documents: Sequence[Document], *, drop: bool = False
+    ) -> Manifest:
+        """Write all files that change to the waiting folder; return the new manifest. ``base`` has its counts, perhaps clean.
+
+        With ``drop``, the files are without the documents, which other documents then follow.
+        """
         manifest, place, traces = self._manifest, self._place, Traces(self._removed(documents))
         numbers: dict[str, list[int]] = {}
         for document in documents:
@@ -193,20 +269,32 @@ class _Redaction:
         for number, info in enumerate(manifest.shards):
             table = old.select([number])
             if chosen := numbers.get(info.name):
-                eos_id, source = manifest.tokenizer["eos_id"], place.source(info.name)
-                info, table = write_redacted(source, place.target(info.name), info, chosen, eos_id)
+                paths = place.source(info.name), place.target(info.name)
+                if drop:
+                    written = write_without(*paths, info, chosen, manifest.recipe.get("settings", {}).get(_GROUPED, 0))
+                    if written is None:
+                        continue
+                    info, table = written
+                else:
+                    info, table = write_redacted(*paths, info, chosen, manifest.tokenizer["eos_id"])
             infos[info.name] = info
             tables.append(table)
         splits = {
-            name: Split(tuple(infos[one.name] for one in split.shards)) for name, split in manifest.splits.items()
+            name: Split(tuple(infos[one.name] for one in split.shards if one.name in infos))
+            for name, split in manifest.splits.items()
         }
         new = replace(manifest, splits=splits, counts=without_samples(base, traces))
-        name = f"extents{len(manifest.redactions) + 1}.npz"
+        if drop:
+            new = replace(new, counts=dropped_counts(new.counts, documents, self._removed(documents)))
+        name = EXTENTS_NAME if drop else f"extents{len(manifest.redactions) + 1}.npz"
         new = replace(new, extents=write_table(place.waiting, tables, manifest.dtype, name))
         files = []
         for file in manifest.files:
-            of_shard = numbers.get(f"{Path(file.name).name.partition('.')[0]}.tar", [])
-            clean = cleaner(file.name, new, of_shard, [document.key for document in documents], traces)
+            of_shard = f"{Path(file.name).name.partition('.')[0]}.tar"
+            if file.name.startswith(f"{TEXTS_NAME}/") and of_shard not in infos:
+                continue
+            keys = [document.key for document in documents]
+            clean = cleaner(file.name, new, numbers.get(of_shard, []), keys, traces, drop=drop)
             if clean is not None and self._folder.size(file.name) is not None:
                 clean(place.source(file.name), place.target(file.name))
                 file = FileInfo.of(place.target(file.name), file.name)

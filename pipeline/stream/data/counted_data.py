@@ -45,6 +45,9 @@ class CountedData:
     splits = 0
     rows: NDArray[np.int64] | None = None
     redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
+    former: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # errors for states of the data that this was made from, by fingerprint
     repeats: Repeats | None = None
 
     def __repr__(self) -> str:
