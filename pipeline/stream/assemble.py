@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..notices import say_once
@@ -59,7 +60,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
     size *= len(pieces)
     collator = layout.collator(size, config.sources.eos_id, dtype, config.seed)
     if layout.source:
-        collator = SourceCollator(collator, size)
+        collator = SourceCollator(collator, size, by_document=layout.unit == "tokens" and not config.sources.is_mix)
     if config.cut is not None:
         collator = CutCollator(collator, [piece * config.cut for piece in pieces], config.cut * (config.pieces - 1))
     if peer is None or not config.sliced:
@@ -140,7 +141,15 @@ def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> Windo
     spare = config.stated_layout().spare_windows(sources)
     # In a sequential mix, each lane has its own windows of a small source, and needs few rows of it.
     most = min(_SMALL_EPOCHS // (4 if config.sequential else 1), _SMALL_EPOCHS_OF_MIX // sources)
-    return WindowCache(WindowMaker(source.ranges(), source.extents, order, most=most), spare, sources)
+    maker = WindowMaker(source.ranges(), source.extents, order, most=most, sources=_sources_of_shards(config, source))
+    return WindowCache(maker, spare, sources)
+
+
+def _sources_of_shards(config: StreamConfig, source: CountedData) -> NDArray[np.int64] | None:
+    """Return the number of the source of each shard; None if rows do not name them, as in a mix, whose rows have one each."""
+    if config.sources.is_mix or not config.stated_layout().source:
+        return None
+    return np.array([source.source_names.index(name) for name in source.sources_of_shards], np.int64)
 
 
 def _document_maps(config: StreamConfig) -> DocumentMaps | None:
@@ -163,6 +172,11 @@ def _sequential_reader(
     Raises ``ConfigError`` if ranks and workers cannot share the lanes, ``StateError`` if the position lacks some of them.
     """
     layout, sources, world_size = config.stated_layout(), config.sources, context.world_size
+    if layout.source and not sources.is_mix:
+        raise ConfigError(
+            "source=True names the sources within a dataset only if the stream is indexed: remove the filter, the map of other "
+            "lengths or best fit, or mix the sources: pipeline.mix(ShardDataset(...).sources(), temperature=1)"
+        )
     if any(sources.live) and context.workers > 1:
         raise ConfigError(
             f"a live source has one lane on each rank, which {context.workers} workers of a DataLoader cannot share; use "

@@ -194,7 +194,8 @@ class DocumentSequences(IndexedReader):
             documents = [(window.document(number), window.mask_of(number)) for window, number in places]
         else:
             documents = [maps.document(window, number) for window, number in places]
-        return DocumentRows.of(documents, sources=[source for source, _ in located])
+        sources = [s if w.sources is None else int(w.sources[number]) for s, (w, number) in located]
+        return DocumentRows.of(documents, sources=sources)
 
 
 class BucketedDocuments(DocumentSequences):

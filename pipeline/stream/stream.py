@@ -258,8 +258,9 @@ class Stream(IterableDataset[Any]):
         ``batch``, a step is one sequence of each rank). Ids, labels and ``position_ids`` are then ``[batch_size,
         seq_len // shift, shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
 
-        ``source=True`` is for a mix: ``batch["source"]`` (int64 ``[batch_size]``) is the number of each row's source, which
-        ``source_names`` names.
+        ``source=True`` adds the numbers of sources, which ``source_names`` names. In a mix, ``batch["source"]`` (int64
+        ``[batch_size]``) has that of each row. Rows of one dataset may hold documents of several sources that its build named.
+        With ``boundaries=True``, ``batch["source_ids"]`` (int64) has that of each document that ``cu_seqlens`` delimits.
 
         Raises ``ConfigError`` if ``stride`` is above ``seq_len``.
 
@@ -638,7 +639,9 @@ class Stream(IterableDataset[Any]):
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """The names of the sources of a mix; ``batch["source"]`` holds their numbers here. Empty for a stream that is no mix.
+        """The names of the sources, whose numbers ``source`` and ``source_ids`` of a batch hold.
+
+        They are those of a mix, or the named inputs of the build of a dataset; empty if there is only one.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("wiki", "web")}
@@ -646,8 +649,7 @@ class Stream(IterableDataset[Any]):
         >>> [stream.source_names[number] for number in next(iter(stream))["source"]]
         ['web', 'web']
         """
-        sources = self._config.sources
-        return tuple(sources.by_name) if sources.is_mix else ()
+        return self._config.sources.names
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -981,6 +983,10 @@ class Stream(IterableDataset[Any]):
         same = labels_are_inputs(labels)
         distance = parse_shift(shift, seq_len, same)
         self._check_source(source)
+        if source and not self._config.sources.is_mix and not boundaries:
+            raise ConfigError(
+                "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids names that of each"
+            )
         check_integer("pad_to_multiple_of", multiple, least=1, most=MAX_ROWS)
         if multiple > 1 and not (boundaries and distance):
             missing = "set shift=1" if boundaries else "add boundaries=True"
@@ -1007,10 +1013,10 @@ class Stream(IterableDataset[Any]):
 
     def _check_source(self, source: bool) -> None:
         check_flag("source", source)
-        if source and not self._config.sources.is_mix:
+        if source and not self._config.sources.names:
             raise ConfigError(
-                "source=True numbers the sources of a mix, and this stream is none: remove it, or mix the sources, as in "
-                "pipeline.mix(ShardDataset(...).sources(), temperature=1)"
+                "source=True tells sources apart, and this stream has one: remove it, or name several in the build or in "
+                "pipeline.mix"
             )
 
     def _before_layout(self, method: str) -> None:

@@ -90,6 +90,17 @@ def write_dataset(
     return write_manifest(directory, {split: infos}, dtype=dtype, tokenizer=tokenizer)
 
 
+def write_named(directory: Path, shards: Sequence[tuple[str, list[NDArray[Any]]]], **options: Any) -> Path:
+    """Write shards of named sources as a dataset; ``options`` are those of `write_manifest`."""
+    directory.mkdir()
+    infos: list[ShardInfo] = []
+    for number, (source, documents) in enumerate(shards):
+        path, key = directory / f"train-{number:06d}.tar", sum(info.documents for info in infos)
+        infos.append(write_documents(path, documents, key)._replace(source=source))
+    write_manifest(directory, {"train": infos}, **options)
+    return directory
+
+
 def write_manifest(
     directory: Path,
     splits: Mapping[str, Sequence[ShardInfo]],

@@ -18,6 +18,7 @@ import pipeline
 from pipeline.cli import COMMANDS
 from pipeline.cli.main import load_command, make_parser
 from tests.helpers.documentation import PAGES
+from tests.helpers.shard_samples import make_documents, write_named
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,6 +47,7 @@ BATCH_KEYS = {
     "max_seqlen": "int",
     "attention_mask": "int64",
     "source": "int64",
+    "source_ids": "int64",
     "shift": "int",
     "ignored": "int64",
 }
@@ -93,7 +95,7 @@ def type_name(value: Any) -> str:
     return str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else type(value).__name__
 
 
-def test_batches_have_the_keys_listed_and_no_others() -> None:
+def test_batches_have_the_keys_listed_and_no_others(tmp_path: Path) -> None:
     data = pipeline.ShardDataset.from_tokens(np.arange(1, 4_001, dtype=np.uint16), lengths=[40] * 100, epochs=1)
     streams = (
         data.pack(64, boundaries=True, pad_to_multiple_of=4),
@@ -102,6 +104,9 @@ def test_batches_have_the_keys_listed_and_no_others() -> None:
         data.sample(64, boundaries=True),
         data.documents(),
         pipeline.mix({"all": data}, {"all": 1}, stopping_strategy="first_exhausted").pack(64, source=True),
+        pipeline.ShardDataset(
+            write_named(tmp_path / "named", [(name, make_documents(40)) for name in ("a", "b")]), epochs=1
+        ).pack(64, boundaries=True, source=True),
     )
     types = {key: type_name(value) for stream in streams for batch in stream.batch(4) for key, value in batch.items()}
     stored = next(iter(data.pack(64, boundaries=True).batch(4, dtype="stored")))

@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError
 from pipeline.stream.batch.batch_keys import KEYS
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
 from pipeline.stream.batch.row_buffer import DocumentRows
-from tests.helpers.shard_samples import write_dataset
+from tests.helpers.shard_samples import make_documents, write_dataset, write_named
 from tests.stream.global_order import global_rows
 from tests.stream.order_oracle import Options, Stream
 from tests.stream.order_samples import numbered, written
@@ -64,13 +64,15 @@ def test_every_row_has_a_label(data: st.DataObject, seq_len: int, seed: int | No
     assert kind != "pack" or len(stream) == len(counts)
 
 
-def test_each_key_of_a_batch_is_declared_and_has_a_type() -> None:
+def test_each_key_of_a_batch_is_declared_and_has_a_type(tmp_path: Path) -> None:
+    named = write_named(tmp_path / "named", [(name, make_documents(9)) for name in ("a", "b")])
     data = pipeline.ShardDataset.from_tokens(np.arange(40, dtype=np.uint16), lengths=[7, 13, 20], epochs=1)
     streams = [
         data.pack(8, boundaries=True, pad_to_multiple_of=4).batch(2, dtype="stored"),
         data.pack(8, shift="divisors").batch(2),
         data.documents().batch(2),
         pipeline.mix({"all": data}, {"all": 1}, stopping_strategy="first_exhausted").pack(8, source=True).batch(2),
+        pipeline.ShardDataset(named, epochs=1).pack(8, boundaries=True, source=True).batch(2),
     ]
     given = {key for stream in streams for batch in stream for key in batch}
     typed = pipeline.PackedBatch.__annotations__ | pipeline.DocumentBatch.__annotations__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
+from tests.helpers.shard_samples import write_named
 from tests.helpers.text_samples import write_sources
 
 LENGTHS = [3, 9, 5, 7, 2, 11] * 40
@@ -123,10 +124,73 @@ def test_sources_are_given_only_where_they_are_asked_for_and_to_no_model() -> No
     assert pipeline.ShardDataset.from_tokens(range(9)).source_names == ()
 
 
+# Sources within a dataset
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of two named sources in three shards; an odd token is from the second."""
+    lengths = np.random.default_rng(0).integers(0, 9, 120).tolist()
+    shards: list[tuple[str, list[Any]]] = []
+    for number, name in enumerate(("web", "code", "web")):
+        begin = 2 * sum(lengths) * number + 2 + (name == "code")
+        ends = np.cumsum([0, *lengths]) * 2 + begin
+        shards.append((name, [np.arange(*pair, 2).astype("<u2") for pair in pairwise(ends)]))
+    return write_named(tmp_path_factory.mktemp("named") / "data", shards, extent_bytes=4096)
+
+
+ALIKE = {"same_length": True, "name": "alike"}
+WITHIN: dict[str, Chain] = {
+    "packed": lambda data: data.pack(12, boundaries=True, source=True).batch(6),
+    "of drawn shifts": lambda data: data.pack(12, shift="divisors", boundaries=True, source=True).batch(6),
+    "mapped": lambda data: (
+        data.map_documents(lambda ids, mask: ids, **ALIKE).pack(12, boundaries=True, source=True).batch(6)
+    ),
+    "padded": lambda data: data.pack(12, boundaries=True, source=True, pad_to_multiple_of=4).batch(6),
+    "cut": lambda data: data.pack(12, boundaries=True, source=True).batch(3, cut=6),
+    "joined later": lambda data: data.pack(12, boundaries=True, source=True).map(dict).batch(6),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_each_document_within_a_row_names_its_source(named: Path, name: str) -> None:
+    def stream_of(epochs: int | None = 1) -> pipeline.Stream:
+        return WITHIN[name](pipeline.ShardDataset(named, epochs=epochs).shuffle(seed=1, lanes=3, window=2))
+
+    assert stream_of().source_names == ("web", "code")
+    for batches in (stream_of(), stream_of().shard(1, 2), islice(stream_of(None), 60)):
+        for batch in batches:
+            begins, ids = batch["cu_seqlens"].tolist(), batch["input_ids"].reshape(-1)
+            assert batch["source_ids"].dtype == torch.int64
+            assert len(batch["source_ids"]) == len(begins) - 1
+            for begin, end, number in zip(begins, begins[1:], batch["source_ids"].tolist(), strict=False):
+                own = {int(token) % 2 for token in ids[begin:end] if token}  # 0 fills
+                assert own <= {number}
+
+
+def test_whole_documents_and_samples_of_a_dataset_name_their_sources(named: Path) -> None:
+    data = pipeline.ShardDataset(named, epochs=1).shuffle(seed=1)
+    rows = list(data.documents(source=True, bucket=4))
+    assert {int(row["source"]) for row in rows} == {0, 1}
+    assert all(int(row["input_ids"][0]) % 2 == row["source"] for row in rows if row["input_ids"][0])
+    for row in pipeline.ShardDataset(named, epochs=1).shuffle(seed=1).sample(10, boundaries=True, source=True):
+        found = row["source_ids"].repeat_interleave(row["cu_seqlens"].diff())
+        assert found.tolist() == [int(token) % 2 for token in row["input_ids"]]
+
+
+def test_what_cannot_name_the_sources_within_a_dataset_says_what_can(named: Path) -> None:
+    data = pipeline.ShardDataset(named)
+    with pytest.raises(ConfigError, match=r"several sources; add boundaries=True"):
+        data.pack(8, source=True)
+    for stream in (data.pack(8, boundaries=True, source=True, best_fit=True), data.filter(len).documents(source=True)):
+        with pytest.raises(ConfigError, match=r"only if the stream is indexed: remove the filter.*or mix the sources"):
+            next(iter(stream))
+
+
 @pytest.mark.parametrize("method", ["pack", "sample", "documents"])
 def test_a_stream_of_one_source_refuses_to_number_it(method: str) -> None:
     stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8)
-    with pytest.raises(ConfigError, match=r"this stream is none: remove it, or mix"):
+    with pytest.raises(ConfigError, match=r"this stream has one: remove it, or name several"):
         getattr(stream, method)(8, source=True)
     with pytest.raises(ConfigError, match="source must be True or False, got 'yes'"):
         getattr(mixed(), method)(8, source="yes")

@@ -64,6 +64,7 @@ KEYS = {
     "max_seqlen": BatchKey(join=_largest),
     "valid_tokens": BatchKey(join=_sum),
     "source": BatchKey(),
+    "source_ids": BatchKey(join=np.concatenate),
     "shift": BatchKey(join=_shared_shift),
     "ignored": BatchKey(),
 }
@@ -75,8 +76,8 @@ class PackedBatch(TypedDict):
     ``input_ids`` and ``labels`` (``[batch_size, seq_len]``, int64) and ``valid_tokens`` (labels that count) are always there.
     ``boundaries=True`` adds ``position_ids`` (as ``input_ids``), ``cu_seqlens`` (1-D, int32) and ``max_seqlen``;
     ``pad_to_multiple_of`` adds ``cu_seqlens_unpadded`` (1-D, int32); context parallelism adds ``position_ids``;
-    ``source=True`` adds ``source`` (``[batch_size]``, int64), ``shift="divisors"`` adds ``shift``; ``dtype="stored"`` may add
-    ``ignored`` (1-D, int64).
+    ``source=True`` adds ``source`` (``[batch_size]``, int64) or ``source_ids`` (1-D, int64); ``shift="divisors"`` adds
+    ``shift``; ``dtype="stored"`` may add ``ignored`` (1-D, int64).
 
     >>> import pipeline
     >>> batch: pipeline.PackedBatch = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(8).batch(2)))
@@ -92,6 +93,7 @@ class PackedBatch(TypedDict):
     cu_seqlens_unpadded: NotRequired[torch.Tensor]
     max_seqlen: NotRequired[int]
     source: NotRequired[torch.Tensor]
+    source_ids: NotRequired[torch.Tensor]
     shift: NotRequired[int]
     ignored: NotRequired[torch.Tensor]
 

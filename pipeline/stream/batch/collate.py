@@ -209,19 +209,28 @@ class DocumentCollator:
 
 @dataclass(frozen=True, slots=True)
 class SourceCollator:
-    """Add ``source`` to the batches of ``size`` rows that ``collate`` makes: the number of each row's source, int64.
+    """Add the numbers of sources, int64, to the batches of ``size`` rows that ``collate`` makes.
 
-    A row that fills the last batch has no label, and the number 0.
+    They are ``source`` of each row or, ``by_document``, ``source_ids`` of each document that ``cu_seqlens`` delimits. Rows that
+    fill the last batch have no label, and the number 0.
     """
 
     collate: Collator[Any]
     size: int
+    by_document: bool
 
-    def __call__(self, rows: Rows | DocumentRows, begin: int) -> Batch:
+    def __call__(self, rows: Any, begin: int) -> Batch:
         """Collate the rows of a step."""
-        source = np.zeros(self.size, np.int64)
-        source[: rows.filled] = rows.sources
-        return {**self.collate(rows, begin), "source": source}
+        batch = self.collate(rows, begin)
+        if not self.by_document:
+            source = np.zeros(self.size, np.int64)
+            source[: rows.filled] = rows.sources
+            return {**batch, "source": source}
+        begins = batch["cu_seqlens_unpadded" if "cu_seqlens_unpadded" in batch else "cu_seqlens"]
+        of_tokens = np.zeros((self.size, begins[-1] // self.size), np.int64)
+        if rows.source_ids is not None:
+            of_tokens[: rows.filled] = rows.source_ids[:, : of_tokens.shape[1]]
+        return {**batch, "source_ids": of_tokens.reshape(-1)[begins[:-1]]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class Rows(NamedTuple):
     - ``missing``: rows that were asked for, but are after the end of a stream whose end was unknown in advance.
     - ``masks``: uint8 ``[rows, width]``, 0 for tokens that no label counts; None if all count.
     - ``sources``: the number of each row's source.
+    - ``source_ids``: int64 ``[rows, width]``, the number of each token's source; None if a row has one source.
     """
 
     tokens: NDArray[Any]
@@ -29,6 +30,7 @@ class Rows(NamedTuple):
     missing: int = 0
     masks: NDArray[np.uint8] | None = None
     sources: Sequence[int] = ()
+    source_ids: NDArray[np.int64] | None = None
 
     @property
     def filled(self) -> int:
@@ -59,6 +61,7 @@ class Rows(NamedTuple):
             self.missing * len(begins),
             None if self.masks is None else parts(self.masks),
             np.repeat(self.sources, len(begins)).tolist(),
+            None if self.source_ids is None else parts(self.source_ids),
         )
 
 
@@ -102,9 +105,11 @@ class RowBuffer:
 
     ``tokens`` is ``[rows, width]``. ``ends`` takes where documents end in each row, ascending, from 1 to its width; None
     without boundaries. ``masks`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count.
+    ``source_ids`` are those of `Rows`.
     """
 
     masks: NDArray[np.uint8] | None = None
+    source_ids: NDArray[np.int64] | None = None
 
     def __init__(self, width: int, dtype: np.dtype[Any], *, with_ends: bool) -> None:
         self.tokens: NDArray[Any] = np.empty((0, width), dtype)
@@ -116,7 +121,7 @@ class RowBuffer:
         if len(self._memory) < count:
             self._memory = np.empty((count, self.tokens.shape[1]), self.tokens.dtype)
         self.tokens = self._memory[:count]
-        self.masks = None
+        self.masks = self.source_ids = None
         if self.ends is not None:
             self.ends = [_NONE] * count
 
@@ -126,12 +131,18 @@ class RowBuffer:
             self.masks = np.ones(self.tokens.shape, np.uint8)
         self.masks[row, begin : begin + len(mask)] = mask
 
+    def name_sources(self, row: int, begin: int, sources: NDArray[np.int64]) -> None:
+        """Set the sources of tokens of a row, from token ``begin`` on."""
+        if self.source_ids is None:
+            self.source_ids = np.zeros(self.tokens.shape, np.int64)
+        self.source_ids[row, begin : begin + len(sources)] = sources
+
     def rows(self, existing: NDArray[np.int64] | None, sources: Sequence[int], filled: int | None = None) -> Rows:
         """Return the first ``filled`` rows (None: all); the others count as missing. ``existing`` is their `Rows.valid`."""
         tokens = self.tokens[:filled]
         ends = None if self.ends is None else self.ends[:filled]
         masks = None if self.masks is None else self.masks[:filled]
-        return Rows(tokens, ends, existing, len(self.tokens) - len(tokens), masks, sources)
+        return Rows(tokens, ends, existing, len(self.tokens) - len(tokens), masks, sources, self.source_ids)
 
 
 _NONE = np.zeros(0, np.int64)

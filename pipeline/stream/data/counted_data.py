@@ -49,6 +49,12 @@ class CountedData:
         {}
     )  # errors for states of the data that this was made from, by fingerprint
     repeats: Repeats | None = None
+    sources_of_shards: Sequence[str] = ()  # their names, if the build named any
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names of the sources of its shards, in the order of their first shards."""
+        return tuple(dict.fromkeys(self.sources_of_shards))
 
     def __repr__(self) -> str:
         return self.label

@@ -204,6 +204,10 @@ class ShardFiles(CountedData):
         vars(data).pop("extents", None)  # of the whole
         return data
 
+    @property
+    def sources_of_shards(self) -> Sequence[str]:  # type: ignore[override]
+        return [info.source for info in self._infos if info is not None]
+
     def table(self) -> ExtentTable:
         table = self.followed(lambda: self._table.get())
         return table if self._numbers is None else table.select(self._numbers)

@@ -126,6 +126,13 @@ class Sources:
         return LANES_OF_MIX if self.is_mix else LANES
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the sources of a mix, or of those within one dataset; empty if there is but one."""
+        first = self._first
+        within = first.source_names if isinstance(first, CountedData) and not self.is_mix else tuple(self.by_name)
+        return within if self.is_mix or len(within) > 1 else ()
+
+    @property
     def split(self) -> str:
         if not self.is_mix:
             return self._first.split

@@ -29,6 +29,8 @@ def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, siz
         tokens[done:stop] = part
         if window.mask is not None:
             buffer.mask(row, done, window.mask[at : at + len(part)])
+        if window.sources is not None:
+            buffer.name_sources(row, done, window.sources_inside(at, at + len(part)))
         if buffer.ends is not None:
             ends.append(window.ends_inside(at, at + len(part)) + done)
         done = stop
@@ -67,6 +69,8 @@ class TokenRows:
                 tokens[row] = window.tokens[at : at + width]
                 if window.mask is not None:
                     buffer.mask(row, 0, window.mask[at : at + width])
+                if window.sources is not None:
+                    buffer.name_sources(row, 0, window.sources_inside(at, at + width))
                 if ends is not None:
                     ends[row] = window.ends_inside(at, at + width)
             else:
@@ -190,6 +194,7 @@ class MappedTokenRows(TokenRows):
                 kept[first] = before[first]
             else:
                 ids, mask = self._maps.document(window, number)
-                kept[first] = Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask)
+                sources = None if window.sources is None else window.sources[number : number + 1]
+                kept[first] = Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask, sources=sources)
             yield kept[first], at - begin
             position += end - at

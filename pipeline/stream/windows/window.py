@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     ``ends[j]`` tokens come before document ``j``; the last entry is the number of tokens. ``has_empty``: a document may have no
     tokens. ``mask`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count. ``origins``: the
-    origin of each document, if a trace asks.
+    origin of each document, if a trace asks. ``sources`` (int64): the number of the source of each, if rows name sources.
     """
 
     tokens: NDArray[Any]
@@ -41,6 +41,7 @@ class Window(NamedTuple):
     has_empty: bool = True
     mask: NDArray[np.uint8] | None = None
     origins: Sequence[Any] | None = None
+    sources: Int | None = None
 
     def document(self, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""
@@ -59,6 +60,16 @@ class Window(NamedTuple):
         first, last = self.ends.searchsorted(begin, side="right"), self.ends.searchsorted(end, side="right")
         ends = self.ends[first:last] - begin
         return np.unique(ends) if self.has_empty else ends  # documents of no tokens end where others do
+
+    def sources_inside(self, begin: int, end: int) -> Int:
+        """Return the number of the source of each token from ``begin`` to before ``end``.
+
+        >>> Window(np.arange(9), np.array([0, 3, 3, 5, 9]), sources=np.array([1, 0, 2, 1])).sources_inside(1, 6).tolist()
+        [1, 1, 2, 2, 1]
+        """
+        assert self.sources is not None
+        first, last = int(self.ends.searchsorted(begin, side="right")) - 1, int(self.ends.searchsorted(end))
+        return np.repeat(self.sources[first:last], np.diff(self.ends[first : last + 1].clip(begin, end)))
 
 
 class WindowListing(NamedTuple):
@@ -82,15 +93,24 @@ class Listed(NamedTuple):
 class WindowMaker:
     """Makes the windows of ``order`` from a source, in the thread that calls `make`; ``order`` was made of ``extents``.
 
-    Tokens of redacted documents are masked.
+    Tokens of redacted documents are masked. ``sources``: the number of the source of each shard, if rows name sources.
     An epoch of few tokens is one window, and its documents stay in memory. Such a window holds as many ``epochs`` as have up to
     ``most`` tokens together, since making a window takes as long as thousands of tokens.
     """
 
-    def __init__(self, source: BlockReader, extents: ExtentSelection, order: Shuffle, *, most: int = 0) -> None:
+    def __init__(
+        self,
+        source: BlockReader,
+        extents: ExtentSelection,
+        order: Shuffle,
+        *,
+        most: int = 0,
+        sources: Int | None = None,
+    ) -> None:
         self.source = source
         self._extents = extents
         self._order = order
+        self._sources = sources
         self._of_thread = threading.local()
         self._is_small = order.windows == 1 and order.blocks.bytes <= _SMALL
         self._small: tuple[Listed, memoryview] | None = None
@@ -114,6 +134,9 @@ class WindowMaker:
         made = _in_order(memory, listed.starts, listed.lengths, order, self._extents.table.dtype)
         if self._extents.redacted:
             made = made._replace(mask=self._mask(listed, order))
+        if self._sources is not None:
+            numbers = [np.full(len(own), self._sources[shard]) for shard, own in self._blocks(listed)]
+            made = made._replace(sources=np.concatenate([np.zeros(0, np.int64), *numbers])[order])
         if len(memory) <= _KEPT_BYTES and not self._is_small:
             self._of_thread.memory = memory.obj  # only now: after an error, requests may still write to it
         return made
