@@ -16,6 +16,7 @@ indexed.py            readers of data whose counts are known in advance: any seq
 sequential/           readers of data whose counts are unknown in advance: a cursor for each lane
 assemble.py           a config and its data -> a reader: the one place that knows how each kind of data is read
 position.py           a position, and the part of a stream that a process iterates
+context.py            the slices of rows that a peer of context parallelism keeps
 ranks.py              the rank of a process, and the end of a stream on which ranks must agree
 state.py              a position as plain JSON, refused by any other stream
 batch/                rows -> batches -> the device

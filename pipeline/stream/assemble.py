@@ -65,7 +65,7 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
         collator = CutCollator(collator, [piece * config.cut for piece in pieces], config.cut * (config.pieces - 1))
     if peer is None or not config.sliced:
         return collator
-    from .batch.context import ContextCollator  # loaded for context parallelism alone
+    from .context import ContextCollator  # loaded for context parallelism alone
 
     return ContextCollator(collator, peer)
 

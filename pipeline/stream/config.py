@@ -20,7 +20,7 @@ from .order.mixture import Changes, Mixture, Weights
 from .schedule import Schedule
 
 if TYPE_CHECKING:
-    from .batch.context import ContextPeer
+    from .context import ContextPeer
 
 _UNEVEN = 0.05  # of an epoch: a mix that ends further from it logs so
 

@@ -19,7 +19,7 @@ from .config import StreamConfig
 from .position import WorkerContext
 
 if TYPE_CHECKING:
-    from .batch.context import ContextPeer
+    from .context import ContextPeer
 
 
 @dataclass(frozen=True, slots=True)

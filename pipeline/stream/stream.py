@@ -507,7 +507,7 @@ class Stream(IterableDataset[Any]):
         if world_size is None:
             given, context = mesh_parts(rank, context)
         if context is not None:
-            from .batch.context import ContextPeer  # loaded for context parallelism alone
+            from .context import ContextPeer  # loaded for context parallelism alone
 
             peer = ContextPeer(*context_part(context), slices)
         elif slices != "zigzag":

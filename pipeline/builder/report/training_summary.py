@@ -58,7 +58,7 @@ def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, An
         f"Provider, model and all that the dataset cannot know: {FILL_IN}.",
         "## 1.3 Modalities, overall size and other characteristics",
         _table(("modality", "size", "tokens", "documents"), [("text", size, tokens, _documents(manifest))]),
-        f"Latest date of data acquisition: {last or FILL_IN}. Built: {built or UNKNOWN}.",
+        f"Latest date of data acquisition, by the field `date`: {last or FILL_IN}. Built: {built or UNKNOWN}.",
         "Languages, by the build's language identification:",
         _table(
             ("language", "documents", "tokens", "share of tokens"),

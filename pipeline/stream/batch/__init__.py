@@ -3,6 +3,5 @@
 batch_keys.py  the keys of a batch: a new one is declared there, and made in collate.py
 row_buffer.py  rows of a step, between a reader and a collator
 collate.py     rows -> ids, labels, boundaries, padding
-context.py     the slices of rows that a peer of context parallelism keeps
 transport.py   tensors, read-ahead in a thread, workers of a loader, copies to a GPU
 """

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
-from ..layout import DocumentLayout, Layout
-from .batch_keys import KEYS, Batch
-from .collate import IGNORE, runs
-from .row_buffer import Collator
+from ..errors import ConfigError
+from .batch.batch_keys import KEYS, Batch
+from .batch.collate import IGNORE, runs
+from .batch.row_buffer import Collator
+from .layout import DocumentLayout, Layout
 
 
 @dataclass(frozen=True, slots=True)
