@@ -77,16 +77,16 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if certificate is None:
         print(f"{options.dataset}: nothing to do; these documents were redacted before")
         return 0
-    documents, search = certificate["documents"], certificate["search"]
-    tokens = sum(document["tokens"] for document in documents)
-    print(
-        f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted; {len(search['found'])} copies left"
+    documents, found = certificate["documents"], certificate["search"]["found"]
+    tokens, copies = (
+        sum(document["tokens"] for document in documents),
+        f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}",
     )
-    for copy in search["found"]:
-        print(
-            f"{copy['file']}, byte {copy['byte']}: a copy of document {copy['key']}; redact the document that holds it, too"
-        )
-    return 1 if search["found"] else 0
+    print(f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted; {copies} left")
+    for copy in found:
+        where = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
+        print(f"{copy['file']}, {where}: holds a copy of document {copy['key']}")
+    return 1 if found else 0
 
 
 COMMAND = Command(make_parser=make_parser, run=run, hint="the same command continues")

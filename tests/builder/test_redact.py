@@ -317,7 +317,8 @@ def test_a_copy_under_another_key_is_found_in_shards_and_in_texts(
     assert {(one["file"].partition("-")[0], one["key"]) for one in found} == {
         (kind, keys[number]) for kind in ("train", "texts/train") for number in (3, 5)
     }
-    assert f"a copy of document {keys[3]}; redact" in capsys.readouterr().out
+    assert [one["document"] for one in found if "document" in one] == [keys[12], keys[13]]
+    assert f", document {keys[12]}: holds a copy of document {keys[3]}\n" in capsys.readouterr().out
 
 
 def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dataset: Path, tmp_path: Path) -> None:

@@ -14,45 +14,57 @@ import zstandard
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
+from ...shards.format import KEY_COLUMN
 from ...shards.manifest import MANIFEST_NAME, REJECTED_NAME, REPORT_NAME, TEXTS_NAME, Manifest
+from ...shards.shard_access import ShardAccess
+from ..counts.samples import SAMPLE_CHARACTERS
 from .beside import Removed
 from .place import Place
 
 _SEARCHED = 1 << 24  # bytes at once
-_TEXT = 200  # characters of a text that are looked for: samples are cut
 _LEAST = 8  # bytes that are looked for; shorter ones are in other documents by chance
 
 
 def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
     """Search the files of a dataset, as they are now, for documents as they were; of a bucket, those files that changed.
 
-    Tokens are looked for in shards, and the first 200 characters of each text in the other files. Returns ``files``, ``bytes``,
-    the keys that are ``not_searched`` (documents of fewer than 8 bytes of tokens, or gone when a killed redaction continued
-    elsewhere), and ``found``: file, byte and key of each copy that is left.
+    Whole documents are looked for, as tokens in shards and as text in the other files; samples show the first 600 characters.
+    Returns ``files``, ``bytes``, the keys that are ``not_searched`` (documents of fewer than 8 bytes of tokens, or gone when a
+    killed redaction continued elsewhere), and ``found``: file, byte and ``key`` of each copy that is left, and in shards the key
+    of the ``document`` that holds it.
     """
-    texts = {one.key: one.text[:_TEXT] for one in removed}
-    spelled = {
-        "shard": {one.key: one.tokens for one in removed},
-        "text": {key: text.encode() for key, text in texts.items()},
-        "json": {key: json.dumps(text, ensure_ascii=False)[1:-1].encode() for key, text in texts.items()},
-        "html": {key: html.escape(text).encode() for key, text in texts.items()},
-    }
-    shards, changed = [info.name for info in manifest.shards], manifest.redactions[-1]["files"]
-    kinds = dict.fromkeys(shards, "shard") | {REPORT_NAME: "html", REJECTED_NAME: "json", MANIFEST_NAME: "json"}
-    kinds |= {info.name: "text" for info in manifest.files if info.name.startswith(f"{TEXTS_NAME}/")}
-    wanted = [name for name in kinds if not place.remote or name in changed or name == MANIFEST_NAME]
-    names = [name for name in wanted if place.is_there(name)]
+    tokens = {one.key: one.tokens for one in removed}
+    texts = {one.key: one.text.encode() for one in removed}
+    shown = {one.key: one.text[:SAMPLE_CHARACTERS] for one in removed}
+    wanted = {info.name: tokens for info in manifest.shards}
+    wanted |= {info.name: texts for info in manifest.files if info.name.startswith(f"{TEXTS_NAME}/")}
+    wanted[REJECTED_NAME] = {one.key: _in_json(one.text) for one in removed}
+    wanted[REPORT_NAME] = {key: text.encode() for key, text in shown.items()}
+    wanted[MANIFEST_NAME] = {key: _in_json(text) for key, text in shown.items()}
+    changed = {MANIFEST_NAME, *manifest.redactions[-1]["files"]}
+    names = [name for name in wanted if (not place.remote or name in changed) and place.is_there(name)]
     size, found = 0, list[dict[str, Any]]()
     for name in names:
-        data = _contents(place.source(name))
+        path = place.source(name)
+        data = _contents(path)
         size += len(data)
-        found += [{"file": name, "byte": at, "key": key} for at, key in _occurrences(data, spelled[kinds[name]])]
+        for at, key in _occurrences(data, wanted[name]):
+            found.append({"file": name, "byte": at, "key": key})
+            if wanted[name] is tokens:
+                index, table = ShardAccess(use_cache=False).index_and_table(str(path))
+                found[-1]["document"] = table[KEY_COLUMN][int(index.starts.searchsorted(at, side="right")) - 1]
     left_out = [one.key for one in removed if len(one.tokens) < _LEAST]
     return {"files": len(names), "bytes": size, "not_searched": left_out, "found": found}
 
 
+def _in_json(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
 def _contents(path: Path) -> NDArray[np.uint8]:
-    """Return the bytes of a file; of kept texts, those of the texts."""
+    """Return the bytes of a file; of kept texts and of a page, those of the text."""
+    if path.suffix == ".html":
+        return np.frombuffer(html.unescape(path.read_text(encoding="utf-8")).encode(), np.uint8)
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -108,8 +120,8 @@ code { overflow-wrap: anywhere }</style>
 <p>Searched after it: {{ search.files }} files, {{ "{:,}".format(search.bytes) }} bytes.
 {% if search.found %}<b>Left:</b> {{ search.found|length }} copies, listed below.{% else %}Nothing of them is left.{% endif %}
 {% if search.not_searched %} Too short, or gone before the search: {{ search.not_searched|join(", ") }}.{% endif %}</p>
-{% if search.found %}<table><tr><th>file<th>byte<th>copy of
-{% for copy in search.found %}<tr><td>{{ copy.file }}<td>{{ copy.byte }}<td>{{ copy.key }}
+{% if search.found %}<table><tr><th>file<th>byte<th>in document<th>copy of
+{% for copy in search.found %}<tr><td>{{ copy.file }}<td>{{ copy.byte }}<td>{{ copy.document }}<td>{{ copy.key }}
 {% endfor %}</table>{% endif %}
 <h2>Documents</h2><table><tr><th>key<th>shard<th>number<th>tokens
 {% for one in documents %}<tr><td>{{ one.key }}<td>{{ one.shard }}<td>{{ one.number }}<td>{{ one.tokens }}
