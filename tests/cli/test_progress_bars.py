@@ -56,6 +56,6 @@ def test_into_a_pipe_a_line_a_minute_tells_share_rate_and_time_left(capsys: pyte
         advance(100_000_000)
         advance(100_000_000)
     first, second = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"ingest: 25%, [\d.]+ MB/s, 0 s left", first)
-    assert re.fullmatch(r"ingest: 50%, [\d.]+ MB/s, 0 s left", second)
+    assert re.fullmatch(r"ingest: 25%, [\d.]+ MB/s, \d+ s left", first)
+    assert re.fullmatch(r"ingest: 50%, [\d.]+ MB/s, \d+ s left", second)
     assert progress.bytes == 200_000_000
