@@ -111,17 +111,12 @@ def train(ranks: int, *arguments: object, kill_at: int | None = None) -> Iterato
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                yield line
-                if kill_at is not None and line.startswith(f'{{"step": {kill_at},'):
-                    subprocess.run(["pkill", "-KILL", "-P", str(process.pid)])  # the ranks
-                    process.kill()
-                    return
-        finally:
-            if process.poll() is None and kill_at is None:
-                process.wait()
-    if process.returncode:
+        for line in process.stdout:  # to the end: a run may take more steps, and save them, before it is killed
+            yield line
+            if kill_at is not None and line.startswith(f'{{"step": {kill_at},'):
+                subprocess.run(["pkill", "-KILL", "-P", str(process.pid)])  # the ranks
+                process.kill()
+    if process.returncode and kill_at is None:
         raise SystemExit(process.returncode)
 
 
