@@ -18,6 +18,7 @@ import pytest
 from pipeline.errors import ConfigError, CorruptShardError, ShardwrightError, StorageError
 from pipeline.objects.remote_object import RemoteObject, describe, knows_ranges, read_parsed, read_range, read_whole
 from pipeline.objects.request_options import RequestOptions
+from pipeline.objects.retries import retrying
 from pipeline.objects.urls import is_remote, shown
 from tests.helpers import interpreters
 from tests.helpers.faulty_server import PASSING, FaultyServer, running_server
@@ -119,6 +120,19 @@ def test_bytes_that_are_wrong_once_are_read_again_and_twice_are_an_error(server:
     server.faults = ["flipped", "flipped"]
     with pytest.raises(CorruptShardError, match="wrong bytes"):
         remote.fill(0, memoryview(bytearray(100)), wrong)
+
+
+def test_delays_double_from_the_first_one_to_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    monkeypatch.setattr(time, "sleep", delays.append)
+
+    def fail() -> None:
+        raise ConnectionError("busy")
+
+    with pytest.raises(StorageError, match="gave up after 9 tries"):
+        retrying(fail, "http://host/a.tar", "read it", RequestOptions(tries=9, first_delay=1, timeout=1000))
+    longest = [1, 2, 4, 8, 16, 30, 30, 30]
+    assert all(most / 2 <= delay <= most for delay, most in zip(delays, longest, strict=True))
 
 
 def test_retries_leave_the_global_random_state_alone(server: FaultyServer) -> None:
