@@ -1,10 +1,10 @@
 """Keys of many partitions, sorted bucket by bucket: how often each occurs in all of them, and where first.
 
-The table of a partition is a folder of arrays, with an entry for each different key:
+The table of a partition is the file ``keys.bin`` in a folder, with an entry for each different key:
 
-    keys.npy      uint64, increasing
-    counts.npy    uint32: how often the partition has the key
-    firsts.npy    uint32: the smallest of the numbers that the partition gave with the key
+    uint64 [n]    the keys, increasing
+    uint32 [n]    the smallest of the numbers that the partition gave with the key
+    uint32 [n]    how often the partition has the key
 
 A bucket holds the keys of one range, of all partitions. Each partition adds a key once, however often it has it. So a key that
 every document has takes no more memory than one entry for each partition.
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ...atomic_directory import result_directory
 
+_NAME, _ENTRY_BYTES = "keys.bin", 16
 _MOST = np.iinfo(np.uint32).max
 
 
@@ -40,8 +41,9 @@ def write_table(folder: Path, keys: NDArray[np.uint64], numbers: NDArray[np.int6
     """Write the table of keys into a folder. ``numbers`` (below 2 ** 32, increasing) go with the keys; by default their index."""
     unique, firsts, counts = np.unique(keys, return_index=True, return_counts=True)
     found = firsts if numbers is None else numbers[firsts]
-    for name, array in ("keys", unique), ("firsts", found.astype(np.uint32)), ("counts", counts.astype(np.uint32)):
-        np.save(folder / f"{name}.npy", array)
+    with open(folder / _NAME, "wb") as file:
+        for array in (unique, found.astype(np.uint32), counts.astype(np.uint32)):
+            array.tofile(file)
 
 
 def in_bucket(keys: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray[np.uint64]:
@@ -60,25 +62,27 @@ def sort_bucket(tables: Sequence[Path], result: Path, buckets: int, bucket: int)
     """Sort one bucket of the keys of all tables, which are in input order."""
     keys, counts, firsts = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
     for number, folder in enumerate(tables):
-        every = _load(folder, "keys")
-        mine = _range(every, bucket, buckets)
-        keys.append(np.array(every[mine]))
-        counts.append(np.array(_load(folder, "counts")[mine]))
-        firsts.append(_load(folder, "firsts")[mine] + (np.uint64(number) << np.uint64(32)))
+        table = _read_table(folder)
+        mine = _range(table.keys, bucket, buckets)
+        keys.append(np.array(table.keys[mine]))
+        counts.append(np.array(table.counts[mine]))
+        firsts.append(table.firsts[mine] + (np.uint64(number) << np.uint64(32)))
+    starts = np.cumsum([0, *map(len, keys[1:])], dtype=np.int64)
     joined = np.concatenate(keys)
+    del keys  # a bucket takes about 75 bytes of memory an entry
     order = np.argsort(joined, kind="stable")  # among equal keys, input order
     joined = joined[order]
     new = np.ones(len(joined), bool)
     new[1:] = joined[1:] != joined[:-1]
-    starts = np.flatnonzero(new)
-    group = np.cumsum(new) - 1
+    del joined
+    runs, group = np.flatnonzero(new), np.cumsum(new, dtype=np.int32) - 1
     totals, places = np.empty(len(order), np.uint32), np.empty(len(order), np.uint64)
     if len(order):
-        sums = np.add.reduceat(np.concatenate(counts)[order], starts, dtype=np.uint64)
-        totals[order] = np.minimum(sums, _MOST)[group]
-        places[order] = np.concatenate(firsts)[order[starts]][group]
+        sums = np.add.reduceat(np.concatenate(counts)[order], runs, dtype=np.uint64)
+        totals[order] = np.minimum(sums, _MOST).astype(np.uint32)[group]
+        places[order] = np.concatenate(firsts)[order[runs]][group]
     with result_directory(result) as directory:
-        np.save(directory / "starts.npy", np.cumsum([0, *map(len, keys[1:])], dtype=np.int64))
+        np.save(directory / "starts.npy", starts)
         np.save(directory / "totals.npy", totals)
         np.save(directory / "firsts.npy", places)
 
@@ -91,12 +95,26 @@ def load_found(table: Path, results: Sequence[Path], number: int) -> Found:
         mine = slice(int(starts[number]), int(starts[number + 1]))
         totals.append(np.array(_load(result, "totals")[mine]))
         firsts.append(np.array(_load(result, "firsts")[mine]))
-    return Found(np.load(table / "keys.npy"), np.concatenate(totals), np.concatenate(firsts))
+    return Found(np.array(_read_table(table).keys), np.concatenate(totals), np.concatenate(firsts))
 
 
 def count_keys(tables: Iterable[Path]) -> int:
     """Return how many entries all tables have."""
-    return sum(len(_load(folder, "keys")) for folder in tables)
+    return sum((folder / _NAME).stat().st_size // _ENTRY_BYTES for folder in tables)
+
+
+class _Table(NamedTuple):
+    keys: NDArray[np.uint64]
+    firsts: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+
+
+def _read_table(folder: Path) -> _Table:
+    """Map the table of a folder. One file is mapped, because a large build maps each table for each bucket."""
+    size = count_keys([folder])
+    data = np.memmap(folder / _NAME, np.uint8, "r") if size else np.zeros(0, np.uint8)
+    keys, firsts, counts = np.split(data, [8 * size, 12 * size])
+    return _Table(keys.view(np.uint64), firsts.view(np.uint32), counts.view(np.uint32))
 
 
 def _load(folder: Path, name: str) -> NDArray[Any]:
