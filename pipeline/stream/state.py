@@ -225,6 +225,9 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
             cure = _CURES.get(field, "")
             for name, source in config.sources.counted.items() if field == "data" else ():
                 cure = source.former.get(str((before or {}).get(name)), cure)
+            if field == "weights" and isinstance(before, dict) and isinstance(now, dict):  # two schedules
+                part = next(part for part in {**now, **before} if before.get(part) != now.get(part))
+                field, before, now = f"{part} of the schedule", before.get(part), now.get(part)
             raise StateError(
                 f"{field} was {_short(before)} when the state was saved, but is {now!r} in this stream{cure}"
             )

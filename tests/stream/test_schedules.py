@@ -153,15 +153,19 @@ def test_a_state_of_another_schedule_is_refused_and_one_of_its_own_is_small() ->
     state = mixed(decay()).state_dict()
     assert len(json.dumps(state)) < 2048
     by_steps = mixed(pipeline.Schedule([(0, A), (9, B)], unit="steps", global_batch=8)).state_dict()
-    for saved, other in (
-        (state, decay(tokens=4000 * SEQ_LEN)),
-        (state, decay(linear=False)),
-        (state, decay(points=[(0, A), (0.5, A), (1, A)])),
-        (state, A),
-        (mixed(A).state_dict(), decay()),
-        (by_steps, pipeline.Schedule([(0, A), (9, B)], unit="steps", global_batch=16)),
+    for saved, other, named in (
+        (state, decay(tokens=4000 * SEQ_LEN), "tokens of the schedule was 8000 .* but is 16000"),
+        (state, decay(linear=False), "linear of the schedule was True .* but is False"),
+        (state, decay(points=[(0, A), (0.5, A), (1, A)]), "points of the schedule was"),
+        (state, A, "weights was"),
+        (mixed(A).state_dict(), decay(), "weights was"),
+        (
+            by_steps,
+            pipeline.Schedule([(0, A), (9, B)], unit="steps", global_batch=16),
+            "global_batch of the schedule was 8",
+        ),
     ):
-        with pytest.raises(StateError, match=r"^weights was .*give mix\(\) the weights that the run began with"):
+        with pytest.raises(StateError, match=rf"^{named} .*give mix\(\) the weights that the run began with"):
             mixed(other).load_state_dict(saved)
     for weights in ("[]", "null"):
         with pytest.raises(StateError, match="weights"):
@@ -199,7 +203,7 @@ def test_positions_in_tokens_of_documents_count_the_mean_document_of_each_source
     tokens = sum(len(row["input_ids"]) for row in islice(stream_of(), math.ceil(third)))
     assert tokens == pytest.approx(80_000, rel=0.02)
     assert begins(stream_of(max_length=30))[1] == math.ceil(50_000 / Fraction(8 * 30 + 10 + 20, 10))
-    with pytest.raises(StateError, match="weights was"):
+    with pytest.raises(StateError, match=r"sequences of the schedule was \[0,"):
         stream_of(max_length=30).load_state_dict(stream_of().state_dict())
 
 
