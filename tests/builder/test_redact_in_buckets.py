@@ -123,7 +123,7 @@ def test_a_stream_from_a_bucket_goes_on_when_its_dataset_is_redacted(
 
 
 @pytest.mark.stacks
-@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.nightly)])
 def test_a_kill_before_or_after_any_upload_is_read_on_and_the_same_command_continues(
     s3: dict[str, Any], built: Path, expected: dict[str, Any], tmp_path: Path, kills: int
 ) -> None:

@@ -158,6 +158,8 @@ def _run(arguments: list[str], cwd: str, environment: dict[str, str], new_sessio
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    if "OMP_NUM_THREADS" in environment:  # read when torch is loaded
+        importlib.import_module("torch").set_num_threads(int(environment["OMP_NUM_THREADS"]))
     kind = arguments[0] if arguments[0] in ("-c", "-m") else "script"
     sys.argv = arguments if kind != "-m" else arguments[1:]
     if kind == "-c":

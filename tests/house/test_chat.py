@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import pipeline
+from tests.helpers import interpreters
 from tests.helpers.corpus import english
-from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.documentation import blocks_of
 
 pytestmark = pytest.mark.stacks
 
@@ -22,8 +20,7 @@ def run(folder: Path, program: str) -> str:
     texts = [{"text": english(number)} for number in range(50)]
     pipeline.build(texts, folder / "shards", tokenizer="train:400", rules="none", workers=1)
     (folder / "program.py").write_text(program)  # functions of a stream are known by their source
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True)
+    done = interpreters.run(folder / "program.py", cwd=folder, variables={"CUDA_VISIBLE_DEVICES": ""}, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers import interpreters
 from tests.helpers.documentation import ROOT, blocks_of
 from tests.helpers.shard_samples import write_dataset
 
@@ -30,11 +28,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(program: str, folder: Path) -> str:
-    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
+    variables = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
     (folder / "program.py").write_text(program)  # functions of a stream are known by their source
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True
-    )
+    done = interpreters.run(folder / "program.py", cwd=folder, variables=variables, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.shards.manifest import Manifest
+from tests.helpers import interpreters
 from tests.helpers.builds import kept, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.documentation import ROOT, blocks_of
@@ -46,10 +47,13 @@ def run(block: tuple[str, str], folder: Path, **variables: str) -> str:
     kind, text = block
     (folder / "program.py").write_text(text)  # functions of a stream are known by their source
     text = text.replace("shardwright ", "python -m pipeline ").replace("scripts/", f"{ROOT}/scripts/")
-    command = ["bash", "-ec", text] if kind == "sh" else [sys.executable, "program.py"]
-    paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    environment = {**os.environ, **paths, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **variables}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    variables |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    if kind == "python":
+        done = interpreters.run(folder / "program.py", cwd=folder, variables=variables, timeout=280)
+    else:
+        paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        environment = {**os.environ, **paths, **variables}
+        done = subprocess.run(["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

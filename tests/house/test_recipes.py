@@ -13,6 +13,7 @@ import pytest
 import pipeline
 from pipeline.shards.manifest import Manifest
 from tests.filters.fasttext_models import write_model
+from tests.helpers import interpreters
 from tests.helpers.builds import kept, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.documentation import ROOT, blocks_of
@@ -34,10 +35,10 @@ PAGES = [{"id": f"page-{n}", "text": english(n, 20)} for n in range(30)]
 def run(block: str, folder: Path) -> None:
     if block.startswith(("import", "both")):
         (folder / "program.py").write_text(block)
-        command = [sys.executable, "program.py"]
+        done = interpreters.run(folder / "program.py", cwd=folder, variables=ENVIRONMENT, timeout=280)
     else:
         command = ["bash", "-ec", block.replace("shardwright ", "python -m pipeline ")]
-    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers import interpreters
 from tests.helpers.documentation import ROOT, blocks_of
 from tests.helpers.shard_samples import EOS, write_dataset
 
@@ -20,9 +21,13 @@ LOOP = next(block for kind, block in blocks_of("docs/train.md") if kind == "pyth
 
 def run(folder: Path, code: str, *launcher: str) -> str:
     (folder / "train.py").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, *launcher, "train.py"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    if launcher:
+        command = [sys.executable, *launcher, "train.py"]
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    else:
+        done = interpreters.run(folder / "train.py", cwd=folder, variables=variables)
     assert done.returncode == 0 or "Killed" in code, done.stderr
     return done.stdout
 
