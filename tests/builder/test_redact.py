@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline
+from pipeline.builder.redaction.certificate import occurrences
 from pipeline.builder.redaction.redact import drop, redact
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
@@ -414,3 +415,23 @@ def test_documents_that_were_redacted_are_left_out_too_and_a_split_or_shard_may_
     with pytest.raises(ConfigError, match="no document would be left; drop fewer"):
         drop(tmp_path / "new", table(tmp_path / "new")["key"], REASON, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 16, 1 << 20])
+def test_the_search_finds_every_place_that_a_plain_one_does(piece: int) -> None:
+    generator = np.random.default_rng(piece)
+    data = generator.integers(0, 2, 600, np.uint8)
+    wanted = {
+        f"{at}-{size}": data[at : at + size].tobytes()
+        for at, size in zip(range(0, 500, 9), range(10, 90), strict=False)
+    }
+    wanted["absent"] = bytes(30)
+    plain = {
+        (at, key)
+        for key, value in wanted.items()
+        if len(value) >= 16
+        for at in range(600)
+        if data[at : at + len(value)].tobytes() == value
+    }
+    assert sorted(occurrences(data, wanted, piece=piece)) == sorted(plain)
+    assert len(plain) > 40

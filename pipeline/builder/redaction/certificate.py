@@ -22,14 +22,14 @@ from .beside import Removed
 from .place import Place
 
 _SEARCHED = 1 << 24  # bytes at once
-_LEAST = 8  # bytes that are looked for; shorter ones are in other documents by chance
+_LEAST = 16  # bytes that are looked for; shorter ones are in other documents by chance
 
 
 def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
     """Search the files of a dataset, as they are now, for documents as they were; of a bucket, those files that changed.
 
     Whole documents are looked for, as tokens in shards and as text in the other files; samples show the first 600 characters.
-    Returns ``files``, ``bytes``, the keys that are ``not_searched`` (documents of fewer than 8 bytes of tokens, or gone when a
+    Returns ``files``, ``bytes``, the keys that are ``not_searched`` (documents of fewer than 16 bytes of tokens, or gone when a
     killed redaction continued elsewhere), and ``found``: file, byte and ``key`` of each copy that is left, and in shards the key
     of the ``document`` that holds it.
     """
@@ -48,7 +48,7 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
         path = place.source(name)
         data = _contents(path)
         size += len(data)
-        for at, key in _occurrences(data, wanted[name]):
+        for at, key in occurrences(data, wanted[name]):
             found.append({"file": name, "byte": at, "key": key})
             if wanted[name] is tokens:
                 index, table = ShardAccess(use_cache=False).index_and_table(str(path))
@@ -77,30 +77,42 @@ def _contents(path: Path) -> NDArray[np.uint8]:
     return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
 
 
-def _occurrences(data: NDArray[np.uint8], wanted: dict[str, bytes]) -> Iterator[tuple[int, str]]:
-    """Yield the places of some bytes in others, and the key of each.
+def occurrences(
+    data: NDArray[np.uint8], wanted: dict[str, bytes], *, piece: int = _SEARCHED
+) -> Iterator[tuple[int, str]]:
+    """Yield the places of some byte strings of 16 bytes or more, and the key of each; ``piece`` bytes are searched at once.
 
-    >>> list(_occurrences(np.frombuffer(b"a text of some words", np.uint8), {"k": b"text of some", "m": b"text of none"}))
-    [(2, 'k')]
+    >>> list(occurrences(np.frombuffer(b"some text of some more words", np.uint8), {"k": b"text of some more"}))
+    [(5, 'k')]
     """
     by_head: dict[bytes, list[str]] = {}
     for key, value in wanted.items():
         if len(value) >= _LEAST:
             by_head.setdefault(value[:_LEAST], []).append(key)
+    if not by_head:
+        return
+    joined = np.frombuffer(b"".join(by_head), np.uint8)
     begins = np.zeros(1 << 16, bool)
-    begins[[int.from_bytes(head[:2], "little") for head in by_head]] = True
-    heads = np.array([int.from_bytes(head, "little") for head in by_head], np.uint64)
-    for first in range(0, len(data) - _LEAST + 1, _SEARCHED):
-        part = np.asarray(data[first : first + _SEARCHED + _LEAST - 1])
+    begins[joined[::_LEAST] | joined[1::_LEAST].astype(np.uint16) << 8] = True
+    heads = np.sort(_words(joined, np.arange(0, len(joined), _LEAST)))
+    for first in range(0, len(data) - _LEAST + 1, piece):
+        part = np.asarray(data[first : first + piece + _LEAST - 1])
         pairs = part[:-1] | part[1:].astype(np.uint16) << 8
         at = np.flatnonzero(begins[pairs[: len(part) - _LEAST + 1]])
-        words = np.zeros(len(at), np.uint64)
-        for byte in range(_LEAST):
-            words |= part[at + byte].astype(np.uint64) << np.uint64(8 * byte)
-        for start in (first + at[np.isin(words, heads)]).tolist():
-            for key in by_head[bytes(data[start : start + _LEAST])]:
-                if bytes(data[start : start + len(wanted[key])]) == wanted[key]:
+        words = _words(part, at)
+        near = heads[np.minimum(heads.searchsorted(words), len(heads) - 1)]
+        for start in (first + at[near == words]).tolist():
+            for key in by_head.get(data[start : start + _LEAST].tobytes(), ()):
+                if data[start : start + len(wanted[key])].tobytes() == wanted[key]:
                     yield start, key
+
+
+def _words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return a hash of the first bytes at each place, which is different for different bytes almost always."""
+    words = np.zeros(len(at), np.uint64)
+    for byte in range(_LEAST):
+        words = words * np.uint64(0x9E3779B97F4A7C15) + data[at + byte]
+    return words
 
 
 def write_certificate(folder: Path, name: str, certificate: dict[str, Any]) -> None:
