@@ -1,4 +1,4 @@
-"""What a run of a mix will read, before it begins: rows, tokens and epochs of each source, and weights that keep within caps."""
+"""The plan of a mix before its run: rows, tokens and epochs of each source, and weights that keep within caps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MixPlan:
-    """What a run of a mix will read; ``print`` shows it as a table and a chart.
+    """The rows, tokens and epochs that a run of a mix will read; ``print`` shows them as a table and a chart.
 
     - ``tokens`` and ``rows`` of the run, over all sources.
     - ``exact``: whether rows and tokens are exact; else they are expectations.

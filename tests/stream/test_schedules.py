@@ -67,7 +67,7 @@ POINTS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     points=POINTS,
     unit=st.sampled_from(["tokens", "steps", "shares"]),
