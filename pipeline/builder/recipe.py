@@ -24,11 +24,11 @@ from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
 from .setting import GROUPS, check_whole, flag_of, setting, setting_of, types_of
 
-Keep = Literal["first", "longest"]
 Bos = Literal["never", "always"]
 RepeatedPassages = Literal["cut", "count", "drop"]
 KEEP_TEXTS = ("parquet", "jsonl.zst")
-KEEP, BOS, REPEATED_PASSAGES = (get_args(known) for known in (Keep, Bos, RepeatedPassages))
+BOS, REPEATED_PASSAGES = (get_args(known) for known in (Bos, RepeatedPassages))
+KEEP = ("first", "longest")
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 _SPDX = re.compile(r"[(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*( (AND|OR|WITH) [(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*)*")
 # Settings of a build beside its recipe.
@@ -193,11 +193,11 @@ class Recipe:
         least=1,
     )
     dedup_ngram: int = setting(5, DUPLICATES, "words of a shingle", least=1)
-    dedup_keep: Keep = setting(
+    dedup_keep: str = setting(
         "first",
         DUPLICATES,
-        "which document of a cluster of duplicates to keep (default: first, in input order)",
-        choices=KEEP,
+        "document of a cluster that stays: the first in input order (default), the longest, or that with the highest number in "
+        "a field of --keep-fields, as score:quality",
     )
     keep_signatures: bool = setting(
         True,
@@ -274,7 +274,7 @@ class Recipe:
             self.permutations,
             self.condition,
             self.vocab_size,
-            parse_fields(self.keep_fields),
+            self.kept_by,
         )
 
     @property
@@ -323,6 +323,22 @@ class Recipe:
         """The kinds of passages that are cut if they occur earlier: lines, paragraphs, both or none."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
+
+    @property
+    def kept_by(self) -> str | None:
+        """The field whose highest number decides which document of a cluster stays; None: the first or the longest does."""
+        fields_kept = {item.name: item.kind for item in parse_fields(self.keep_fields)}
+        kind, _, name = self.dedup_keep.partition(":")
+        if kind != "score" or not name:
+            if self.dedup_keep not in KEEP:
+                near = did_you_mean(self.dedup_keep, (*KEEP, "score:FIELD"), else_known=False)
+                raise ConfigError(f"dedup_keep must be first, longest or score:FIELD, got {self.dedup_keep!r}{near}")
+            return None
+        if fields_kept.get(name, "str") in ("str", "bool"):
+            raise ConfigError(
+                f"dedup_keep {self.dedup_keep!r}: keep_fields must have {name} as numbers: add {name}:float to it"
+            )
+        return name
 
     @property
     def vocab_size(self) -> int | None:
@@ -431,7 +447,7 @@ class Settings(TypedDict, total=False):
     dedup_rows: int
     dedup_num_perm: int | None
     dedup_ngram: int
-    dedup_keep: Keep
+    dedup_keep: str
     keep_signatures: bool
     against: Names
     decontaminate: Names

@@ -55,6 +55,7 @@ SAMPLES: dict[str, Any] = {
     "max_tokens": ("web=5", "7"),
     "tokenizer": "train:300",
     "dedup_num_perm": 128,
+    "dedup_keep": "longest",
 }
 BY_TYPE: dict[type, Any] = {int: 33, float: 0.25, tuple: ("en", "de=0.7"), str: "name"}
 
@@ -137,7 +138,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": "inf"}, "max_tokens 'inf': write SOURCE=NUMBER"),
     ({"transforms": len}, "transforms must be a list, or text .* got <built-in .*as in my_module:drop_blocked"),
     ({"eos": None}, "eos must be text, got None .*always .default., never, or TOKEN"),
-    ({"dedup_keep": "frist"}, "did you mean 'first'"),
+    ({"dedup_keep": "frist"}, "must be first, longest or score:FIELD, got 'frist' .did you mean 'first'"),
+    ({"dedup_keep": "score:"}, "must be first, longest or score:FIELD, got 'score:'"),
+    ({"dedup_keep": "score:q", "keep_fields": "q:str"}, "keep_fields must have q as numbers: add q:float"),
     ({"seed": "0"}, "seed must be a whole number, got '0'"),
     ({"limit": True}, "limit must be a whole number of at least 1, got True"),
     ({"dedup_rows": None}, "dedup_rows must be a whole number of at least 1, got None"),

@@ -18,11 +18,12 @@ from pipeline.builder.dedup.bands import KeyFiles, write_keys
 from pipeline.builder.dedup.lsh import REPRESENTATIVES, longest_of, write_clusters
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows
+from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError
-from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.builds import digests, rejected, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 
 
@@ -122,6 +123,31 @@ def test_near_duplicates_that_only_a_chain_joins_to_what_stays_are_counted(
     assert counts["chained"] == sum(below) > 1
     said = f"{counts['chained']} of\n{len(texts)} near duplicates are less"
     assert said in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_document_of_the_highest_score_stays_and_the_first_of_equal_scores(tmp_path: Path) -> None:
+    texts = [english(k, 60) for k in range(5)]
+    rows = [(texts[0], -2.5), (edited(texts[0], 2), -1), (texts[0], 0.5), (texts[0], 0.5)]  # the last two are equal
+    rows += [
+        (texts[1], None),
+        (texts[1], -9.0),
+        (texts[2], 3),
+        (edited(texts[2], 2), 3.0),
+        (texts[3], None),
+        (texts[4], 1),
+    ]
+    records = [{"id": f"d{k}", "text": text, "quality": score} for k, (text, score) in enumerate(rows)]
+    for name, limits in (("one", Limits()), ("many", Limits(partition_records=3, batch_records=3))):
+        options: dict[str, Any] = {"keep_fields": "quality:float", "dedup_keep": "score:quality", "limits": limits}
+        counts = run_plain(
+            write_jsonl(tmp_path / "in.jsonl", records), tmp_path / name, keep_rejected=True, **options
+        ).counts
+        assert table(tmp_path / name)["id"] == ["d2", "d5", "d6", "d8", "d9"]
+        assert counts["duplicates"] == {"exact": 3, "near": 2}
+        reasons = {line["id"]: line["reason"].partition(" (")[0] for line in rejected(tmp_path / name)}
+        assert reasons["d0"] == reasons["d3"] == "exact duplicate of d2"
+        assert reasons["d1"] == "near duplicate of d2"
+    assert digests(tmp_path / "one") == digests(tmp_path / "many")
 
 
 def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -> None:

@@ -122,8 +122,8 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
 def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
     """Return at each root its longest member, and the first of equally long ones.
 
-    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``lengths`` are
-    those of the other documents, in order and some at a time.
+    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``lengths``, or
+    other numbers of at most 32 bits, are those of the other documents, in order and some at a time.
     """
     from .kernels import longest_members
 
@@ -184,8 +184,8 @@ def write_clusters(
             root, first = roots[begin : begin + CHUNK], exact[begin : begin + CHUNK]
             keeper = root if longest is None else longest[root]
             stays = keeper == np.arange(begin, begin + len(root))
-            # Equal texts are equally long, so a keeper is the first document with its text.
-            kind = np.where(stays, KEPT, np.where(first == keeper, EXACT, NEAR)).astype(np.uint8)
+            same = first == (root if longest is None else exact[keeper])  # a root is the first document with its text
+            kind = np.where(stays, KEPT, np.where(same, EXACT, NEAR)).astype(np.uint8)
             size = sizes[root].astype(np.int32)
             kind.tofile(kind_file)
             (keeper.astype(np.int64) - before).tofile(keeper_file)

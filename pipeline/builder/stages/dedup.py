@@ -44,6 +44,7 @@ from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import Partition, partition_rows, partitions
+from ..partitions.partition_writer import MetadataColumn
 from ..signature_store import fetch_earlier
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
@@ -243,7 +244,8 @@ def _dedup(run: Run) -> None:
             before = job.before
             job.write(folder)
             roots, exact = find_duplicates(folder, run.make)
-            longest = longest_of(roots, before, _lengths(workspace)) if recipe.dedup_keep == "longest" else None
+            sizes = _lengths(workspace) if recipe.dedup_keep == "longest" else _scores(workspace, recipe.kept_by)
+            longest = longest_of(roots, before, sizes) if recipe.dedup_keep != "first" else None
         else:
             before, longest = 0, None
             roots = exact = np.arange(n, dtype=np.uint32)
@@ -284,6 +286,28 @@ def _job(run: Run, hashes: Rows[np.uint8]) -> Job:
 def _lengths(workspace: Workspace) -> Iterator[NDArray[np.int64]]:
     """Yield the characters of the documents, partition by partition."""
     return (partition.array("characters", np.int64) for partition in partitions(workspace))
+
+
+def _scores(workspace: Workspace, field: str | None) -> Iterator[NDArray[np.int64]]:
+    """Yield the ranks of the values that documents have in a field, partition by partition."""
+    metadata = MetadataColumn(workspace.plan.recipe.keep_fields)
+    for partition in partitions(workspace):
+        values = metadata.decode(partition.values("metadata")["metadata"])
+        yield ranks(values.get(field or "", []))
+
+
+def ranks(values: Sequence[object]) -> NDArray[np.int64]:
+    """Return whole numbers of 32 bits in the order of the values, as float32. What is no number comes before all numbers.
+
+    >>> np.argsort(ranks([2, None, -1.5, float("-inf"), "5"]), kind="stable").tolist()
+    [1, 4, 3, 2, 0]
+    """
+    numbers = [value if isinstance(value, int | float) and not isinstance(value, bool) else np.nan for value in values]
+    with np.errstate(over="ignore"):
+        floats = np.array(numbers, np.float64).astype(np.float32) + np.float32(0)  # -0 equals 0
+    bits = floats.view(np.uint32)
+    ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
+    return np.where(np.isnan(floats), 0, ordered).astype(np.int64)
 
 
 def prepare_dedup() -> None:
