@@ -8,7 +8,7 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 4
 root_doc = "README"
 PAGES = (
-    "train masks chat migrate frameworks build answer recipes guide examples clusters exchange troubleshooting api format"
+    "train mix masks chat migrate frameworks build answer recipes guide examples clusters exchange troubleshooting api format"
     " benchmarks decisions"
 ).split()
 include_patterns = ["README.md", "CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES)]

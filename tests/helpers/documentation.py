@@ -11,7 +11,7 @@ RUN = (
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("build", "train", "frameworks", "exchange", "format", "masks", "migrate", "answer")
+        for name in ("build", "train", "mix", "frameworks", "exchange", "format", "masks", "migrate", "answer")
     ),
 )
 PAGES = {
