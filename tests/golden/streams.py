@@ -65,9 +65,12 @@ def shards(folder: Path, lanes: int = 4) -> pipeline.Stream:
     return pipeline.ShardDataset(folder / "shards").shuffle(seed=5, lanes=lanes, window=2)
 
 
-def mixed(folder: Path) -> pipeline.Stream:
+WEIGHTS = {"books": 0.2, "code": 0.3, "web": 0.5}
+POINTS = [(0, WEIGHTS), (30_000, WEIGHTS), (120_000, {"books": 0.9, "code": 0.1, "web": 0})]
+
+
+def mixed(folder: Path, weights: Any = WEIGHTS) -> pipeline.Stream:
     sources = pipeline.ShardDataset(folder / "shards").sources()
-    weights = {"books": 0.2, "code": 0.3, "web": 0.5}
     return pipeline.mix(sources, weights=weights).shuffle(seed=5, lanes=4, window=2)
 
 
@@ -85,6 +88,7 @@ STREAMS: dict[str, Make] = {
     "bucket": lambda folder: shards(folder).documents(bucket=12),
     "sample": lambda folder: pipeline.ShardDataset(folder / "shards").shuffle(seed=5).sample(128),
     "mix": lambda folder: mixed(folder).pack(128),
+    "scheduled mix": lambda folder: mixed(folder, pipeline.Schedule(POINTS, unit="tokens", linear=True)).pack(128),
     "foreign tars": lambda folder: (
         pipeline.ShardDataset(folder / "tars").shuffle(seed=5, lanes=4, window=2).pack(64, labels="same")
     ),
