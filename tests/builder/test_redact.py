@@ -252,6 +252,8 @@ def test_a_redaction_killed_at_any_file_operation_is_read_on_and_continues_with_
             assert next(verify_dataset(folder, quick=True)).message.endswith("run its command again")
             with pytest.raises(ConfigError, match=r"has not finished; run its command"):
                 redact(folder, ["d2"], REASON, texts=True)
+            with pytest.raises(ConfigError, match=r"has not finished; run its command"):
+                drop(folder, ["d2"], REASON, tmp_path / "without")
         assert redact(folder, ids, REASON, texts=True)
         assert state_of(folder) == expected
         shutil.rmtree(folder)
@@ -435,3 +437,19 @@ def test_the_search_finds_every_place_that_a_plain_one_does(piece: int) -> None:
     }
     assert sorted(occurrences(data, wanted, piece=piece)) == sorted(plain)
     assert len(plain) > 40
+
+
+def test_a_dataset_of_token_ids_without_tokenizer_texts_and_report_is_redacted_by_key(tmp_path: Path) -> None:
+    documents = [[*range(first, first + 20)] for first in range(10, 100, 10)]
+    pipeline.write_shards(documents, tmp_path / "set", eos_id=0, val_fraction=0, progress=pipeline.Progress(quiet=True))
+    keys = table(tmp_path / "set")["key"]
+    assert redact(tmp_path / "set", [keys[4]], REASON)
+    assert list(verify_dataset(tmp_path / "set")) == []
+    batches = list(pipeline.ShardDataset(tmp_path / "set", epochs=1).documents())
+    assert [batch["input_ids"].tolist() for batch in batches] == [
+        [*ids, 0] if number != 4 else [0] * 21 for number, ids in enumerate(documents)
+    ]
+    assert [int(batch["valid_tokens"]) for batch in batches] == [0 if number == 4 else 20 for number in range(9)]
+    new = drop(tmp_path / "set", [keys[0]], REASON, tmp_path / "new")
+    assert new.split("train").documents == 7
+    assert list(verify_dataset(tmp_path / "new")) == []

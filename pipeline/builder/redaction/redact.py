@@ -170,6 +170,7 @@ class _Redaction:
         return dict(read_json(place.source(f"{name}.json")))
 
     def drop(self, listed: set[str], reason: str) -> Manifest:
+        self._begun()
         redacted = {document["key"] for entry in self._manifest.redactions for document in entry["documents"]}
         documents = self._find(listed | redacted, again=True)
         new = self._write_beside(self._manifest, {}, documents, drop=True)
@@ -212,7 +213,7 @@ class _Redaction:
             path = self._folder.path(info.name)
             table = self._access.table(path, info)
             keys = table[KEY_COLUMN]
-            ids = [compared(str(id)) for id in table.get("id", keys)]
+            ids = [compared(str(id or "")) for id in table.get("id", keys)]
             found = [n for n, (key, id) in enumerate(zip(keys, ids, strict=True)) if key in listed or id in listed]
             unknown -= {name for number in found for name in (keys[number], ids[number])}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
