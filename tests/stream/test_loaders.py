@@ -56,9 +56,9 @@ def test_more_ranks_times_workers_than_shards_take_equally_many_steps(dataset: P
 
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
 def test_persistent_workers_see_a_position_that_is_set_later_and_no_file_is_left_for_it(
-    dataset: Path, start: str
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
-    before = {*Path(tempfile.gettempdir()).glob("shardwright-*")}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other test writes
     stream, expected = batched(dataset), batched(dataset)
     options: dict[str, Any] = {"persistent_workers": True, "multiprocessing_context": start}
     loader = DataLoader(stream, batch_size=None, num_workers=2, **options)
@@ -70,7 +70,7 @@ def test_persistent_workers_see_a_position_that_is_set_later_and_no_file_is_left
     stream.load_state_dict(stream.state_dict(batches=3))
     for _ in range(2):
         assert ids(islice(loader, 4)) == whole[3:]
-    assert {*Path(tempfile.gettempdir()).glob("shardwright-*")} == before
+    assert not list(tmp_path.glob("shardwright-*"))
 
 
 def test_a_position_too_large_for_running_workers_is_an_error_that_names_the_cure() -> None:
