@@ -59,24 +59,27 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "doctor"])
 def test_every_command_asks_a_server_as_often_as_it_is_told(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--output", f"{tmp_path}/out"] if command in ("build", "import", "export", "texts") else []
-    flags += ["--to", "nanogpt"] if command == "export" else []
-    if command == "trace":
-        state = tmp_path / "state.json"
-        state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(9)).pack(4).state_dict()))
-        flags = ["--state", str(state), "--step", "0", "--global-batch", "1"]
-    if command == "redact":
-        (tmp_path / "ids.txt").write_text("a\n")
-        flags = ["--ids", f"{tmp_path}/ids.txt", "--reason", "a"]
-    datasets = ("verify", "inspect", "trace", "export", "card", "redact")
-    url = f"http://127.0.0.1:9/{'data' if command in datasets else 'a.jsonl'}"
-    if command == "plan":
-        url, flags = "a=http://127.0.0.1:9/data:1", ["--tokens", "9"]
-    assert main([command, url, "--tries", "1", "--timeout", "3", *flags]) != 0
+    data, output = "http://127.0.0.1:9/data", ["--output", f"{tmp_path}/out"]
+    (tmp_path / "ids.txt").write_text("a\n")
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(9)).pack(4).state_dict()))
+    arguments = {
+        "build": [f"{data}.jsonl", *output],
+        "diff": [data, str(dataset)],
+        "export": [data, *output, "--to", "nanogpt"],
+        "find": [data, f"{tmp_path}/ids.txt"],
+        "import": [f"{data}.jsonl", *output],
+        "plan": [f"a={data}:1", "--tokens", "9"],
+        "redact": [data, "--ids", f"{tmp_path}/ids.txt", "--reason", "a"],
+        "texts": [f"{data}.jsonl", *output],
+        "trace": [data, "--state", str(state), "--step", "0", "--global-batch", "1"],
+        "try-rules": [f"{data}.jsonl"],
+    }.get(command, [data])
+    assert main([command, *arguments, "--tries", "1", "--timeout", "3"]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
-    assert main([command, url, "--tries", "0", *flags]) == 2
+    assert main([command, *arguments, "--tries", "0"]) == 2
     assert "tries must be an integer of 1 or more, got 0" in capsys.readouterr().err
 
 
