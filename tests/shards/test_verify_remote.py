@@ -183,5 +183,5 @@ def test_a_document_at_a_url_is_shown_by_number_and_by_key(
             assert english(7, 3) in capsys.readouterr().out
         assert inspect_main([server.url("data"), "--key", "nobody"]) == 2
         assert "no key 'nobody'" in capsys.readouterr().err
-        assert inspect_main([server.url("elsewhere")]) == 1
+        assert inspect_main([server.url("elsewhere")]) == 2
         assert "elsewhere/manifest.json: no such object" in capsys.readouterr().err
