@@ -254,6 +254,18 @@ def test_a_pass_that_is_broken_off_keeps_the_position(small: Path) -> None:
             assert ids(islice(source, 3)) == first[4:7]
 
 
+def test_a_state_that_the_only_worker_of_a_loader_loads_holds_in_the_next_pass_too(
+    small: Path, whole: Callable[[str], list[list[Any]]]
+) -> None:
+    stream, expected = batched(small, 1), whole("epochs=1")[2]
+    stream.set_epoch(2)
+    first, second = stateful(stream, 1), stateful(batched(small, 1), 1)
+    begun = iter(first)
+    assert ids(islice(begun, 3)) == expected[:3]
+    second.load_state_dict(first.state_dict())
+    assert [ids(second), ids(second)] == [expected[3:], expected]
+
+
 @pytest.mark.parametrize("place", [0, 3, -1])
 def test_set_epoch_of_the_stream_before_each_pass_of_its_loader_skips_none(
     small: Path, whole: Callable[[str], list[list[Any]]], place: int
