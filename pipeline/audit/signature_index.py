@@ -121,7 +121,7 @@ def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8
         if not (folder / FILES[0]).exists():
             fetch_signatures(documents.folder.base, documents.manifest, folder, documents.folder.requests)
     hashes, signatures = (np.load(folder / name, mmap_mode="r") for name in FILES)
-    if len(hashes) != len(documents) or len(signatures) != len(documents):
+    if len(hashes) != len(signatures) or len(hashes) < len(documents):  # more: of documents that were dropped later
         raise CorruptShardError(
             f"{folder}: {len(hashes)} hashes and {len(signatures)} signatures, but the dataset has {len(documents)} documents; "
             f"{REPAIR}"

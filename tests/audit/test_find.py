@@ -20,6 +20,7 @@ from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
 from pipeline.audit.passage import shared_passage
 from pipeline.audit.signature_index import open_index
 from pipeline.builder.dedup.minhash import MinHasher, shingles
+from pipeline.builder.redaction.redact import drop
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError, MissingDatasetError
 from pipeline.progress import Progress
@@ -83,6 +84,14 @@ def test_every_document_is_found_exactly_with_its_shard_key_id_and_source(built:
 
 def shard_of(dataset: Path, match: Match) -> Any:
     return next(info for info in pipeline.Manifest.read(dataset).shards if info.name == match.shard)
+
+
+def test_documents_are_found_in_a_dataset_from_which_others_were_dropped(built: Path, tmp_path: Path) -> None:
+    drop(built, ["d0", "d50"], "opt-out", tmp_path / "new")
+    drop(tmp_path / "new", ["d70"], "opt-out", tmp_path / "newer")
+    for dataset, gone in ((tmp_path / "new", {0, 50}), (tmp_path / "newer", {0, 50, 70})):
+        found = [[match.id for match in matches] for matches in ask(dataset, TEXTS)]
+        assert found == [[f"d{number}"] * (number not in gone) for number in range(len(TEXTS))]
 
 
 def test_planted_copies_are_found_as_brute_force_finds_them_and_nothing_less_alike(built: Path) -> None:

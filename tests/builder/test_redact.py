@@ -164,6 +164,23 @@ def test_no_file_of_the_dataset_holds_a_redacted_document_or_what_was_dropped_fo
         assert not re.search(r"\bd\d*7\b", text)
 
 
+@pytest.mark.parametrize("id", ["a", "a\nb", "a (of b) (c"], ids=["plain", "line feed", "brackets"])
+def test_what_was_dropped_or_cut_for_a_document_goes_whatever_ids_and_files_are_called(tmp_path: Path, id: str) -> None:
+    first = english(1)
+    records = [
+        {"id": id, "text": first},
+        {"id": "near", "text": first + " more"},
+        {"id": "quotes", "text": f"{english(2)} {first[:300].upper()} {english(3)}"},
+        {"id": "other", "text": f"{english(4)} {english(2)[:300]} {english(5)}"},
+    ]
+    source = write_jsonl(tmp_path / "copy of (1)" / "in (2).jsonl", records)
+    run_plain(source, tmp_path / "out", keep_rejected=True, dedup_passages=20)
+    rejected = tmp_path / "out" / "rejected.jsonl"
+    assert [json.loads(line)["id"] for line in rejected.read_text().splitlines()] == ["quotes", "other", "near"]
+    redact(tmp_path / "out", ["000000000000"], REASON)
+    assert [json.loads(line)["id"] for line in rejected.read_text().splitlines()] == ["other"]
+
+
 def run(*arguments: object) -> int:
     return run_command("redact", [*map(str, arguments), "--reason", REASON])
 

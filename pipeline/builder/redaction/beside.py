@@ -18,6 +18,7 @@ from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXTS_NAME, Manifest
 from ..counts.build_stats import BuildStats, funnel
 from ..counts.samples import ID_CHARACTERS, NearestTexts
+from ..dedup.decontaminate import SHORTEST, Decontaminator
 from ..dedup.minhash import text_hashes
 from ..report.html import write_report
 from ..stages.drop_ids import DropIdsStage
@@ -25,7 +26,10 @@ from ..stages.registry import changes
 
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts
-_KEEPER = re.compile(r" of (.*) \(")  # of the reason of a duplicate: the id of the document that is kept in its place
+_CUT = "cut: "  # begins the reason of passages that a build cut, because an earlier document has them
+_AFTER_ID = re.compile(
+    r" \("
+)  # of the kept document in the reason of a duplicate; ids and names of files may have it, too
 
 
 class Removed(NamedTuple):
@@ -48,19 +52,23 @@ class Removed(NamedTuple):
 
 
 class Traces:
-    """Finds records of the build that show redacted documents: their own, and those of their duplicates."""
+    """Finds records of the build that show redacted documents: their own, those of their duplicates, and passages of theirs."""
 
     def __init__(self, removed: Sequence[Removed]) -> None:
         self._ids = {one.id for one in removed if one.id}
         self._shown = {id[:ID_CHARACTERS] for id in self._ids}
         self._hashes = {one.hash for one in removed if one.hash}
         self._texts = [one.text for one in removed]
+        self._runs = Decontaminator({"": self._texts}, SHORTEST)
 
     def of(self, record: dict[str, Any]) -> bool:
         """Return whether a record of ``rejected.jsonl`` shows one of the documents."""
-        keeper = _KEEPER.search(str(record.get("reason")))
-        is_named = record.get("id") in self._ids or (keeper is not None and keeper[1] in self._ids)
-        return is_named or text_hashes([str(record.get("text"))])[0].tobytes().hex() in self._hashes
+        reason, text = str(record.get("reason")), str(record.get("text"))
+        _, _, keeper = reason.partition(" of ")
+        named = {record.get("id"), *(keeper[: match.start()] for match in _AFTER_ID.finditer(keeper))}
+        if not self._ids.isdisjoint(named) or text_hashes([text])[0].tobytes().hex() in self._hashes:
+            return True
+        return reason.startswith(_CUT) and self._runs.overlaps([text])[0][0] > 0
 
     def of_sample(self, sample: dict[str, Any]) -> bool:
         """Return whether a sample of the report, which is cut, shows one of the documents."""
