@@ -101,7 +101,7 @@ def datatrove(texts: Sequence[str], folder: Path, python: str) -> float:
     for name, some in ("warm", texts[:10]), ("start", texts[:10]), ("whole", texts):
         write(some, folder / name / "in/0.jsonl")
         before = cpu_seconds(own=False)
-        subprocess.run([python, folder / "peer.py", folder / name], check=True, capture_output=True)
+        subprocess.run([python, folder / "peer.py", folder / name], check=True, capture_output=True, cwd=folder)
         took.append(cpu_seconds(own=False) - before)
     return took[2] - took[1]
 
