@@ -93,7 +93,7 @@ class FillInTheMiddle:
     @property
     def name(self) -> str:
         """The settings, and the beginning of the tokenizer's hash."""
-        options = f"rate={self.rate:g}, spm={self.spm:g}, marks={list(self.marks)}, seed={self.seed}"
+        options = f"rate={self.rate}, spm={self.spm}, marks={list(self.marks)}, seed={self.seed}"
         return f"fim({self.tokenizer.sha256[:8]}, {options})"
 
     def check(self, vocab_size: int | None) -> None:

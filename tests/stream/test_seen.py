@@ -170,6 +170,19 @@ def test_a_document_is_named_by_key_id_or_its_number_in_a_shard(tmp_path: Path) 
             stream.seen(wrong, steps=9)
 
 
+@pytest.mark.parametrize("split", ["train", None])
+def test_of_several_datasets_together_each_document_of_a_key_or_a_place_is_found(tmp_path: Path, split: Any) -> None:
+    for name in "ab":
+        texts = [f"text {k} of {name}" for k in range(12)]
+        run_plain(
+            write_jsonl(tmp_path / f"{name}.jsonl", texts), tmp_path / name, val_fraction=0.2, tokens_per_shard=60
+        )
+    both = pipeline.ShardDataset([tmp_path / "a", tmp_path / "b"], split=split).shuffle(seed=0).documents().batch(1)
+    assert_inverse(both, 24, range(12))
+    of_place = both.seen("train-000000.tar:1", steps=24)
+    assert {span["origin"]["file"] for span in of_place} == {"a.jsonl", "b.jsonl"}
+
+
 KINDS: dict[str, Any] = {
     "filter": lambda data, texts: data.filter(lambda ids: len(ids) > 4, name="long").shuffle(seed=1).pack(11),
     "best fit": lambda data, texts: data.shuffle(seed=1).pack(40, best_fit=True),

@@ -99,8 +99,8 @@ class CountedData:
         shard, _, number = document.rpartition(":")
         if shard not in self.shard_names or not (number.isascii() and number.isdecimal()):
             return []
-        at = self.shard_names.index(shard)
-        return [(at, int(number))] if int(number) < self.documents[at] else []
+        named = [at for at, name in enumerate(self.shard_names) if name == shard]  # one of each dataset
+        return [(at, int(number)) for at in named if int(number) < self.documents[at]]
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""

@@ -222,15 +222,26 @@ class ShardFiles(CountedData):
     def find(self, document: str) -> list[tuple[int, int]]:
         if found := super().find(document):
             return found
-        shards = range(len(self._infos))
-        if document.isdecimal():  # a key; in a build, keys ascend from shard to shard, so few tables are read
-            at = bisect_right(shards, document, key=lambda shard: (self._column(shard, KEY_COLUMN) or [""])[0]) - 1
-            if at >= 0 and document in (keys := self._column(at, KEY_COLUMN)):
-                return [(at, keys.index(document))]
-        for shard in shards:
+        # A key: in a split of a build, keys ascend from shard to shard, so few tables are read.
+        if document.isdecimal():
+            for shards in self._of_splits():
+                at = bisect_right(shards, document, key=lambda shard: (self._column(shard, KEY_COLUMN) or [""])[0]) - 1
+                if at >= 0 and document in (keys := self._column(shards[at], KEY_COLUMN)):
+                    found.append((shards[at], keys.index(document)))
+        for shard in range(0 if found else len(self._infos)):
             for name in (KEY_COLUMN, "id"):
                 found += [(shard, number) for number, each in enumerate(self._column(shard, name)) if each == document]
         return found
+
+    def _of_splits(self) -> list[list[int]]:
+        """Return the shards of each split of each dataset, in the order of their names."""
+        ends = np.cumsum([len(part.urls) for part in self._parts])
+        numbers = range(len(self._urls)) if self._numbers is None else self._numbers
+        parts = np.searchsorted(ends, numbers, side="right").tolist()
+        found: dict[tuple[int, str], list[int]] = {}
+        for shard in sorted(range(len(parts)), key=self.shard_names.__getitem__):
+            found.setdefault((parts[shard], self.shard_names[shard].rpartition("-")[0]), []).append(shard)
+        return list(found.values())
 
     def _column(self, shard: int, name: str) -> list[Any]:
         """Return a column of the table of a shard; an empty list if there is none."""
