@@ -213,6 +213,16 @@ def test_an_unknown_name_and_kept_texts_without_the_flag_are_refused_and_nothing
     assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
 
 
+def test_a_name_that_is_the_key_of_one_document_and_the_id_of_another_is_refused(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", [{"id": "000000000001", "text": "one"}, {"id": "b", "text": "two"}])
+    run_plain(source, tmp_path / "data", val_fraction=0)
+    with pytest.raises(ConfigError, match=r"'000000000001' is the key of one .* 'b'.* '000000000000'; list"):
+        redact(tmp_path / "data", ["000000000001"], "asked")
+    redacted = redact(tmp_path / "data", ["b"], "asked")
+    assert redacted is not None
+    assert [document["key"] for document in redacted["documents"]] == ["000000000001"]
+
+
 def test_a_dataset_in_which_another_process_works_is_refused(dataset: Path) -> None:
     with locked(dataset / ".build"), pytest.raises(BuildError, match=r"another build or redaction works here .*; wait"):
         chosen(dataset, "1")

@@ -208,6 +208,7 @@ class _Redaction:
     def _find(self, listed: set[str], *, again: bool = False) -> list[Document]:
         """Return the listed documents that are not redacted yet, unless ``again``; ``ConfigError`` for names of none."""
         documents, unknown = list[Document](), {*listed}
+        of_key, of_id = dict[str, str](), dict[str, str]()  # of listed names: the id of that key, the key of that id
         redacted = {} if again else self._manifest.redacted
         for info in self._manifest.shards:
             path = self._folder.path(info.name)
@@ -216,6 +217,8 @@ class _Redaction:
             ids = [compared(str(id or "")) for id in table.get("id", keys)]
             found = [n for n, (key, id) in enumerate(zip(keys, ids, strict=True)) if key in listed or id in listed]
             unknown -= {name for number in found for name in (keys[number], ids[number])}
+            of_key |= {keys[number]: ids[number] for number in found}
+            of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
                 lengths = self._access.index(path, info).lengths
                 documents += [Document(keys[number], info.name, number, int(lengths[number])) for number in new]
@@ -225,6 +228,12 @@ class _Redaction:
                 f"{self._folder.base}: {len(unknown):,} of {len(listed):,} names are no key and no id of a document: {shown}; "
                 "remove them from the list"
             )
+        for name in sorted(listed & of_key.keys() & of_id.keys()):
+            if of_key[name] != name:
+                raise ConfigError(
+                    f"{self._folder.base}: {name!r} is the key of one document, whose id is {of_key[name]!r}, and the id of "
+                    f"another, whose key is {of_id[name]!r}; list {of_key[name]!r} or {of_id[name]!r}, or both"
+                )
         return documents
 
     def _removed(self, documents: Sequence[Document]) -> list[Removed]:
