@@ -103,6 +103,11 @@ def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -
         raise ConfigError("tokens= is missing: the tokens of the run, as in plan(tokens=10e9)")
     tokens, caps = parse_tokens(tokens), _parse_caps(max_epochs, list(sources.by_name))
     stated = plan = _count(config, tokens)
+    if config.stopping_strategy is not None and plan.rows > (end := config.end_of_mix):
+        raise ConfigError(
+            f"{tokens:,} tokens are {plan.rows:,} rows, but stopping_strategy={config.stopping_strategy!r} ends the mix after "
+            f"{end:,}: plan fewer tokens, or remove stopping_strategy"
+        )
     factors: dict[str, Fraction] = {}
     for _ in range(_ROUNDS):
         if not (over := _over(plan, caps)):

@@ -806,7 +806,8 @@ class Stream(IterableDataset[Any]):
         Rows of an indexed mix are exact. Expectations are: the tokens of ``.documents()``, where a row counts as the mean
         document of its source; and the rows of a sequential mix, with nothing filtered, mapped or padded.
 
-        Raises ``ConfigError`` for texts, whose tokens are unknown, and if no weights keep within the caps.
+        Raises ``ConfigError`` for texts, whose tokens are unknown, if no weights keep within the caps, and if a
+        ``stopping_strategy`` ends the mix earlier.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(n)) for name, n in (("web", 9000), ("wiki", 500))}

@@ -223,6 +223,10 @@ WEIGHTS_OF_TWO = {"web": 1, "books": 1}
         (lambda s: pipeline.mix(s, WEIGHTS_OF_TWO).pack(8).plan(9, max_epochs={"web": 0}), "above 0, got 0 for 'web'"),
         (lambda s: pipeline.mix(s, WEIGHTS_OF_TWO).pack(8).plan(9, on_cap="drop"), "on_cap must be .*got 'drop'"),
         (
+            lambda s: pipeline.mix(s, WEIGHTS_OF_TWO, stopping_strategy="first_exhausted").pack(8).plan(9_000),
+            r"9,000 tokens are 1,125 rows, but .*'first_exhausted' ends the mix after \d+: plan fewer",
+        ),
+        (
             lambda s: pipeline.mix(s, WEIGHTS_OF_TWO).pack(8).plan(90_000, max_epochs={"web": 4, "books": 4}),
             r"no other source can take the rows: plan fewer tokens",
         ),
