@@ -185,17 +185,18 @@ class DocumentSequences(IndexedReader):
 
     def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
         """Return documents by their sources and locations."""
-        for source, (window, number) in located:
-            document = window.document(number)
+        documents = [window.document(number) for _, (window, number) in located]
+        for (source, _), document in zip(located, documents, strict=True):
             self.tokens_read[source] += len(document)
-            self._sources[0].windows.bytes_read += document.nbytes
-        places, maps = [place for _, place in located], self._maps
-        if maps is None:
-            documents = [(window.document(number), window.mask_of(number)) for window, number in places]
+        self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
+        places = [place for _, place in located]
+        if self._maps is None:
+            masks = [window.mask_of(number) for window, number in places]
+            made = list(zip(documents, masks, strict=True))
         else:
-            documents = [maps.document(window, number) for window, number in places]
+            made = [self._maps.document(window, number) for window, number in places]
         sources = [s if w.sources is None else int(w.sources[number]) for s, (w, number) in located]
-        return DocumentRows.of(documents, sources=sources)
+        return DocumentRows.of(made, sources=sources)
 
 
 class BucketedDocuments(DocumentSequences):
