@@ -257,6 +257,32 @@ def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action:
     assert what == f"{where}2 passages that occur earlier"
 
 
+@pytest.mark.parametrize(("action", "written"), [("cut", ["000001"]), ("count", []), ("drop", [])])
+def test_documents_are_written_again_only_in_partitions_of_cut_texts(
+    tmp_path: Path, action: str, written: list[str]
+) -> None:
+    for number in range(3):
+        text = f"{english(number, 60)} {NOTICE if number < 2 else ''}"
+        write_jsonl(tmp_path / f"in/{number}.jsonl", [text])
+    found: list[str] = []
+
+    def look(stage: str) -> None:
+        if stage == "passage_dedup":
+            folder = tmp_path / "out/.build/round/passage_dedup/partitions"
+            assert len(list(folder.iterdir())) == 3
+            found.extend(path.parent.name for path in folder.glob("*/documents.arrow"))
+
+    build(
+        tmp_path / "in",
+        tmp_path / "out",
+        repeated_passages=action,
+        limits=Limits(smallest_unit_bytes=1),
+        after_stage=look,
+    )
+    assert found == written
+    assert len(kept(tmp_path / "out")) == 3
+
+
 def test_a_share_decides_which_documents_are_dropped(tmp_path: Path) -> None:
     texts = [NOTICE, f"{NOTICE} {' '.join(f'own{k}' for k in range(60))}"]
     write_jsonl(tmp_path / "in.jsonl", texts)

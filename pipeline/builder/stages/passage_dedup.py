@@ -7,8 +7,9 @@ documents that they fill. `pipeline.builder.dedup.word_runs` says what a passage
                                             words.npy (uint64), their words; runs.npy (int64 [runs, 3]): the document, the
                                             first word in it and the number of words of each run of them
     passage_dedup/windows/buckets/000002/   the windows, sorted over all partitions
-    passage_dedup/partitions/000034/        the result: documents.arrow again, if texts are cut; cut.jsonl; counts.json;
-                                            repeated.json, the passages that occur most and first in this partition
+    passage_dedup/partitions/000034/        the result: documents.arrow again, if texts of this partition are cut;
+                                            cut.jsonl; counts.json; repeated.json, the passages that occur most and
+                                            first in this partition
 
 It runs last before tokens are made. So only documents that are left count as earlier ones, and a near duplicate is dropped whole
 before its passages would be cut. Every place is compared with the first one of its window, by the words that are there:
@@ -259,6 +260,7 @@ def write_result(buckets: int, partition: Partition) -> None:
         shown.setdefault(document, []).append((count, words))
     most, origins, first = [], partition.origins(), 0
     drops = np.zeros(len(partition.hashes), bool)
+    cuts = recipe.repeated_passages == "cut" and len(passages) > 0
     with result_directory(partition.cut_folder) as directory:
         with open(directory / CUT_NAME, "wb") as rejected, DocumentFile(directory) as file:
             remover = PassageRemover(recipe, rejected)
@@ -274,7 +276,8 @@ def write_result(buckets: int, partition: Partition) -> None:
                         left = remover.left_of(row, spans, passages[number])
                         drops[number] = left is None
                         texts.update({number - first: left} if left is not None else {})
-                file.write(with_texts(batch, texts))
+                if cuts:
+                    file.write(with_texts(batch, texts))
                 first += len(batch)
         write_json(directory / "counts.json", remover.counts.to_json())
         write_json(directory / "repeated.json", most)
