@@ -57,6 +57,12 @@ class Parser(argparse.ArgumentParser):
             message += near.replace("'", "'--", 1)
         self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; --help explains every flag\n")
 
+    def refuse_less(self, options: argparse.Namespace, **least: int) -> None:
+        """End with wrong usage if the value of a flag is less than its bound in ``least``."""
+        for name, bound in least.items():
+            if (value := getattr(options, name)) < bound:
+                self.error(f"--{name} must be {bound} or more, got {value}")
+
 
 def add_requests(parser: argparse._ActionsContainer) -> None:
     """Add the flags for requests to servers."""

@@ -43,8 +43,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    if options.samples < 0 or options.judged < 1:
-        parser.error(f"--samples {options.samples} must be 0 or more, and --judged {options.judged} 1 or more")
+    parser.refuse_less(options, samples=0, judged=1)
     progress = Progress(quiet=not sys.stderr.isatty())
     numbers = {"judged": options.judged, "samples": options.samples}
     found = diff(options.a, options.b, **numbers, requests=requests_of(options), progress=progress)

@@ -9,8 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
 from pipeline.errors import ConfigError
 from pipeline.objects.urls import is_remote
@@ -18,6 +16,7 @@ from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import ENDINGS, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
+from .inspect_command import console
 from .texts_options import CountingReader, add_setting, recipe_of
 from .try_rules_command import excerpt
 
@@ -33,8 +32,6 @@ The signatures that a build keeps find documents. With --passages, the whole dat
 
 EPILOG = "exit status: 0 a text was found; 1 none was; 2 an error, or wrong usage; 130 interrupted"
 _SETTINGS = ("format", "text_key", "id_key")
-
-console = Console(highlight=False, emoji=False, soft_wrap=True)
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -57,8 +54,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    if options.most < 1:
-        parser.error(f"--most must be 1 or more, got {options.most}")
+    parser.refuse_less(options, most=1)
     if options.passages and options.index:
         parser.error("--index keeps tables of signatures, which --passages does not use; leave one of them out")
     requests = requests_of(options)

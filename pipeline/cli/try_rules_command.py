@@ -99,10 +99,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    if options.limit < 1:
-        parser.error(f"--limit must be 1 or more, got {options.limit}")
-    if options.examples < 0:
-        parser.error(f"--examples must be 0 or more, got {options.examples}")
+    parser.refuse_less(options, limit=1, examples=0)
     recipe = recipe_of(options, SETTINGS, transforms=("normalize", "clean", "language"))
     rules = load_rules(recipe.rules)
     variants = {setting: _with_limits(rules, setting) for setting in options.set} or {"": rules}

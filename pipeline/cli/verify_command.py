@@ -54,8 +54,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    if options.workers < 1:
-        parser.error(f"--workers must be 1 or more, got {options.workers}")
+    parser.refuse_less(options, workers=1)
     requests = requests_of(options)
     began, progress = time.monotonic(), Progress(quiet=options.json or not sys.stderr.isatty())
     count = 0
