@@ -40,7 +40,7 @@ from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .line_dedup import CUT_NAME, limit_of_words, too_short
 from .stage import Run, Stage, Step
-from .survivors import drop, survives
+from .survivors import drop, surviving_texts
 
 RUNS, WINDOWS = "runs", "windows"
 SHOWN = 100  # passages in the report
@@ -121,19 +121,9 @@ def _length(partition: Partition) -> int:
     return length
 
 
-def _surviving_texts(partition: Partition) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
-    """Yield the numbers of the survivors of a partition and their texts, a record batch at a time."""
-    surviving, first = survives(partition), 0
-    for batch in read_batches(partition.folder, "text"):
-        rows = np.flatnonzero(surviving[first : first + len(batch)])
-        texts = batch.column(0).to_pylist() if len(rows) else []
-        yield first + rows, [texts[row] for row in rows.tolist()]
-        first += len(batch)
-
-
 def write_runs(_: int, partition: Partition) -> None:
     """Write the table of the runs that the windows of a partition pick."""
-    found = [picked_runs(find_words(texts), _length(partition)) for _, texts in _surviving_texts(partition)]
+    found = [picked_runs(find_words(texts), _length(partition)) for _, texts in surviving_texts(partition)]
     with result_directory(_table(partition, RUNS)) as directory:
         write_table(directory, np.concatenate([np.zeros(0, np.uint64), *found]))
 
@@ -143,7 +133,7 @@ def write_windows(buckets: int, partition: Partition) -> None:
     length, found = _length(partition), _found(partition, RUNS, buckets)
     repeated = found.keys[found.totals > 1]
     words, runs = [np.zeros(0, np.uint64)], [np.zeros((0, 3), np.int64)]
-    for rows, texts in _surviving_texts(partition):
+    for rows, texts in surviving_texts(partition):
         some = candidates(find_words(texts), length, repeated)
         some.runs[:, 0] = rows[some.runs[:, 0]]
         words.append(some.words)

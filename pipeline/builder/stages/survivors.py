@@ -5,7 +5,7 @@ round/drops/STAGE/000034.npy    bool, for each document of partition 34: STAGE i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,17 @@ def drop(partition: Partition, stage: str, drops: NDArray[np.bool_]) -> None:
 def survives(partition: Partition) -> NDArray[np.bool_]:
     """Return which documents of a partition are survivors so far."""
     return _survives(partition, dropping_stages(partition.workspace))
+
+
+def surviving_texts(partition: Partition) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
+    """Yield the rows of the survivors of a partition and their texts, for each record batch that has survivors."""
+    surviving, first = survives(partition), 0
+    for batch in partition.batches("text"):
+        rows = np.flatnonzero(surviving[first : first + len(batch)])
+        if len(rows):
+            texts = batch.column(0).to_pylist()
+            yield first + rows, [texts[row] for row in rows.tolist()]
+        first += len(batch)
 
 
 def _survives(partition: Partition, stages: Sequence[str]) -> NDArray[np.bool_]:

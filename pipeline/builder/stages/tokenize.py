@@ -28,7 +28,7 @@ from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
-from .survivors import survives
+from .survivors import survives, surviving_texts
 
 _LOST = "lost.json"
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
@@ -117,20 +117,14 @@ def tokenize_partition(partition: Partition) -> None:
     """Encode the survivors of one partition, a record batch at a time."""
     tokenizer = load_build_tokenizer(partition.workspace)
     boundaries = bos_and_eos(tokenizer, partition.workspace.plan.recipe)
-    surviving, first = survives(partition), 0
     losses = [(0, 0)]
-    lengths = np.zeros(len(surviving), np.int64)
+    lengths = np.zeros(len(partition.hashes), np.int64)
     with result_directory(tokens_folder(partition)) as directory:
         with open(directory / "tokens.bin", "wb") as file:
-            for batch in partition.batches("text"):
-                texts, rows = batch.column(0).to_pylist(), np.flatnonzero(surviving[first : first + len(batch)])
-                if len(rows):
-                    kept = [texts[row] for row in rows.tolist()]
-                    tokens, counts = tokenizer.encode_flat(kept, **boundaries)
-                    tokens.tofile(file)
-                    losses += [tokenizer.count_lost(kept, tokens)] if tokenizer.can_lose else []
-                    lengths[first + rows] = counts
-                first += len(batch)
+            for rows, texts in surviving_texts(partition):
+                tokens, lengths[rows] = tokenizer.encode_flat(texts, **boundaries)
+                tokens.tofile(file)
+                losses += [tokenizer.count_lost(texts, tokens)] if tokenizer.can_lose else []
         np.save(directory / "lengths.npy", lengths)
         if tokenizer.can_lose:
             write_json(directory / _LOST, np.sum(losses, axis=0).tolist())
