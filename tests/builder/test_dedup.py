@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
-from pipeline.builder.dedup.lsh import REPRESENTATIVES, longest_of, write_clusters
+from pipeline.builder.dedup.lsh import REPRESENTATIVES, keepers_of, write_clusters
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows
 from pipeline.builder.limits import Limits
@@ -49,8 +49,8 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
         settings = {"num_perm": signatures.shape[1], "bands": 14, "rows": 8, "threshold": 0.8, **job}
         Job(*files, **settings).write(folder)
         roots, exact = find_duplicates(folder, serially)
-        longest = None if lengths is None else longest_of(roots, before, [np.asarray(lengths)[before:]])
-        write_clusters(folder, roots, exact, before, longest)
+        keepers = None if lengths is None else keepers_of(roots, before, [np.asarray(lengths)[before:]])
+        write_clusters(folder, roots, exact, before, keepers)
         found = Found(*(np.load(folder / f"{name}.npy") for name in Found._fields))
         shutil.rmtree(folder)
         return found._replace(keeper=found.keeper + before)

@@ -288,11 +288,11 @@ def count_members(roots: Any, counts: Any) -> None:
 
 
 @compiled("void(uint32[::1], int64, int64[::1], uint32[::1], uint32[::1])")
-def longest_members(roots: Any, begin: Any, lengths: Any, best: Any, best_lengths: Any) -> None:
-    """Write at each root its longest member so far, the first of equals. ``lengths`` are those of the members from ``begin``."""
-    for k in range(len(lengths)):
+def highest_members(roots: Any, begin: Any, numbers: Any, best: Any, highest: Any) -> None:
+    """Write at each root its member of the highest number so far, the first of equals. ``numbers`` begin at member ``begin``."""
+    for k in range(len(numbers)):
         root = roots[begin + k]
-        length = np.uint32(min(lengths[k], 0xFFFFFFFF))
-        if root == begin + k or length > best_lengths[root]:
+        number = np.uint32(min(numbers[k], 0xFFFFFFFF))
+        if root == begin + k or number > highest[root]:
             best[root] = begin + k
-            best_lengths[root] = length
+            highest[root] = number

@@ -12,8 +12,8 @@ Exact duplicates have the same hash of the text. MinHash finds near duplicates a
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
 
-Joining edges takes 8 bytes of memory a document, for the forest and the sizes of clusters. ``keep="longest"`` takes 12, for
-the longest member of each cluster.
+Joining edges takes 8 bytes of memory a document, for the forest and the sizes of clusters. It takes 12 if a cluster keeps the
+longest document or the one with the highest score.
 """
 
 from __future__ import annotations
@@ -119,19 +119,19 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
     return parents
 
 
-def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
-    """Return at each root its longest member, and the first of equally long ones.
+def keepers_of(roots: NDArray[np.uint32], before: int, numbers: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
+    """Return at each root its member of the highest number, and the first of equal ones.
 
-    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``lengths``, or
-    other numbers of at most 32 bits, are those of the other documents, in order and some at a time.
+    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``numbers`` are
+    those of the other documents, such as their lengths, in order and some at a time. They have at most 32 bits.
     """
-    from .kernels import longest_members
+    from .kernels import highest_members
 
     best = np.arange(len(roots), dtype=np.uint32)
-    best_lengths = np.zeros(len(roots), np.uint32)
+    highest = np.zeros(len(roots), np.uint32)
     begin = before
-    for some in lengths:
-        longest_members(roots, begin, np.ascontiguousarray(some), best, best_lengths)
+    for some in numbers:
+        highest_members(roots, begin, np.ascontiguousarray(some), best, highest)
         begin += len(some)
     best[:before] = np.arange(before, dtype=np.uint32)
     return best
@@ -159,11 +159,12 @@ def write_clusters(
     roots: NDArray[np.uint32],
     exact: NDArray[np.uint32],
     before: int,
-    longest: NDArray[np.uint32] | None = None,
+    keepers: NDArray[np.uint32] | None = None,
 ) -> dict[str, dict[str, int]]:
     """Write kind.npy, keeper.npy and cluster_size.npy for the documents after the first ``before``; return the counts.
 
     ``roots`` is the cluster of each document. ``exact`` is the first document with equal text, and may be a memory map.
+    ``keepers`` has at each root the document that is kept; None: the root itself.
     """
     from .kernels import count_members
 
@@ -182,9 +183,9 @@ def write_clusters(
         write_npy(size_file, shape, np.int32, [])
         for begin in range(before, len(roots), CHUNK):
             root, first = roots[begin : begin + CHUNK], exact[begin : begin + CHUNK]
-            keeper = root if longest is None else longest[root]
+            keeper = root if keepers is None else keepers[root]
             stays = keeper == np.arange(begin, begin + len(root))
-            same = first == (root if longest is None else exact[keeper])  # a root is the first document with its text
+            same = first == (root if keepers is None else exact[keeper])  # a root is the first document with its text
             kind = np.where(stays, KEPT, np.where(same, EXACT, NEAR)).astype(np.uint8)
             size = sizes[root].astype(np.int32)
             kind.tofile(kind_file)

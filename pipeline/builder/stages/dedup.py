@@ -16,9 +16,9 @@ an entry for each document that passed the filters:
     starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
 A worker holds a bucket's keys and the signatures of some pairs, or a group's keys: some 20 MB in all, or 200 MB for the
-larger groups of a thousand million documents. The parent holds 8 bytes a document, or 12 with ``keep="longest"``, while it
-joins edges and no worker runs. The work directory takes some 190 bytes a document. A bucket is larger only if very many
-different texts agree on a whole band.
+larger groups of a thousand million documents. The parent holds 8 bytes a document while it joins edges and no worker runs,
+or 12 if the longest or highest of a cluster is kept. The work directory takes some 190 bytes a document. A bucket is larger
+only if very many different texts agree on a whole band.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ...atomic_directory import result_directory
 from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
-from ..dedup.lsh import CHUNK, chained, equal_rows, longest_of, roots_of, similar_rows, star_edges, write_clusters
+from ..dedup.lsh import CHUNK, chained, equal_rows, keepers_of, roots_of, similar_rows, star_edges, write_clusters
 from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
@@ -244,12 +244,12 @@ def _dedup(run: Run) -> None:
             before = job.before
             job.write(folder)
             roots, exact = find_duplicates(folder, run.make)
-            sizes = _lengths(workspace) if recipe.dedup_keep == "longest" else _scores(workspace, recipe.kept_by)
-            longest = longest_of(roots, before, sizes) if recipe.dedup_keep != "first" else None
+            numbers = _compared_numbers(workspace)
+            keepers = None if numbers is None else keepers_of(roots, before, numbers)
         else:
-            before, longest = 0, None
+            before, keepers = 0, None
             roots = exact = np.arange(n, dtype=np.uint32)
-        counts: dict[str, Any] = {"before": before, **write_clusters(directory, roots, exact, before, longest)}
+        counts: dict[str, Any] = {"before": before, **write_clusters(directory, roots, exact, before, keepers)}
         if job is not None:
             chunks = [range(begin, min(n, begin + CHUNK)) for begin in range(0, n, CHUNK)]
             function = functools.partial(chained_unit, folder, directory)
@@ -283,17 +283,25 @@ def _job(run: Run, hashes: Rows[np.uint8]) -> Job:
     )
 
 
+def _compared_numbers(workspace: Workspace) -> Iterator[NDArray[np.int64]] | None:
+    """Return the numbers of documents, of which the highest of a cluster is kept; None if the first document is."""
+    recipe = workspace.plan.recipe
+    if recipe.kept_by is not None:
+        return _scores(workspace, recipe.kept_by)
+    return _lengths(workspace) if recipe.dedup_keep == "longest" else None
+
+
 def _lengths(workspace: Workspace) -> Iterator[NDArray[np.int64]]:
     """Yield the characters of the documents, partition by partition."""
     return (partition.array("characters", np.int64) for partition in partitions(workspace))
 
 
-def _scores(workspace: Workspace, field: str | None) -> Iterator[NDArray[np.int64]]:
+def _scores(workspace: Workspace, field: str) -> Iterator[NDArray[np.int64]]:
     """Yield the ranks of the values that documents have in a field, partition by partition."""
     metadata = MetadataColumn(workspace.plan.recipe.keep_fields)
     for partition in partitions(workspace):
         values = metadata.decode(partition.values("metadata")["metadata"])
-        yield ranks(values.get(field or "", []))
+        yield ranks(values[field])
 
 
 def ranks(values: Sequence[object]) -> NDArray[np.int64]:
