@@ -146,7 +146,7 @@ def write_windows(buckets: int, partition: Partition) -> None:
         write_table(directory, hashes, places)
 
 
-class Candidates:
+class PartitionCandidates:
     """The candidates of a partition, and what all partitions hold of them. A place is the index of a word among theirs."""
 
     def __init__(self, partition: Partition, buckets: int) -> None:
@@ -205,7 +205,7 @@ class Candidates:
         return np.stack([self.runs[runs, 0], firsts + shift, ends + shift], axis=1)
 
 
-class PassageRemover:
+class PassageCutter:
     """Cuts the texts of one partition, or counts what would be cut, or drops documents."""
 
     def __init__(self, recipe: Recipe, rejected: IO[bytes]) -> None:
@@ -241,7 +241,7 @@ class PassageRemover:
 
 def write_result(buckets: int, partition: Partition) -> None:
     """Write what becomes of the documents of a partition, and the passages that occur most and first in it."""
-    recipe, found = partition.workspace.plan.recipe, Candidates(partition, buckets)
+    recipe, found = partition.workspace.plan.recipe, PartitionCandidates(partition, buckets)
     passages: dict[int, list[list[int]]] = {}
     for document, *words in found.passages(partition.workspace).tolist():
         passages.setdefault(document, []).append(words)
@@ -253,7 +253,7 @@ def write_result(buckets: int, partition: Partition) -> None:
     cuts = recipe.repeated_passages == "cut" and len(passages) > 0
     with result_directory(partition.cut_folder) as directory:
         with open(directory / CUT_NAME, "wb") as rejected, DocumentFile(directory) as file:
-            remover = PassageRemover(recipe, rejected)
+            remover = PassageCutter(recipe, rejected)
             for batch in read_batches(partition.folder, *PassedDocument._fields):
                 texts = {}
                 for number in sorted({*passages, *shown} & {*range(first, first + len(batch))}):
