@@ -16,10 +16,11 @@ from ..errors import ConfigError
 from ..objects.request_options import RequestOptions
 from ..progress import Progress
 from ..shards.manifest import SIGNATURES_NAME, Manifest
+from ..text.discovery import evenly
 from ..text.document import Document
 from ..text.judging import Drop, judge_language, judge_measured, measure
 from .documents import Documents, Place
-from .find import find
+from .find import search
 
 SAME, CHANGED, ONLY_A, ONLY_B = "same", "changed", "only_a", "only_b"
 KINDS = (SAME, CHANGED, ONLY_A, ONLY_B)
@@ -169,7 +170,7 @@ def stated_rules(manifest: Manifest) -> RuleSet:
 
 def _why(entries: Sequence[_Entry], mine: Documents, other: Documents, judged: int, samples: int) -> dict[str, Any]:
     """Return why the other dataset lacks documents of this one, the most frequent reason first."""
-    chosen = [entries[len(entries) * k // judged] for k in range(judged)] if len(entries) > judged else entries
+    chosen = evenly(entries, judged)
     documents = [_document(mine, entry) for entry in chosen]
     drops = _judge(documents, other)
     reasons: dict[str, dict[str, Any]] = {}
@@ -198,12 +199,10 @@ def _judge(documents: Sequence[Document], other: Documents) -> list[Drop]:
     left = [number for number, drop in enumerate(drops) if drop is None]
     if left and any(info.name.startswith(SIGNATURES_NAME) for info in other.manifest.files):
         texts = [documents[number].text for number in left]
-        threshold = settings["dedup_threshold"]
-        found = find(other.folder.base, texts, threshold=threshold, most=1, progress=Progress(quiet=True))
-        for number, match in (
-            (number, match) for number, matches in zip(left, found, strict=True) for match in matches
-        ):
-            drops[number] = Drop(f"a similarity of {match.likeness:.2f} to key {match.key}", DUPLICATE)
+        found = search(other, texts, settings["dedup_threshold"], 1, Progress(quiet=True))
+        for number, matches in zip(left, found, strict=True):
+            for match in matches:
+                drops[number] = Drop(f"a similarity of {match.likeness:.2f} to key {match.key}", DUPLICATE)
     return [drop or Drop("no rule drops it: another input, step or quota", UNKNOWN) for drop in drops]
 
 

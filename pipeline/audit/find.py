@@ -89,11 +89,25 @@ def find(
         raise ConfigError(f"texts must be text or a list of texts, got {value_text(wrong[0])}")
     documents = Documents(dataset, RequestOptions(tries=tries, timeout=timeout))
     progress = progress or Progress()
+    return search(documents, listed, threshold, most, progress, passages=passages, index=index)
+
+
+def search(
+    documents: Documents,
+    texts: Sequence[str],
+    threshold: float,
+    most: int,
+    progress: Progress,
+    *,
+    passages: bool = False,
+    index: str | Path | None = None,
+) -> list[list[Match]]:
+    """Return what `find` returns, for a dataset that is open."""
     if documents.settings.get("normalize"):
-        listed = [normalize(text) for text in listed]
+        texts = [normalize(text) for text in texts]
     if passages:
-        return _Passages(documents, listed, most).search(progress)
-    return _Search(documents, open_index(documents, index, progress), threshold, most).search(listed)
+        return _Passages(documents, texts, most).search(progress)
+    return _Search(documents, open_index(documents, index, progress), threshold, most).search(texts)
 
 
 class _Search:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ..errors import InputError
 from ..notices import warn
@@ -22,6 +23,8 @@ from .storage.listing import WILDCARD, list_urls
 from .storage.local_files import LocalFiles, matches, paths_meant
 
 __all__ = ["InputFile", "find_inputs", "fingerprint"]
+
+T = TypeVar("T")
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _MIB = 1 << 20
@@ -116,14 +119,14 @@ def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
         )
 
 
-def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
-    """Return at most ``most`` of the files, evenly spread, for a sample: to open each of many remote files takes long.
+def evenly(items: Sequence[T], most: int) -> list[T]:
+    """Return at most ``most`` of the items, evenly spread, for a sample: to open each of many remote files takes long.
 
-    >>> evenly([InputFile(name, name) for name in "abcde"], 2)[1].name
-    'c'
+    >>> evenly("abcde", 2)
+    ['a', 'c']
     """
-    count = min(most, len(files))
-    return [files[len(files) * number // count] for number in range(count)]
+    count = min(most, len(items))
+    return [items[len(items) * number // count] for number in range(count)]
 
 
 def fingerprint(spec: str | os.PathLike[str] | InputFile) -> str:
