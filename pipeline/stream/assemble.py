@@ -149,7 +149,8 @@ def _sources_of_shards(config: StreamConfig, source: CountedData) -> NDArray[np.
     """Return the number of the source of each shard; None if rows do not name them, as in a mix, whose rows have one each."""
     if config.sources.is_mix or not config.stated_layout().source:
         return None
-    return np.array([source.source_names.index(name) for name in source.sources_of_shards], np.int64)
+    names = source.source_names
+    return np.array([names.index(name) for name in source.sources_of_shards], np.int64)
 
 
 def _document_maps(config: StreamConfig) -> DocumentMaps | None:
