@@ -87,9 +87,9 @@ class Passes:
         size, steps, end = self.step_size, self.pass_steps, self.bounds(Position(0))[1]
         if end is None or steps is None:
             return number * size, size, Position(0, weights=position.weights)
-        number_of_pass, inside = divmod(number, steps) if steps else (1, 0)
         if number >= self.most_steps:
             raise ConfigError(f"step {number} is after the end: the stream has {steps:,} steps, counted from 0")
+        number_of_pass, inside = divmod(number, steps)
         begin = self.begin(number_of_pass, position.weights)
         at = begin.sequence_index + inside * size
         return at, min(size, begin.sequence_index + end - at), begin
