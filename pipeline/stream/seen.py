@@ -15,7 +15,6 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..progress import Progress
-from ..weak_methods import weak_lru_cache
 from .assemble import make_reader
 from .config import StreamConfig
 from .data.counted_data import CountedData
@@ -23,11 +22,8 @@ from .indexed import IndexedReader, RandomOffsets
 from .iteration.passes import Passes
 from .order.interleave import GROUP
 from .position import Position, WorkerContext, WorkerShare
-from .trace import Found, ReadTrace, check_traceable, span_of
+from .trace import Found, ReadTrace, check_traceable, listings, span_of
 from .windows.indexed_lanes import IndexedLanes
-from .windows.window import WindowListing
-
-_WINDOWS = 64  # whose documents stay listed
 
 
 def seen(
@@ -62,7 +58,7 @@ class Seen:
         self._layout = config.stated_layout()
         self._held = self._layout.longest or 1 if self._layout.unit == "tokens" else 1  # units in a row
         self._mixture = config.mixture(config.lane_count)
-        self._listing = weak_lru_cache(self._list, _WINDOWS)
+        self._listing = listings()
 
     def spans(self, found: Found) -> Iterator[dict[str, Any]]:
         """Yield the spans of documents, with the row of each."""
@@ -86,12 +82,12 @@ class Seen:
         for begin, length in self._places(lanes, data, shard, document, end):
             units = length if self._layout.unit == "tokens" else 1
             for index, position, at in lanes.containing(begin, begin + units, self._held, end):
-                in_stream = reader.index_of(number, index, position) if index < end else None
-                step = None if in_stream is None else self._passes.step_of(in_stream)
-                if step is None or step[0] >= self._steps or in_stream is None:
+                if index >= end or (in_stream := reader.index_of(number, index, position)) is None:
                     continue
-                rank, row = step[1].place_of(in_stream)
-                where = {"step": step[0], "rank": rank, "row": row, "sequence_index": in_stream}
+                if (found := self._passes.step_of(in_stream)) is None or found[0] >= self._steps:
+                    continue
+                step, (rank, row) = found[0], found[1].place_of(in_stream)
+                where = {"step": step, "rank": rank, "row": row, "sequence_index": in_stream}
                 if self._layout.unit == "documents":
                     yield where, span_of(0, 0, min(length, self._layout.longest or length), length)
                 else:
@@ -118,7 +114,7 @@ class Seen:
                     yield position, length
 
     def _end_of(self, number: int) -> int:
-        """Return a sequence index of a source that none of its sequences in the steps reaches."""
+        """Return a bound: each sequence of a source in the steps has a smaller sequence index there."""
         if not self._steps:
             return 0
         begin, size, _ = self._passes.step(self._steps - 1, Position(0))
@@ -129,6 +125,3 @@ class Seen:
         lanes = self._mixture.lanes
         rows = ((lane, -(-(end - lane) // lanes)) for lane in range(min(lanes, end)))
         return max(self._mixture.counts(row, lane)[number] for lane, row in rows) * lanes
-
-    def _list(self, lanes: IndexedLanes, epoch: int, number: int) -> WindowListing:
-        return lanes.windows.maker.listing(epoch, number)

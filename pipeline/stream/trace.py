@@ -6,12 +6,12 @@ place of each token (`sequential.catalogue`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from ..progress import Progress
-from ..weak_methods import weak_lru_cache
 from .assemble import make_reader
 from .batch.row_buffer import DocumentRows, Rows
 from .config import StreamConfig
@@ -71,12 +71,17 @@ def span_of(at: int, first: int, last: int, length: int) -> dict[str, Any]:
     return span | {"document_tokens": length}
 
 
+def listings() -> Callable[[IndexedLanes, int, int], WindowListing]:
+    """Return a function that lists the documents of a window, given its first epoch and its number, and keeps the lists."""
+    return lru_cache(_WINDOWS)(lambda lanes, epoch, number: lanes.windows.maker.listing(epoch, number))
+
+
 class Trace:
     """Finds the documents of the rows of any step of an indexed stream, on ``world_size`` ranks, for a run at ``position``."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position) -> None:
         self._config, self._world_size, self._position = config, world_size, position
-        self._listing = weak_lru_cache(self._list, _WINDOWS)
+        self._listing = listings()
 
     def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the rows of some ranks in a step."""
@@ -139,9 +144,6 @@ class Trace:
         epoch, number, begin, _ = lanes.window_of(position)
         return self._listing(lanes, epoch, number), position - begin
 
-    def _list(self, lanes: IndexedLanes, epoch: int, number: int) -> WindowListing:
-        return lanes.windows.maker.listing(epoch, number)
-
 
 class ReadTrace:
     """Finds the documents of the rows of a step of a sequential stream, which it reads from ``position`` on.
@@ -158,9 +160,9 @@ class ReadTrace:
             )
         self._config, self._world_size, self._position = config, world_size, position
         self._progress = progress
-        self._size = (config.batch_size or 1) * world_size  # rows of a step
-        self._first = position.sequence_index // self._size  # the step at the stream's position
         passes = Passes(config, world_size)
+        self._size = passes.step_size
+        self._first = position.sequence_index // self._size  # the step at the stream's position
         self._end = passes.bounds(position)[1]
         self._most = MAX_NUMBER if passes.pass_steps is None else passes.pass_steps
 
@@ -191,14 +193,13 @@ class ReadTrace:
 
         A document of text is known by its id.
         """
-        last = min(steps, self._most)
-        traced, ends = list[dict[str, Any]](), [last]
-        with self._progress.bar("read", last * self._world_size, "steps") as advance:
+        end, drop_last, traced = min(steps, self._most), self._config.drop_last, list[dict[str, Any]]()
+        with self._progress.bar("read", end * self._world_size, "steps") as advance:
             for rank in range(self._world_size):
-                for step, rows, catalogue in self._steps(rank, last):
+                for step, rows, catalogue in self._steps(rank, end):
                     advance(1)
-                    if rows.missing and (self._config.drop_last or not rows.existing):
-                        ends.append(step)
+                    if rows.missing and (drop_last or not rows.existing):
+                        end = step if drop_last else end  # the first rank that lacks a row ends all
                         break
                     for where, spans in self._rows(rank, step, rows, catalogue):
                         own = [
@@ -208,7 +209,7 @@ class ReadTrace:
                         if any(own):
                             told = zip(self._documents(spans, with_ids=False), own, strict=True)
                             traced += ({"step": step} | where | each for each, is_it in told if is_it)
-        return [span for span in traced if span["step"] < (min(ends) if self._config.drop_last else last)]
+        return [span for span in traced if span["step"] < end]
 
     def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, Catalogue]]:
         """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and the catalogue of these."""
@@ -219,11 +220,8 @@ class ReadTrace:
                 catalogue.begin_step()
                 begin = step * self._size
                 length = self._size if self._end is None else min(self._size, self._end - begin)
-                yield (
-                    step,
-                    reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size))),
-                    catalogue,
-                )
+                rows = reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size)))
+                yield step, rows, catalogue
         finally:
             reader.close()
 

@@ -213,6 +213,12 @@ def test_a_sequential_stream_is_read_from_the_beginning_of_its_pass(
     assert stream.seen(wanted) == [span for span in expected if span["step"] < 4]
 
 
+@pytest.mark.parametrize("last", ["pad", "drop"])
+def test_the_end_of_a_sequential_stream_is_that_of_its_traces_on_all_ranks(folders: list[Path], last: str) -> None:
+    data = pipeline.ShardDataset(folders[0], epochs=1).filter(len, name="all")
+    assert_inverse(data.shuffle(seed=1).documents().shard(0, 2).batch(2, last=last), 6, range(0, DOCUMENTS, 4))
+
+
 def test_what_no_trace_can_read_is_refused_here_too(folders: list[Path]) -> None:
     with pytest.raises(pipeline.ConfigError, match=r"remove \.apply"):
         pipeline.ShardDataset(folders[0]).pack(4).apply(iter).seen("000000000001", steps=3)
