@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
@@ -201,7 +202,7 @@ class StreamConfig:
 
     @cached_property
     def phases(self) -> list[int]:
-        """The global sequence at which each phase of the stated weights begins: those from one point to the next."""
+        """The global sequence at which each phase of the stated weights begins; a phase lasts from one point to the next."""
         if isinstance(self.weights, Schedule):
             return self.weights.begins(self.row_tokens)
         return [begin for begin, _ in self.weights]
@@ -242,6 +243,11 @@ class StreamConfig:
         group = GROUP * self.layout.bucket if self.layout is not None and self.layout.bucket else 1
         row = _ceil_div(sequence, lanes)
         return _ceil_div(_ceil_div(row * lanes, group) * group, lanes)
+
+    def phases_until(self, end: int, lanes: int) -> list[tuple[int, int]]:
+        """Return the sequences of each phase of the weights that begins before ``end``, as ``lanes`` lanes read them."""
+        begins = [self.row_of_change(begin, lanes) * lanes for begin in self.phases]
+        return list(pairwise([*(begin for begin in begins if begin < end), end]))
 
     @cached_property
     def end_of_mix(self) -> int:

@@ -206,10 +206,9 @@ def _count(config: StreamConfig, tokens: int) -> MixPlan:
     for number, name in enumerate(names):
         again = mixture.begin_of(number, epochs[number].first(1))
         sources[name]["second_pass"] = None if again is None or again >= rows else tokens_before(again)
-    begins = [config.row_of_change(begin, lanes) * lanes for begin in config.phases]
     phases = [
         {"begin": tokens_before(begin), "end": tokens_before(end), "sources": between(begin, end)}
-        for begin, end in pairwise([*(begin for begin in begins if begin < rows), rows])
+        for begin, end in config.phases_until(rows, lanes)
     ]
     parts = [between(rows * k // _COLUMNS, max(1, rows * (k + 1) // _COLUMNS)) for k in range(_COLUMNS)]
     so_far = [between(0, rows * (k + 1) // _COLUMNS) for k in range(_COLUMNS)]

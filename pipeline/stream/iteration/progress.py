@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from ..assemble import make_mixture
@@ -119,9 +118,9 @@ def stats_at(
     columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
     served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
     if len(config.phases) > 1:
-        index, lanes = position.sequence_index, mixture.lanes
-        begins = [config.row_of_change(begin, lanes) * lanes for begin in config.phases]
-        phases = [mixture.shares_between(*phase) for phase in pairwise([*(at for at in begins if at < index), index])]
+        phases = [
+            mixture.shares_between(*phase) for phase in config.phases_until(position.sequence_index, mixture.lanes)
+        ]
         for name, source in served.items():
             source["phases"] = {str(number): phase[name] for number, phase in enumerate(phases)}
     return {"epoch": min(epochs), "sources": served}
