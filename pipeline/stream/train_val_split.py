@@ -21,7 +21,7 @@ from .data.counted_data import CountedData
 from .data.holdout import Hashes, hashes_held_out, hashes_of
 from .data.shard_data import MemoryData
 from .order import Shuffle
-from .windows.window import WindowCache, WindowMaker
+from .windows.window import WindowCache, WindowMaker, join_masks
 
 MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
 
@@ -86,7 +86,8 @@ def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[
         loaded.request(keys)
         windows = [loaded.get(key) for key in keys]
     tokens = np.concatenate([window.tokens for window in windows])
-    masks = [np.ones(len(window.tokens), np.uint8) if window.mask is None else window.mask for window in windows]
+    mask = join_masks([window.mask for window in windows], [len(window.tokens) for window in windows])
     lengths = np.concatenate([np.diff(window.ends) for window in windows])
-    redacted = np.append(np.concatenate(masks), 1)[running_sums(lengths)[:-1]] == 0
-    return tokens, lengths, redacted
+    if mask is None:
+        return tokens, lengths, np.zeros(len(lengths), np.bool_)
+    return tokens, lengths, np.append(mask, 1)[running_sums(lengths)[:-1]] == 0

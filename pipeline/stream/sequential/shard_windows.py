@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...shards.extents.extent_table import running_sums
 from ..lanes import WindowStart
 from ..order import Shuffle
-from ..windows.window import Key, Window, WindowCache
+from ..windows.window import Key, Window, WindowCache, join_masks
 from .lane import REJECTED_BY, SequentialWindow
 
 _MOST_BYTES = 512 << 20  # of the windows that lanes need next
@@ -113,10 +113,7 @@ class ShardWindows:
         joined = tokens[-1] if len(tokens) <= 2 else np.concatenate(tokens[1:])
         joined.flags.writeable = False
         self._loaded.bytes_read += joined.nbytes
-        mask = None
-        if any(part is not None for part in masks):
-            of_parts = zip(tokens[1:], masks, strict=True)
-            mask = np.concatenate([np.ones(len(ids), np.uint8) if part is None else part for ids, part in of_parts])
+        mask = join_masks(masks, map(len, tokens[1:]))
         return Window(joined, running_sums(np.concatenate(lengths)), mask=mask)
 
     def _origins(self, epoch: int, first: int, stop: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ..batch.row_buffer import RowBuffer
 from ..function_identity import DocumentMap
 from .indexed_lanes import IndexedLanes, WindowOffset
-from .window import Window
+from .window import Window, join_masks
 
 Int = NDArray[np.int64]
 
@@ -130,10 +130,9 @@ class DocumentMaps:
         """Return a window with the documents that the functions return."""
         made = [self.document(window, number) for number in range(len(window.ends) - 1)]
         joined = np.concatenate([np.empty(0, self._dtype), *(tokens for tokens, _ in made)])
-        masks = None
-        if any(mask is not None for _, mask in made):
-            masks = np.concatenate([np.ones(len(tokens), np.uint8) if mask is None else mask for tokens, mask in made])
-        return Window(joined, np.cumsum([0, *(len(tokens) for tokens, _ in made)]), mask=masks, origins=window.origins)
+        lengths = [len(tokens) for tokens, _ in made]
+        mask = join_masks([mask for _, mask in made], lengths)
+        return Window(joined, np.cumsum([0, *lengths]), mask=mask, origins=window.origins)
 
     def _checked_ids(self, name: str, result: Any) -> Tokens:
         ids = np.asarray(result)

@@ -72,6 +72,18 @@ class Window(NamedTuple):
         return np.repeat(self.sources[first:last], np.diff(self.ends[first : last + 1].clip(begin, end)))
 
 
+def join_masks(masks: Sequence[NDArray[np.uint8] | None], lengths: Iterable[int]) -> NDArray[np.uint8] | None:
+    """Return masks of these lengths end to end, ones in place of None; None if all are None.
+
+    >>> join_masks([None, np.array([0, 1], np.uint8)], [3, 2]).tolist()
+    [1, 1, 1, 0, 1]
+    """
+    if all(mask is None for mask in masks):
+        return None
+    parts = zip(masks, lengths, strict=True)
+    return np.concatenate([np.ones(length, np.uint8) if mask is None else mask for mask, length in parts])
+
+
 class WindowListing(NamedTuple):
     """The documents of a window in their order: ``ends`` as in a `Window`, and the shard and number of each (int64)."""
 
