@@ -181,6 +181,19 @@ def test_what_was_dropped_or_cut_for_a_document_goes_whatever_ids_and_files_are_
     assert [json.loads(line)["id"] for line in rejected.read_text().splitlines()] == ["other"]
 
 
+@pytest.mark.parametrize("options", [{"dedup_lines": True}, {"dedup_passages": 20, "repeated_passages": "drop"}])
+def test_what_was_dropped_for_lines_or_passages_of_a_document_goes_too(tmp_path: Path, options: dict[str, Any]) -> None:
+    first, second = english(1, 9), english(2, 9)
+    texts = [f"{first}\n{english(3)}", f"{second}\n{english(4)}", f"{first}\nAnd more.", f"{second}\nAnd more."]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "out", dedup=False, keep_rejected=True, **options)
+    rejected = tmp_path / "out" / "rejected.jsonl"
+    assert [json.loads(line)["text"] for line in rejected.read_text().splitlines()] == texts[2:]
+    redact(tmp_path / "out", ["d0"], REASON)
+    assert [json.loads(line)["text"] for line in rejected.read_text().splitlines()] == texts[3:]
+    for name in ("manifest.json", "report.html"):
+        assert first[:200] not in (tmp_path / "out" / name).read_text()
+
+
 def run(*arguments: object) -> int:
     return run_command("redact", [*map(str, arguments), "--reason", REASON])
 

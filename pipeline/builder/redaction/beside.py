@@ -22,14 +22,14 @@ from ..dedup.decontaminate import SHORTEST, Decontaminator
 from ..dedup.minhash import text_hashes
 from ..report.html import write_report
 from ..stages.drop_ids import DropIdsStage
+from ..stages.line_dedup import EARLIER
+from ..stages.passage_dedup import PassageDedupStage
 from ..stages.registry import changes
 
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts
-_CUT = "cut: "  # begins the reason of passages that a build cut, because an earlier document has them
-_AFTER_ID = re.compile(
-    r" \("
-)  # of the kept document in the reason of a duplicate; ids and names of files may have it, too
+_REPEATED = (EARLIER, PassageDedupStage.drops.reason)  # in reasons to cut or drop what an earlier document has
+_AFTER_ID = re.compile(r" \(")  # after the id of the kept document in reasons of duplicates; ids may have it, too
 
 
 class Removed(NamedTuple):
@@ -68,7 +68,7 @@ class Traces:
         named = {record.get("id"), *(keeper[: match.start()] for match in _AFTER_ID.finditer(keeper))}
         if not self._ids.isdisjoint(named) or text_hashes([text])[0].tobytes().hex() in self._hashes:
             return True
-        return reason.startswith(_CUT) and self._runs.overlaps([text])[0][0] > 0
+        return any(part in reason for part in _REPEATED) and self._runs.overlaps([text])[0][0] > 0
 
     def of_sample(self, sample: dict[str, Any]) -> bool:
         """Return whether a sample of the report, which is cut, shows one of the documents."""

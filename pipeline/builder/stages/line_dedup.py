@@ -43,6 +43,7 @@ from .stage import Run, Stage, Step
 CUT_NAME = "cut.jsonl"
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # the title of samples of cut documents
+EARLIER = "found earlier in the corpus"  # ends reasons
 
 
 class LineDedupStage(Stage):
@@ -182,9 +183,9 @@ class PassageRemover:
             characters = row.characters - len(text)
             self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", passage_lines(row.text, lines))
+            self._reject(row, CUT, f"cut: {what} {EARLIER}", passage_lines(row.text, lines))
         else:
-            reason = f"{violation.reason} without {what} found earlier in the corpus"
+            reason = f"{violation.reason} without {what} {EARLIER}"
             self._count(row, WORDS_LEFT)
             self._reject(row, WORDS_LEFT, reason, row.text)
 

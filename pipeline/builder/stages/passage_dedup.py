@@ -38,7 +38,7 @@ from ..partitions.partition import Origin, Partition, partitions, read_batches
 from ..partitions.partition_writer import DocumentFile, PassedDocument, rejected_line, with_texts, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
-from .line_dedup import CUT_NAME, limit_of_words, too_short
+from .line_dedup import CUT_NAME, EARLIER, limit_of_words, too_short
 from .stage import Run, Stage, Step
 from .survivors import drop, surviving_texts
 
@@ -231,7 +231,7 @@ class PassageCutter:
         if too_short(left, recipe.words_left) is not None:
             return None
         self.counts.add_all("passages", {"cut": 1, "characters": len(text) - len(left)})
-        reason = f"cut: {len(spans):,} passage{'s' * (len(spans) > 1)} found earlier in the corpus"
+        reason = f"cut: {len(spans):,} passage{'s' * (len(spans) > 1)} {EARLIER}"
         line = rejected_line(row, row.span, reason, "\n".join(text[first:end] for first, end in spans))
         self.counts.samples.add(CUT, sample_keys([line["text"]], recipe.seed)[0], line)
         if recipe.keep_rejected:
