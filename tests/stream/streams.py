@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import pipeline
+
+NAMES = ("books", "code", "web")
 
 
 def packed(dataset: Path | str, epochs: int | None = None, **options: Any) -> pipeline.Stream:
@@ -19,6 +23,16 @@ def packed(dataset: Path | str, epochs: int | None = None, **options: Any) -> pi
 def batched(dataset: Path | str, epochs: int | None = None, size: int = 2, **options: Any) -> pipeline.Stream:
     """Return batches of such samples."""
     return packed(dataset, epochs, **options).batch(size)
+
+
+def sources(lengths: Mapping[str, list[int]]) -> dict[str, pipeline.Stream]:
+    """Return sources of some of `NAMES`, whose tokens say which source they are of, and where in it they are."""
+    return {
+        name: pipeline.ShardDataset.from_tokens(
+            np.arange(sum(each), dtype=np.uint16) + 20_000 * NAMES.index(name), lengths=each, eos_id=65_535
+        )
+        for name, each in lengths.items()
+    }
 
 
 def ids(items: Any) -> list[Any]:
@@ -40,3 +54,23 @@ def assert_goes_on(make: Callable[[], Any], count: int, stops: Any = None, to_li
         del first
         second.load_state_dict(state)
         assert seen + to_list(islice(second, count - stop)) == whole, stop
+
+
+def assert_goes_on_on_any_ranks(
+    make: Callable[[int], pipeline.Stream], whole: list[Any], parts: Iterable[tuple[int, int]]
+) -> None:
+    """Assert that numbers of ranks read ``whole``, the sorted rows of each step, one after the other.
+
+    ``parts`` are pairs of a number of ranks and of their steps; ``make`` returns the stream that so many ranks share.
+    """
+    states: list[dict[str, Any]] = []
+    at = 0
+    for ranks, steps in parts:
+        streams = [make(ranks).shard(rank, ranks) for rank in range(ranks)]
+        for stream in streams:
+            if states:
+                stream.load_state_dict(pipeline.merge_states(states))
+        found = [ids(islice(stream, steps)) for stream in streams]
+        assert [sorted(chain.from_iterable(step)) for step in zip(*found, strict=True)] == whole[at : at + steps]
+        at += steps
+        states = [json.loads(json.dumps(stream.state_dict())) for stream in streams]

@@ -16,18 +16,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from tests.stream.order_oracle_mixes import served
-
-NAMES = ("books", "code", "web")
-
-
-def sources(lengths: dict[str, list[int]]) -> dict[str, pipeline.Stream]:
-    """Sources whose tokens say which source they are of, and where in it they are."""
-    return {
-        name: pipeline.ShardDataset.from_tokens(
-            np.arange(sum(each), dtype=np.uint16) + 20_000 * NAMES.index(name), lengths=each, eos_id=65_535
-        )
-        for name, each in lengths.items()
-    }
+from tests.stream.streams import NAMES, sources
 
 
 def sized(**tokens: int) -> dict[str, pipeline.Stream]:

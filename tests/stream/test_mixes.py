@@ -24,6 +24,7 @@ from tests.helpers.text_samples import write_sources
 from tests.stream.order_oracle import key, permutation
 from tests.stream.order_oracle_mixes import served
 from tests.stream.sequential_oracle import EOS, Case, sequences_of
+from tests.stream.streams import assert_goes_on_on_any_ranks
 
 COUNTS = {"array": 150, "text": 120, "tiny": 5, "brief": 7}  # of which the last two have fewer documents than lanes
 TEXTS = ("text", "brief")
@@ -126,17 +127,7 @@ def test_every_mix_goes_on_with_the_same_rows_on_any_ranks(folder: Path, name: s
         return chain_of(mixed(folder, names)).batch(ROWS // ranks)
 
     whole = [sorted(batch["input_ids"].tolist()) for batch in islice(stream_of(), 30)]
-    states: list[dict[str, Any]] = []
-    at = 0
-    for ranks, steps in ((2, 4), (3, 5), (1, 6), (6, 3), (2, 12)):
-        streams = [stream_of(ranks).shard(rank, ranks) for rank in range(ranks)]
-        for stream in streams:
-            if states:
-                stream.load_state_dict(pipeline.merge_states(states))
-        found = [[batch["input_ids"].tolist() for batch in islice(stream, steps)] for stream in streams]
-        assert [sorted(chain.from_iterable(step)) for step in zip(*found, strict=True)] == whole[at : at + steps]
-        at += steps
-        states = [json.loads(json.dumps(stream.state_dict())) for stream in streams]
+    assert_goes_on_on_any_ranks(stream_of, whole, ((2, 4), (3, 5), (1, 6), (6, 3), (2, 12)))
     loaded = stream_of()
     loader = DataLoader(loaded, batch_size=None, num_workers=2)
     assert [sorted(batch["input_ids"].tolist()) for batch in islice(loader, 10)] == whole[:10]

@@ -9,7 +9,6 @@ from fractions import Fraction
 from itertools import chain, islice, pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,20 +17,10 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.order.mixture import Mixture
+from tests.stream.streams import NAMES, assert_goes_on_on_any_ranks, ids, sources
 
-NAMES = ("books", "code", "web")
 SEQ_LEN = 4
-
-
-def sources(lengths: dict[str, list[int]] | None = None) -> dict[str, pipeline.Stream]:
-    """Sources whose tokens say which source they are of, and where in it they are."""
-    lengths = lengths or dict.fromkeys(NAMES, [7] * 200)
-    return {
-        name: pipeline.ShardDataset.from_tokens(
-            np.arange(sum(each), dtype=np.uint16) + 20_000 * number, lengths=each, eos_id=65_535
-        )
-        for number, (name, each) in enumerate(lengths.items())
-    }
+LENGTHS = dict.fromkeys(NAMES, [7] * 200)
 
 
 def exact(weights: dict[str, int]) -> dict[str, Fraction]:
@@ -56,10 +45,6 @@ def changes_of(
         middle = (Fraction(piece) + Fraction(1, 2)) / pieces
         by_sequence.append({n: weights[k][n] * (1 - middle) + weights[k + 1][n] * middle for n in NAMES})
     return [(i, now) for i, now in enumerate(by_sequence) if i in begins or i == 0 or now != by_sequence[i - 1]]
-
-
-def rows_of(items: Any) -> list[list[int]]:
-    return [item["input_ids"].tolist() for item in items]
 
 
 POINTS = st.lists(
@@ -94,11 +79,11 @@ def test_rows_of_a_schedule_are_those_of_its_changes_resumed_at_every_border_on_
     schedule = pipeline.Schedule(list(zip(at, weights, strict=True)), linear=linear, **options)
 
     def stream_of(weights: Any) -> pipeline.Stream:
-        return pipeline.mix(sources(), weights).shuffle(seed=5, lanes=lanes).pack(SEQ_LEN)
+        return pipeline.mix(sources(LENGTHS), weights).shuffle(seed=5, lanes=lanes).pack(SEQ_LEN)
 
     changes = changes_of(list(zip(at, weights, strict=True)), rows_of_unit, linear)
-    whole = rows_of(islice(stream_of(changes), 500))
-    assert rows_of(islice(stream_of(schedule), 500)) == whole
+    whole = ids(islice(stream_of(changes), 500))
+    assert ids(islice(stream_of(schedule), 500)) == whole
 
     state, done = None, 0
     borders = sorted({begin + step for begin, _ in changes for step in (-1, 0, 1) if 0 < begin + step < 500})
@@ -109,7 +94,7 @@ def test_rows_of_a_schedule_are_those_of_its_changes_resumed_at_every_border_on_
             if state:
                 stream.load_state_dict(state)
         steps = max(0, stop - done) // (ranks * size)
-        found = chain.from_iterable(chain.from_iterable(rows_of(islice(stream, steps)) for stream in streams))
+        found = chain.from_iterable(chain.from_iterable(ids(islice(stream, steps)) for stream in streams))
         assert sorted(found) == sorted(whole[done : done + steps * ranks * size])
         done += steps * ranks * size
         state = json.loads(json.dumps(streams[0].state_dict()))
@@ -125,7 +110,7 @@ def decay(**changes: Any) -> pipeline.Schedule:
 
 
 def mixed(weights: Any) -> pipeline.Stream:
-    return pipeline.mix(sources(), weights).shuffle(seed=1).pack(SEQ_LEN).batch(8)
+    return pipeline.mix(sources(LENGTHS), weights).shuffle(seed=1).pack(SEQ_LEN).batch(8)
 
 
 def test_stats_say_what_each_source_gave_in_each_phase_that_has_begun() -> None:
@@ -178,7 +163,7 @@ def test_weights_set_by_hand_end_a_schedule_and_are_resumed() -> None:
     stream.set_weights({"books": 0, "code": 1, "web": 0})
     resumed = mixed(decay())
     resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
-    rows = [rows_of(islice(one, 200)) for one in (stream, resumed)]
+    rows = [ids(islice(one, 200)) for one in (stream, resumed)]
     assert rows[0] == rows[1]
     assert {row[0] // 20_000 for batch in rows[0][2:] for row in batch} == {
         1
@@ -218,27 +203,17 @@ def test_a_mix_of_texts_follows_its_schedule_on_any_ranks(packed: dict[str, bool
         schedule = pipeline.Schedule([(0, A), (20, A), (60, B)], unit="steps", linear=True, global_batch=6)
         return pipeline.mix(texts, schedule).shuffle(seed=2, lanes=12).pack(16, **packed).batch(6 // ranks)
 
-    whole = [sorted(rows) for rows in rows_of(islice(stream_of(1), 90))]
+    whole = [sorted(rows) for rows in ids(islice(stream_of(1), 90))]
     letters = [Counter(row[0] for rows in part for row in rows) for part in (whole[:20], whole[62:])]
     assert letters[0].most_common(1)[0][0] == ord("b") + 3
     assert letters[1].most_common(1)[0][0] == ord("w") + 3
-    states: list[dict[str, Any]] = []
-    at = 0
-    for ranks, steps in ((2, 20), (1, 1), (3, 38), (2, 2), (1, 29)):
-        streams = [stream_of(ranks).shard(rank, ranks) for rank in range(ranks)]
-        for stream in streams:
-            if states:
-                stream.load_state_dict(pipeline.merge_states(states))
-        found = [rows_of(islice(stream, steps)) for stream in streams]
-        assert [sorted(chain.from_iterable(step)) for step in zip(*found, strict=True)] == whole[at : at + steps]
-        at += steps
-        states = [stream.state_dict() for stream in streams]
+    assert_goes_on_on_any_ranks(stream_of, whole, ((2, 20), (1, 1), (3, 38), (2, 2), (1, 29)))
 
 
 def test_workers_of_a_loader_follow_a_schedule() -> None:
     stream = mixed(decay())
     loader = DataLoader(stream, batch_size=None, num_workers=2)
-    assert rows_of(islice(loader, 200)) == rows_of(islice(mixed(decay()), 200))
+    assert ids(islice(loader, 200)) == ids(islice(mixed(decay()), 200))
 
 
 def test_thousands_of_changes_are_counted_one_after_another() -> None:
@@ -278,12 +253,12 @@ def bad(message: str, *points: Any, **options: Any) -> Any:
 )
 def test_a_schedule_that_cannot_work_is_refused_with_value_and_cure(points: Any, options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        pipeline.mix(sources(), pipeline.Schedule(points, **options))
+        pipeline.mix(sources(LENGTHS), pipeline.Schedule(points, **options))
 
 
 def test_two_points_at_one_position_make_a_jump_in_a_linear_schedule() -> None:
     jump = mixed(decay(points=[(0, A), (0.5, A), (0.5, B)]))
-    assert rows_of(islice(jump, 200)) == rows_of(islice(mixed([(0, A), (1000, B)]), 200))
+    assert ids(islice(jump, 200)) == ids(islice(mixed([(0, A), (1000, B)]), 200))
 
 
 def test_documents_of_texts_have_no_positions_in_tokens() -> None:
