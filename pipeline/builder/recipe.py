@@ -268,14 +268,7 @@ class Recipe:
         parse_languages(self.language, self.language_threshold)
         if self.format != "":
             format_named(self.format)
-        _ = (
-            self.quotas,
-            self.licenses,
-            self.permutations,
-            self.condition,
-            self.vocab_size,
-            self.kept_by,
-        )
+        _ = self.quotas, self.licenses, self.permutations, self.condition, self.vocab_size, self.kept_by
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -293,15 +286,7 @@ class Recipe:
     @property
     def licenses(self) -> dict[str, str]:
         """The licence of each source. That of '' is for every source without one of its own."""
-        licenses: dict[str, str] = {}
-        for entry in self.license:
-            source, _, name = entry.rpartition("=")
-            if not _SPDX.fullmatch(name):
-                raise ConfigError(
-                    f"license {entry!r}: write SOURCE=SPDX, or SPDX for every source, as in wiki=CC-BY-SA-4.0"
-                )
-            licenses[source] = name
-        return licenses
+        return parse_licenses(self.license)
 
     def quota(self, source: str) -> float:
         """Return the most tokens of a source; infinity without a quota."""
@@ -400,6 +385,23 @@ class Recipe:
             return cls(**settings)
         except TypeError as error:
             raise ConfigError(f"a setting has the wrong type: {error}") from error
+
+
+def parse_licenses(entries: Sequence[str]) -> dict[str, str]:
+    """Return the licence of each source in the setting ``license``. That of '' is for every source without one of its own.
+
+    >>> parse_licenses(["wiki=CC-BY-SA-4.0", "MIT"])
+    {'wiki': 'CC-BY-SA-4.0', '': 'MIT'}
+    """
+    licenses: dict[str, str] = {}
+    for entry in entries:
+        source, _, name = entry.rpartition("=")
+        if not _SPDX.fullmatch(name):
+            raise ConfigError(
+                f"license {entry!r}: write SOURCE=SPDX, or SPDX for every source, as in wiki=CC-BY-SA-4.0"
+            )
+        licenses[source] = name
+    return licenses
 
 
 @functools.cache

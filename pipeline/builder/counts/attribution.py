@@ -23,10 +23,9 @@ from ...shards.format import COLUMN
 
 FIELDS = ("url", "date", "license")
 ATTRIBUTION_NAME = "attribution.json"
-_MOST_DOMAINS = 100_000  # that stay when there are twice as many
-_HASHES = (
-    1 << 14
-)  # the smallest of all domains' hashes estimate how many domains there are, to 2% with a probability of 99%
+_MOST_DOMAINS = 100_000  # stay when there are more than twice as many
+# The smallest of all domains' hashes estimate how many domains there are, to 2% with a probability of 99%.
+_HASHES = 1 << 14
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 Pairs = dict[str, list[int]]  # documents and tokens by name
 
@@ -74,11 +73,12 @@ def attribution_of(
 def _sums(names: Iterable[str], tokens: Sequence[int]) -> Pairs:
     sums: Pairs = {}
     for name, count in zip(names, tokens, strict=True):
-        _add(sums, name, [1, count])
+        add_pair(sums, name, [1, count])
     return sums
 
 
-def _add(sums: Pairs, name: str, pair: Sequence[int]) -> None:
+def add_pair(sums: Pairs, name: str, pair: Sequence[int]) -> None:
+    """Add documents and tokens to those of a name."""
     before = sums.setdefault(name, [0, 0])
     before[0] += pair[0]
     before[1] += pair[1]
@@ -96,7 +96,7 @@ def merged(shards: Iterable[Mapping[str, Any]], most: int = _MOST_DOMAINS) -> di
             known[:] = [min(days, default=""), max(days, default=""), known[2] + without]
         for source, licenses in shard.get("licenses", {}).items():
             for name, pair in licenses.items():
-                _add(total.setdefault("licenses", {}).setdefault(source, {}), name, pair)
+                add_pair(total.setdefault("licenses", {}).setdefault(source, {}), name, pair)
         total |= {"domains": {}} if "domains" in shard else {}
     return total | ({"domains": domains.top()} if "domains" in total else {})
 
@@ -111,7 +111,7 @@ class _Domains:
     def add(self, sums: Mapping[str, Sequence[int]]) -> None:
         for name, pair in sums.items():
             if name:
-                _add(self._sums, name, pair)
+                add_pair(self._sums, name, pair)
             else:
                 self._without = [a + b for a, b in zip(self._without, pair, strict=True)]
         if self._error or len(self._sums) > 2 * self._most:

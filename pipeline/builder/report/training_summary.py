@@ -12,8 +12,10 @@ from typing import Any
 from filters.rules.rule import limits_text
 
 from ...shards.manifest import Manifest
+from ..counts.attribution import Pairs, add_pair
 from ..counts.build_stats import BuildStats
 from ..counts.counts import descending
+from ..recipe import parse_licenses
 from .html import explained
 
 FILL_IN = "*(to be filled in by the provider)*"
@@ -21,33 +23,28 @@ UNKNOWN = "unknown"
 _MARKS = ((10**9, "Less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 
 
-def licenses_of(manifest: Manifest, attribution: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
+def licenses_of(manifest: Manifest, attribution: Mapping[str, Any]) -> dict[str, Pairs]:
     """Return the documents and tokens under each licence of each source.
 
     A document has the licence that its field ``license`` names, else that of the build's ``license`` for its source, else
     ``unknown``.
     """
-    groups: dict[str, list[int]] = {}
+    sums: Pairs = {}
     for info in manifest.shards:
-        sums = groups.setdefault(info.source, [0, 0])
-        sums[:] = [sums[0] + info.documents, sums[1] + info.tokens]
-    stated = {}
-    for entry in manifest.recipe.get("settings", {}).get("license", ()):
-        source, _, name = entry.rpartition("=")
-        stated[source] = name
-    licenses: dict[str, dict[str, list[int]]] = {}
-    for source, sums in groups.items():
-        counted = attribution.get("licenses", {source: {"": sums}}).get(source, {})
+        add_pair(sums, info.source, [info.documents, info.tokens])
+    stated = parse_licenses(manifest.recipe.get("settings", {}).get("license", ()))
+    licenses: dict[str, Pairs] = {}
+    for source in sums:
+        counted = attribution.get("licenses", {source: {"": sums[source]}}).get(source, {})
         for name, pair in counted.items():
-            license = name or stated.get(source, stated.get("", UNKNOWN))
-            held = licenses.setdefault(source, {}).setdefault(license, [0, 0])
-            held[:] = [held[0] + pair[0], held[1] + pair[1]]
+            add_pair(licenses.setdefault(source, {}), name or stated.get(source, stated.get("", UNKNOWN)), pair)
     return licenses
 
 
 def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, Any], built: str | None) -> str:
     """Return the summary of a dataset; ``built`` is the day of its build, None if unknown."""
     stats, licenses = BuildStats.from_json(manifest.counts), licenses_of(manifest, attribution)
+    documents = sum(split.documents for split in manifest.splits.values())
     tokens = sum(split.tokens for split in manifest.splits.values())
     size = next((told for most, told in _MARKS if tokens < most), "More than 10 trillion tokens")
     dates = attribution.get("dates", {})
@@ -57,7 +54,7 @@ def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, An
         "The data parts of the European Commission's template (Article 53(1)(d) of the AI Act, C(2025) 8311). "
         f"Provider, model and all that the dataset cannot know: {FILL_IN}.",
         "## 1.3 Modalities, overall size and other characteristics",
-        _table(("modality", "size", "tokens", "documents"), [("text", size, tokens, _documents(manifest))]),
+        _table(("modality", "size", "tokens", "documents"), [("text", size, tokens, documents)]),
         f"Latest date of data acquisition, by the field `date`: {last or FILL_IN}. Built: {built or UNKNOWN}.",
         "Languages, by the build's language identification:",
         _table(
@@ -83,10 +80,6 @@ def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, An
         *_redactions(manifest),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _documents(manifest: Manifest) -> int:
-    return sum(split.documents for split in manifest.splits.values())
 
 
 def _source(
