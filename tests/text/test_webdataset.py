@@ -94,7 +94,7 @@ def test_a_build_reads_samples_of_compressed_and_plain_tars_as_one_document_each
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"1.json": b"{]", "1.txt": b"a"}, "member that its ending does not fit.*1.json"),
+        ({"1.json": b"{]", "1.txt": b"a"}, "member whose content does not fit its ending.*1.json"),
         ({"1.cls": b"three", "1.txt": b"a"}, "1.cls: invalid literal"),
         ({"1.txt": b"\xff"}, "1.txt: 'utf-8' codec"),
         ({"1.json": b"[" * 100_000, "1.txt": b"a"}, "1.json: maximum recursion"),

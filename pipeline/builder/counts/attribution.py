@@ -6,9 +6,9 @@
     dates       {source: [first, last, documents without a date]}, days as YYYY-MM-DD
     licenses    {source: {licence: [documents, tokens]}}; '' counts documents without one
 
-A key is there if its field is kept. A domain is the host of a url in lower case without "www."; subdomains count apart. Memory is
-bounded: beyond 200,000 domains, the smallest are forgotten. ``error_tokens`` says how many tokens a count may lack then, and
-``count`` is estimated to 2%.
+A key is there if its field is kept. A domain is the host of a url in lower case without "www."; subdomains are counted apart.
+Memory is bounded: beyond 200,000 domains, the smallest are forgotten. ``error_tokens`` says how many tokens a count may lack
+then, and ``count`` is estimated to 2%.
 """
 
 from __future__ import annotations

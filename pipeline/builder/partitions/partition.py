@@ -90,7 +90,7 @@ class Partition:
 
     @property
     def cut_folder(self) -> Path:
-        """What the stage that cuts passages wrote of it: its documents among other files, if it cuts texts."""
+        """The folder that the stage passage_dedup writes: counts, and the documents again if some of their texts are cut."""
         return self.workspace.folder("passage_dedup") / "partitions" / f"{self.number:06d}"
 
     @property

@@ -58,7 +58,7 @@ def _record(key: str, members: list[tuple[str, bytes]], keys: RecordKeys, line: 
         try:
             fields[name] = _DECODERS[name.rpartition(".")[2]](data)
         except (ValueError, RecursionError) as error:
-            return keys.bad(line, None, "member that its ending does not fit", f"{key}.{name}: {error}")
+            return keys.bad(line, None, "member whose content does not fit its ending", f"{key}.{name}: {error}")
     inner = fields.get("json")
     record = {**(inner if isinstance(inner, dict) else {}), **fields, "__key__": key, "id": key}
     return keys.judge(record | ({"text": fields["txt"]} if "txt" in fields else {}), line, None)
