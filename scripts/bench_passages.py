@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{found['passages']:10,d}  passages of {options.words} words or more occur earlier, of {found['words']:,d} words"
         )
         print(f"{found['characters'] / characters:10.2%}  of the characters that other steps left are cut")
-        print(f"{counts['dropped'].get('passage_dedup', 0):10,d}  documents are dropped, because too little of them is left")
+        print(
+            f"{counts['dropped'].get('passage_dedup', 0):10,d}  documents are dropped, because too little of them is left"
+        )
         if options.datatrove:
             sample = texts[: options.sample]
             ours, _ = search(write(sample, folder / "sample.jsonl"), folder / "sample", options)
