@@ -22,7 +22,7 @@ Every message says what was found, what follows from it, and what to do about it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class ShardwrightError(Exception):
@@ -102,6 +102,15 @@ def value_text(value: object) -> str:
     """
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+
+
+def first_few(values: Sequence[object], most: int = 5) -> str:
+    """Return values as errors list them: the first ``most``, then "..." if there are more.
+
+    >>> first_few(["a", "b", "c"], 2)
+    "'a', 'b', ..."
+    """
+    return ", ".join([*map(repr, values[:most]), *(["..."] if len(values) > most else [])])
 
 
 def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError, StateError, first_few
 
 WINDOW_BYTES = 256 << 20  # of all lanes together
 _FIRST_BLOCKS = 4  # of a lane's first window of text
@@ -189,8 +189,7 @@ def part_of_source(cursor: Cursor, source: int) -> Cursor:
 
 def missing_lanes(missing: list[int], count: int, number: int | None = None) -> StateError:
     """Return the error for a state that lacks lanes, ``number`` of them if ``missing`` are only the first."""
-    named = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
     return StateError(
-        f"the state lacks lanes {named} ({number or len(missing)} of {count}): each rank saves its own; join the states of all "
-        "ranks with pipeline.merge_states([...]) to go on with other ranks"
+        f"the state lacks lanes {first_few(missing, 8)} ({number or len(missing)} of {count}): each rank saves its own; join the "
+        "states of all ranks with pipeline.merge_states([...]) to go on with other ranks"
     )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import discard, explain_disk_full_errors, result_directory
-from ...errors import ConfigError
+from ...errors import ConfigError, first_few
 from ...objects.request_options import RequestOptions
 from ...shards.dataset_folder import DatasetFolder, local_directory
 from ...shards.extents.extent_table import ExtentTable
@@ -47,7 +47,6 @@ from .beside import Removed, Traces, cleaner, dropped_counts, without_samples
 from .certificate import search, write_certificate
 from .place import Place
 
-_SHOWN = 5  # names in an error
 _GROUPED = "tokens_per_sample"  # the setting of builds
 REMOVED_NAME = "removed.json"  # of the documents as they were, while a redaction runs
 
@@ -211,8 +210,7 @@ class _Redaction:
         of_key, of_id = dict[str, str](), dict[str, str]()  # of listed names: the id of that key, the key of that id
         redacted = {} if again else self._manifest.redacted
         for info in self._manifest.shards:
-            path = self._folder.path(info.name)
-            table = self._access.table(path, info)
+            index, table = self._access.index_and_table(self._folder.path(info.name), info)
             keys = table[KEY_COLUMN]
             ids = [compared(str(id or "")) for id in table.get("id", keys)]
             found = [n for n, (key, id) in enumerate(zip(keys, ids, strict=True)) if key in listed or id in listed]
@@ -220,13 +218,11 @@ class _Redaction:
             of_key |= {keys[number]: ids[number] for number in found}
             of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
-                lengths = self._access.index(path, info).lengths
-                documents += [Document(keys[number], info.name, number, int(lengths[number])) for number in new]
+                documents += [Document(keys[number], info.name, number, int(index.lengths[number])) for number in new]
         if unknown:
-            shown = ", ".join(map(repr, sorted(unknown)[:_SHOWN])) + (", ..." if len(unknown) > _SHOWN else "")
             raise ConfigError(
-                f"{self._folder.base}: {len(unknown):,} of {len(listed):,} names are no key and no id of a document: {shown}; "
-                "remove them from the list"
+                f"{self._folder.base}: {len(unknown):,} of {len(listed):,} names are no key and no id of a document: "
+                f"{first_few(sorted(unknown))}; remove them from the list"
             )
         for name in sorted(listed & of_key.keys() & of_id.keys()):
             if of_key[name] != name:
@@ -245,7 +241,7 @@ class _Redaction:
         decode = self._decoder()
         for shard, some in itertools.groupby(documents, attrgetter("shard")):
             path = str(self._place.source(shard))
-            table, index = self._access.table(path), self._access.index(path)
+            index, table = self._access.index_and_table(path)
             data = np.memmap(path, np.uint8, "r")
             for key, _, number, tokens in some:
                 start = int(index.starts[number])

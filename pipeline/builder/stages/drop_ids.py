@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...atomic import read_json, write_json
+from ...errors import first_few
 from ..counts.build_stats import BuildStats
 from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
@@ -26,7 +27,6 @@ from .stage import Run, Stage, Step
 from .survivors import drop, drops_path
 
 _WHOLE_FLOAT = re.compile(r"-?(\d+\.0|\d(\.\d+)?e\+\d\d)", re.ASCII)  # as Python spells them
-_SHOWN = 5  # ids
 
 
 class DropIdsStage(Stage):
@@ -50,9 +50,9 @@ class DropIdsStage(Stage):
         listed = _listed(workspace)
         left = listed.difference(*(read_json(_matched_path(partition)) for partition in partitions(workspace)))
         if left:
-            shown = ", ".join(map(repr, sorted(left)[:_SHOWN])) + (", ..." if len(left) > _SHOWN else "")
             stats.notes.append(
-                f"drop_ids: {len(left):,} of {len(listed):,} listed ids match no document that passed the filters: {shown}"
+                f"drop_ids: {len(left):,} of {len(listed):,} listed ids match no document that passed the filters: "
+                f"{first_few(sorted(left))}"
             )
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...errors import ConfigError, did_you_mean
+from ...errors import ConfigError, did_you_mean, first_few
 from ...shards.manifest import TOKENIZER_NAME
 from .conformance import PROBES
 from .sentencepiece_model import convert_sentencepiece
@@ -302,11 +302,7 @@ def _ids(tokenizer: Any, text: str) -> list[int] | None:
 
 
 def _ids_text(ids: list[int] | None) -> str:
-    return (
-        "an error"
-        if ids is None
-        else f"{len(ids)} ids ({', '.join(map(str, ids[:8]))}{', ...' if len(ids) > 8 else ''})"
-    )
+    return "an error" if ids is None else f"{len(ids)} ids ({first_few(ids, 8)})"
 
 
 def _read_transformers(loaded: Any, where: str) -> LoadedTokenizer:
