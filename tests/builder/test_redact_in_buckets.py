@@ -166,21 +166,21 @@ def test_a_kill_before_or_after_any_upload_is_read_on_and_the_same_command_conti
         return process.returncode, puts
 
     def make(name: str) -> str:
-        store.mkdir(name)
+        store.mkdir(name)  # the server has the buckets of the other case too
         return upload(built, f"s3://{name}/set", **s3)
 
     def epoch(url: str) -> Any:
         data = pipeline.ShardDataset(url, epochs=1, cache_dir=None, storage_options=s3)
         return np.concatenate([item["input_ids"] for item in data.pack(500)])
 
-    whole = make("whole")
+    whole = make(name := f"whole-{kills}")
     before = epoch(whole)
-    status, puts = run("whole")
+    status, puts = run(name)
     assert (status, comparable(held(whole, **s3))) == (0, expected)
     after = epoch(whole)
     moments = [(at, applied) for at in range(puts) for applied in (False, True)]
     for at, applied in random.Random(47).sample(moments, kills):
-        url = make(name := f"killed-{at}-{applied}".lower())
+        url = make(name := f"killed-{kills}-{at}-{applied}".lower())
         assert run(name, at, applied)[0] == -signal.SIGKILL
         read = epoch(url)
         assert ((read == before) | (read == after)).all()
