@@ -55,8 +55,8 @@ def copy_checkout(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def is_noticed(fault: Fault, copy: Path) -> bool:
-    """Run the fault's tests in a copy of the checkout that has the fault; say whether one fails."""
+def result_of(fault: Fault, copy: Path) -> str:
+    """Run the fault's tests in a copy of the checkout that has the fault; say whether one fails, or all are skipped."""
     path = copy / fault.file
     whole = path.read_text(encoding="utf-8")
     path.write_text(whole.replace(fault.before, fault.after), encoding="utf-8")
@@ -73,7 +73,7 @@ def is_noticed(fault: Fault, copy: Path) -> bool:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return True
+        return "noticed"
     finally:
         path.write_text(whole, encoding="utf-8")
     if ended.returncode in (
@@ -82,7 +82,9 @@ def is_noticed(fault: Fault, copy: Path) -> bool:
         5,
     ):  # it did not run; a fault may stop the import of a test (2), or end the process (below 0)
         raise SystemExit(f"{fault.claim}: pytest ended with {ended.returncode}\n{ended.stdout.decode()[-2000:]}")
-    return ended.returncode != 0
+    if ended.returncode == 0 and b" passed" not in ended.stdout:  # they need what this machine lacks
+        return "skipped"
+    return "noticed" if ended.returncode else "MISSED"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return "stale"  # the line is gone, or no longer the only one
             copy = copies.get()
             try:
-                return "noticed" if is_noticed(fault, copy) else "MISSED"
+                return result_of(fault, copy)
             finally:
                 copies.put(copy)
 
@@ -113,5 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for fault, result in zip(chosen, threads.map(run, chosen), strict=True):
                 results.append(result)
                 print(f"{result:8}{fault.file}: {fault.claim}", flush=True)
-    print(f"{results.count('noticed')} noticed, {results.count('MISSED')} missed, {results.count('stale')} stale")
-    return int(set(results) != {"noticed"})
+    print(
+        ", ".join(f"{results.count(result)} {result.lower()}" for result in ("noticed", "MISSED", "stale", "skipped"))
+    )
+    return int(bool({"MISSED", "stale"} & {*results}))
