@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--rules", default="gopher", help="as for build_shards.py (default: gopher)")
+    parser.add_argument("--dedup-passages", metavar="N", help="as for build_shards.py (default: none)")
     options = parser.parse_args(arguments)
     if not options.synthetic and not options.inputs:
         parser.error("give inputs, or --synthetic")
@@ -67,9 +68,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def common_settings(options: argparse.Namespace) -> list[str]:
+    passages = ["--dedup-passages", options.dedup_passages] if options.dedup_passages else []
+    return ["--workers", str(options.workers), "--rules", options.rules, *passages]
+
+
 def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterator[tuple[int, int, Peak]]:
     """Build from copies of the corpus; yield the documents read, the documents kept, and the time and memory."""
-    settings = ["--workers", str(options.workers), "--tokenizer", "bytes", "--rules", options.rules]
+    settings = [*common_settings(options), "--tokenizer", "bytes"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = folder / "first.jsonl"
@@ -87,7 +93,7 @@ def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterat
 def measure_tokens(options: argparse.Namespace, folder: Path) -> None:
     """Build datasets of the numbers of tokens in ``--tokens``, with a tokenizer that is first trained on the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
-    settings = ["--workers", str(options.workers), "--rules", options.rules]
+    settings = common_settings(options)
 
     def copies(count: int) -> list[Path]:
         paths = [folder / f"{number:04d}.jsonl.zst" for number in range(count)]
