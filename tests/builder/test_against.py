@@ -18,7 +18,7 @@ def write(path: Path, numbers: range) -> Path:
     return write_jsonl(path, [english(k) for k in numbers])
 
 
-def test_earlier_datasets_of_one_name_are_each_held_by_the_plan_and_named_in_reasons(tmp_path: Path) -> None:
+def test_earlier_datasets_of_one_name_are_told_apart(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{number}.jsonl", range(number, number + 1)) for number in range(2)]
     earlier = [tmp_path / str(number) / "shards" for number in range(2)]
     prints = [run_plain(file, folder).fingerprint for file, folder in zip(files, earlier, strict=True)]
@@ -56,7 +56,7 @@ def test_more_values_than_the_bands_use_stand_in_the_manifest(tmp_path: Path) ->
     assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
 
 
-def test_a_folder_of_signatures_that_an_earlier_build_left_is_refused_and_never_taken_for_ones_own(
+def test_signatures_that_an_earlier_build_left_are_never_taken_for_ones_own(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"

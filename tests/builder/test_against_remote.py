@@ -99,7 +99,7 @@ def test_a_build_is_held_against_a_dataset_in_a_bucket(
     assert digests(tmp_path / "held") == digests(folder / "held")
 
 
-def test_a_dataset_at_a_url_without_comparable_signatures_is_refused_before_any_work(
+def test_signatures_at_a_url_that_do_not_compare_are_refused_first(
     folder: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
     url = server.url("data/first")

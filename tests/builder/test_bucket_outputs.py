@@ -82,7 +82,7 @@ def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
 
 
 @pytest.mark.parametrize("stage", ["plan", "ingest", "write"])
-def test_a_build_goes_on_where_it_ended_with_its_own_directory_and_with_no_other(
+def test_a_build_goes_on_with_its_own_directory_and_with_no_other(
     source: Path, expected: dict[str, bytes], memory: str, tmp_path: Path, stage: str
 ) -> None:
     work = tmp_path / "work"
@@ -230,7 +230,7 @@ def puts_of(store: Any, bucket: Bucket, name: str) -> list[str]:
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.nightly)])
-def test_a_kill_before_or_after_any_upload_and_the_same_command_give_the_same_bytes(
+def test_a_kill_at_any_upload_and_a_re_run_give_the_same_bytes(
     bucket: Bucket, store: Any, s3: dict[str, Any], expected: dict[str, bytes], tmp_path: Path, kills: int
 ) -> None:
     puts = puts_of(store, bucket, f"plain-{kills}")

@@ -83,7 +83,7 @@ def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path) ->
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_that_are_done(
+def test_a_unit_of_many_parts_goes_on_after_those_that_are_done(
     inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "counting.py").write_text(COUNTING.format(folder=str(tmp_path)))
@@ -201,7 +201,7 @@ def test_a_build_killed_at_any_file_operation_goes_on_to_the_same_bytes(
         assert_clean(output)
 
 
-def test_a_build_with_every_stage_killed_after_any_unit_goes_on_to_the_same_bytes(
+def test_a_build_killed_after_any_unit_goes_on_to_the_same_bytes(
     build: Callable[..., Manifest], tmp_path: Path
 ) -> None:
     units = Units()

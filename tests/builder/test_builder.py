@@ -173,7 +173,7 @@ def bad_of_100(folder: Path, bad: int, **options: Any) -> dict[str, int]:
     return run_plain(path, folder / str(bad), dedup=False, **options).counts["bad"]
 
 
-def test_more_than_a_tenth_of_bad_records_ends_a_build_whose_number_of_them_is_allowed(tmp_path: Path) -> None:
+def test_more_than_a_tenth_of_bad_records_ends_a_build(tmp_path: Path) -> None:
     assert sum(bad_of_100(tmp_path, 10).values()) == 10
     with pytest.raises(
         BuildError, match=r"11 of 100 records are bad, a share of 11.*such as .*line 90.* --max-errors 0\.2 "
@@ -204,7 +204,7 @@ def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path) -> None:
     assert columns["id"] == [f"in.jsonl:{line}" for line in columns["line"]]
 
 
-def test_the_lanes_of_a_file_that_cannot_be_cut_share_its_parts_and_keep_its_order(tmp_path: Path) -> None:
+def test_lanes_of_a_file_that_cannot_be_cut_keep_its_order(tmp_path: Path) -> None:
     every = documents(100)
     with open(tmp_path / "in.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, list(every[0]))

@@ -51,7 +51,7 @@ def test_sums_do_not_depend_on_the_order_of_parts() -> None:
     assert sum(whole.histograms["words"]["counts"]) == 4
 
 
-def test_histograms_have_bins_of_equal_ratios_where_limits_lie_far_apart_and_pass_over_nan() -> None:
+def test_far_limits_make_bins_of_equal_ratios_and_nan_is_in_none() -> None:
     counts = counted([math.nan, -1.0, 0.0, 1e9, math.inf, 3.0], [True] * 5 + [False])["counts"]
     assert (len(counts), sum(counts), counts[0], counts[-1]) == (BINS, 4, 2, 2)
     values = [-5.0, 0.0, 1.0, 49.0, 50.0, 3_000.0, 199_999.0]
@@ -188,7 +188,7 @@ def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_p
     assert preset != "c4" or cut[0] < 0
 
 
-def test_unreadable_records_are_shown_before_documents_and_rows_of_nothing_are_not(
+def test_unreadable_records_come_first_and_rows_of_nothing_do_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", [*(english(k) for k in range(40)), {}, {}])

@@ -33,7 +33,7 @@ def wrong_sum(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("ending", PACK)
-def test_documents_that_no_checksum_confirms_are_kept_counted_and_their_file_named(tmp_path: Path, ending: str) -> None:
+def test_documents_that_no_checksum_confirms_are_kept_and_counted(tmp_path: Path, ending: str) -> None:
     whole, broken = PACK[ending](b"".join(LINES[:20])), wrong_sum(PACK[ending](b"".join(LINES[20:50])))
     name = f"broken.jsonl{ending}"
     (tmp_path / "in").mkdir()
@@ -62,7 +62,7 @@ def test_a_file_of_which_no_checksum_confirms_anything_names_no_line(tmp_path: P
     assert damaged["fault"].endswith("of which no checksum confirms any")
 
 
-def test_a_cut_file_gives_what_came_before_the_cut_and_one_with_stray_bytes_all(tmp_path: Path) -> None:
+def test_a_cut_file_gives_what_came_before_the_cut(tmp_path: Path) -> None:
     ending = ".zst"
     data = PACK[ending](b"".join(LINES[:20])) + PACK[ending](b"".join(LINES[20:]))[:-9]
     (tmp_path / f"a.jsonl{ending}").write_bytes(data)

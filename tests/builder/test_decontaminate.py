@@ -41,9 +41,7 @@ def test_what_is_and_what_is_no_overlap() -> None:
     text=st.text("abΣ中文คำ่。 あア", max_size=40),
     n=st.integers(1, 4),
 )
-def test_counts_equal_the_definition_in_which_a_letter_of_an_unspaced_script_is_a_word(
-    evaluation: list[str], text: str, n: int
-) -> None:
+def test_counts_of_overlaps_equal_the_definition(evaluation: list[str], text: str, n: int) -> None:
     def grams(each: str) -> list[tuple[str, ...]]:
         words = re.findall(r"[中文คあ]|(?:(?![中文คあ])\w)+", each.lower())
         return [tuple(words[k : k + n]) for k in range(len(words) - n + 1)]
@@ -117,7 +115,7 @@ def test_a_question_in_a_script_without_spaces_is_found(tmp_path: Path, question
     assert (manifest.counts["read"], manifest.counts["dropped"]) == (3, {"contaminated": 1})
 
 
-def test_evaluation_texts_that_are_too_short_are_counted_in_terminal_and_report(tmp_path: Path) -> None:
+def test_evaluation_texts_that_are_too_short_are_counted_aloud(tmp_path: Path) -> None:
     quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": "What is it?"}] * 500 + [{"text": QUESTION}])
     said = "quiz.jsonl: 500 of 501 evaluation texts are too short (under 8 words) and were not compared"
     with pytest.warns(UserWarning, match=re.escape(said)):

@@ -73,9 +73,7 @@ def test_a_share_draws_all_that_a_smaller_one_does(texts: list[bytes], one: floa
     documents=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=40),
     quota=st.integers(0, 200),
 )
-def test_documents_fill_a_quota_in_the_order_of_their_draws_until_one_does_not_fit(
-    documents: list[tuple[int, int]], quota: int
-) -> None:
+def test_documents_fill_a_quota_in_the_order_of_their_draws(documents: list[tuple[int, int]], quota: int) -> None:
     kinds, lengths = np.array(documents, np.int64).T
     drawn = np.array([5, 6, 1 << 48, 3 << 62], np.uint64)[kinds]  # many alike
     beyond = beyond_quota(drawn, lengths, quota)
@@ -85,9 +83,7 @@ def test_documents_fill_a_quota_in_the_order_of_their_draws_until_one_does_not_f
         assert beyond[at] == (left < 0)
 
 
-def test_another_seed_draws_another_validation_set_quota_and_samples_but_the_same_duplicates(
-    source: Path, tmp_path: Path
-) -> None:
+def test_another_seed_draws_other_documents_but_the_same_duplicates(source: Path, tmp_path: Path) -> None:
     first, second = (run(source, tmp_path / str(seed), seed=seed) for seed in (0, 1))
     validation = [ids(tmp_path / name, "val") for name in "01"]
     assert validation[0] != validation[1]
@@ -107,9 +103,7 @@ def test_another_seed_draws_another_validation_set_quota_and_samples_but_the_sam
     assert all(chosen)
 
 
-def test_validation_depends_on_neither_shards_nor_what_else_is_read_and_grows_with_its_share(
-    source: Path, tmp_path: Path
-) -> None:
+def test_validation_depends_on_texts_alone_and_grows_with_its_share(source: Path, tmp_path: Path) -> None:
     run(source, tmp_path / "whole", seed=5)
     run(source, tmp_path / "shards", seed=5, tokens_per_shard=3_000, val_fraction=0.4)
     (tmp_path / "half.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[200:]))

@@ -63,7 +63,7 @@ def test_listed_documents_are_dropped_and_everything_tells_so(tmp_path: Path, so
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
-def test_a_dry_run_drops_listed_documents_and_says_that_a_sample_does_not_foresee_duplicates(
+def test_a_dry_run_drops_listed_documents_but_foresees_no_duplicates(
     tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = listed(tmp_path, "d3", "d42", "d51", "in.jsonl:60")
@@ -104,7 +104,7 @@ def test_a_list_that_cannot_be_read_is_refused_before_any_work(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "frame"])
-def test_ids_are_compared_as_they_are_written_without_spaces_and_fractions_of_zero(tmp_path: Path, kind: str) -> None:
+def test_ids_are_compared_without_spaces_and_fractions_of_zero(tmp_path: Path, kind: str) -> None:
     given: dict[str, list[Any]] = {
         "jsonl": [" spaced ", "7.0", "1.5", "007", "last", 90071992547409930001, 90071992547409930002, 3.0, 4],
         "parquet": [" spaced ", "7.0", "1.5", "007", "last"],

@@ -60,7 +60,7 @@ def test_the_first_exception_of_a_unit_ends_the_map_as_itself(workers: int) -> N
         list(engine.map(fail_on_three, range(9)))
 
 
-def test_a_worker_killed_in_mid_unit_is_replaced_and_a_unit_that_kills_all_ends_the_build(tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_until_a_unit_kills_three(tmp_path: Path) -> None:
     units = [str(tmp_path / str(k)) for k in range(4)]
     with EngineOptions(workers=2, start_method="fork").open() as engine:
         retries: list[tuple[int, str]] = []
@@ -97,7 +97,7 @@ def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> N
     assert sum(amount for _, amount in told) <= 80
 
 
-def test_a_process_that_is_forked_after_a_tokenizer_was_trained_trains_the_same() -> None:
+def test_a_process_forked_after_a_training_trains_the_same() -> None:
     code = (
         "import os, signal\n"
         "from pipeline.text.tokenizer.tokenizer import train_tokenizer\n"

@@ -55,7 +55,7 @@ def truncate(path: Path) -> None:
         (Path.unlink, r"in\.jsonl: cannot be read.*No such file"),
     ],
 )
-def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_it_goes_on(
+def test_a_file_that_changes_ends_the_build_until_it_is_restored(
     tmp_path: Path, change: Callable[[Path], None], said: str
 ) -> None:
     path, on_error = write_jsonl(tmp_path / "in.jsonl", TEXTS), "skip"  # which passes over damage

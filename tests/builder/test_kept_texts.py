@@ -94,9 +94,7 @@ def test_they_are_the_same_bytes_for_any_workers_hashed_and_verified(
     assert {problem.shard for problem in verify_dataset(str(two))} == {str(path), str(more)}
 
 
-def test_a_second_build_of_them_with_another_tokenizer_holds_the_same_documents(
-    dataset_with: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_build_of_kept_texts_holds_the_same_documents(dataset_with: Callable[[str], Path], tmp_path: Path) -> None:
     first = dataset_with("parquet")
     run_plain(str(first / "texts"), tmp_path / "second", dedup=False)
     assert kept(tmp_path / "second") == [document.text for document in read(first / "texts")]

@@ -41,7 +41,7 @@ def test_a_text_that_holds_nul_is_kept_without_it_or_byte_for_byte_where_asked(t
         assert wanted in kept(tmp_path / str(normalize) / "out")
 
 
-def test_texts_that_differ_in_line_ends_or_composition_alone_are_exact_duplicates(tmp_path: Path) -> None:
+def test_texts_that_normalise_alike_are_exact_duplicates(tmp_path: Path) -> None:
     text = "Naïve café, Ångström, 각 " + english(1)
     forms = [unicodedata.normalize(form, text) for form in ("NFD", "NFC")]
     assert forms[0] != forms[1]
@@ -79,7 +79,7 @@ def test_ids_of_any_kind_give_safe_keys_that_are_unique_over_all_shards(tmp_path
     assert {"a/b.c", "../up", "a b", "x" * 300, "é\n\x00", "7", "CON"} <= set(origins)
 
 
-def test_no_text_is_in_both_training_and_validation_even_where_duplicates_are_kept(tmp_path: Path) -> None:
+def test_no_text_is_in_both_training_and_validation(tmp_path: Path) -> None:
     records = [{"text": english(n % 60)} for n in range(600)]
     limits = Limits(partition_characters=40_000, batch_records=20)
     manifest = run(tmp_path, records, dedup=False, val_fraction=0.3, limits=limits)

@@ -57,9 +57,7 @@ def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source
     assert not (tmp_path / "out").exists()
 
 
-def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_one_is_taken_at_once(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_text_key_is_told_the_fields_that_there_are(source: Path, tmp_path: Path) -> None:
     message = r"none of the 20 records .* in\.jsonl: line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
     with pytest.raises(InputError, match=message):
         build(source, tmp_path / "out", text_key="text")
@@ -132,9 +130,7 @@ def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp
     assert (tmp_path / "out" / "notes").is_dir()
 
 
-def test_what_is_left_of_a_result_that_was_discarded_in_part_is_no_dataset_and_overwrite_goes_on(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_result_that_was_discarded_in_part_is_no_dataset(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "out", seed=1)
     (tmp_path / "out" / "manifest.json").unlink()  # as a kill leaves it: the manifest goes first
     with pytest.raises(BuildError, match="neither a dataset nor a build to continue"):
@@ -187,9 +183,7 @@ def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
     assert build(source, tmp_path / "out").counts["kept"] == 20
 
 
-def test_a_build_that_cannot_write_what_is_beside_the_shards_leaves_no_manifest_and_goes_on(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_report_that_cannot_be_written_leaves_no_manifest(source: Path, tmp_path: Path) -> None:
     report = tmp_path / "out" / "report.html"
 
     def stand_in_its_way(stage: str) -> None:
@@ -279,9 +273,7 @@ def test_overwrite_discards_nothing_that_a_setting_names(source: Path, tmp_path:
 
 
 @pytest.mark.parametrize("limit", ["inf", "-inf", "nan", "1e300", "9007199254740993.0e3", "true", '"3"'])
-def test_a_limit_that_is_none_is_refused_by_its_file_and_overwrite_leaves_what_is_there(
-    source: Path, tmp_path: Path, limit: str
-) -> None:
+def test_a_wrong_limit_is_refused_before_overwrite_discards(source: Path, tmp_path: Path, limit: str) -> None:
     build(source, tmp_path / "out")
     before = digests(tmp_path / "out")
     rules = tmp_path / "mine.toml"

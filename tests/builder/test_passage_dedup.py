@@ -291,7 +291,7 @@ def test_a_share_decides_which_documents_are_dropped(tmp_path: Path) -> None:
         assert len(kept(tmp_path / str(share))) == number
 
 
-def test_the_report_names_the_passages_that_occur_most_and_where_they_are_first(tmp_path: Path) -> None:
+def test_the_report_names_the_commonest_passages_and_their_first_place(tmp_path: Path) -> None:
     menu = " ".join(f"menu{k}" for k in range(20))
     notice = f"{NOTICE} <i>last"
     texts = [f"{english(k, 20)}\n{k} {notice if k % 3 else menu}. {k} {english(k + 100, 5)}" for k in range(30)]

@@ -34,7 +34,7 @@ def test_a_plan_of_another_release_is_refused(tmp_path: Path) -> None:
         Plan.read(tmp_path)
 
 
-def test_inputs_are_named_relative_to_the_argument_that_gave_them_and_twice_is_an_error(tmp_path: Path) -> None:
+def test_inputs_are_named_relative_to_their_argument_and_once(tmp_path: Path) -> None:
     write(tmp_path / "data" / "deep" / "b.jsonl")
     path = write(tmp_path / "data" / "a.jsonl")
     names = [(item.source, item.name) for item in inputs_of(tmp_path / "data")]

@@ -29,7 +29,7 @@ def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -
     assert progress.counts["ingest"] >= 3
 
 
-def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
+def test_no_other_bar_is_drawn_over_that_of_a_tokenizers_merges(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "in.jsonl", sentences(400))
     command = [sys.executable, "-m", "pipeline", "build", str(path), "--output", str(tmp_path / "out")]
     command += ["--tokenizer", "train:300", "--rules", "none", "--workers", "1"]
@@ -41,9 +41,7 @@ def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_
     assert not [number for number in bars if said < number < merges[-1]]
 
 
-def test_a_trained_tokenizer_of_fewer_ids_than_asked_for_says_so_in_console_and_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_of_fewer_ids_than_asked_for_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = jsonl(tmp_path / "in.jsonl", ["one text of a few words", "another text of a few words"])
     for size, is_short in ((30_000, True), (260, False)):
         output = tmp_path / str(size)

@@ -220,9 +220,7 @@ def test_damage_beyond_what_is_read_of_a_file_is_not_met(large: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["", "one.jsonl.zst"])
-def test_a_larger_quota_holds_all_of_a_smaller_one_and_one_that_is_not_filled_changes_nothing(
-    folder: Path, large: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_larger_quota_holds_all_of_a_smaller_one(folder: Path, large: Path, tmp_path: Path, name: str) -> None:
     inputs = large / name if name else folder
     held = []
     for quota in ("3000", "16000", "1e9"):

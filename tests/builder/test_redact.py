@@ -128,7 +128,7 @@ def test_a_part_that_a_split_holds_out_masks_them_too(dataset: Path) -> None:
     assert sum(sum(part) for part in before) - sum(sum(part) for part in after) == sum(lengths)
 
 
-def test_a_redacted_dataset_is_sound_and_its_states_and_fingerprint_of_data_stay(dataset: Path) -> None:
+def test_a_redacted_dataset_is_sound_and_its_states_stay(dataset: Path) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2)
     list(islice(stream, 3))
     state, lengths = stream.state_dict(), table(dataset)["key"]
@@ -142,7 +142,7 @@ def test_a_redacted_dataset_is_sound_and_its_states_and_fingerprint_of_data_stay
     pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2).load_state_dict(state)
 
 
-def test_no_file_of_the_dataset_holds_a_redacted_document_or_what_was_dropped_for_it(dataset: Path) -> None:
+def test_no_file_holds_a_redacted_document_or_what_it_had_dropped(dataset: Path) -> None:
     texts = {f"d{k}": english(k) for k in range(90)}
     assert chosen(dataset, "7")
     unlike = [id for id in texts if not id.endswith("7")]
@@ -165,7 +165,7 @@ def test_no_file_of_the_dataset_holds_a_redacted_document_or_what_was_dropped_fo
 
 
 @pytest.mark.parametrize("id", ["a", "a\nb", "a (of b) (c"], ids=["plain", "line feed", "brackets"])
-def test_what_was_dropped_or_cut_for_a_document_goes_whatever_ids_and_files_are_called(tmp_path: Path, id: str) -> None:
+def test_what_was_dropped_for_a_document_goes_whatever_names_are(tmp_path: Path, id: str) -> None:
     first = english(1)
     records = [
         {"id": id, "text": first},
@@ -198,7 +198,7 @@ def run(*arguments: object) -> int:
     return run_command("redact", [*map(str, arguments), "--reason", REASON])
 
 
-def test_keys_and_ids_name_documents_and_the_same_command_again_changes_nothing(
+def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = tmp_path / "ids.txt"
@@ -211,7 +211,7 @@ def test_keys_and_ids_name_documents_and_the_same_command_again_changes_nothing(
     assert not (dataset / ".build").exists()
 
 
-def test_an_unknown_name_and_kept_texts_without_the_flag_are_refused_and_nothing_changes(
+def test_unknown_names_and_texts_without_the_flag_are_refused(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = tmp_path / "ids.txt"
@@ -226,7 +226,7 @@ def test_an_unknown_name_and_kept_texts_without_the_flag_are_refused_and_nothing
     assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
 
 
-def test_a_name_that_is_the_key_of_one_document_and_the_id_of_another_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_a_key_and_the_id_of_another_is_refused(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", [{"id": "000000000001", "text": "one"}, {"id": "b", "text": "two"}])
     run_plain(source, tmp_path / "data", val_fraction=0)
     with pytest.raises(ConfigError, match=r"'000000000001' is the key of one .* 'b'.* '000000000000'; list"):
@@ -266,7 +266,7 @@ def state_of(dataset: Path) -> dict[str, Any]:
     return files | {name: value for name, value in manifest.items() if name != "checksum"}
 
 
-def test_a_redaction_killed_at_any_file_operation_is_read_on_and_continues_with_the_same_command(
+def test_a_redaction_killed_at_any_file_operation_goes_on(
     small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = ["d1", "d9", "d17"]
@@ -390,7 +390,7 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dat
     assert f"<td>{told['seen'][0]['step']}<td>0<td>" in (dataset / "redaction-1.html").read_text()
 
 
-def test_a_repeated_passage_is_not_shown_any_more_if_a_redacted_document_has_it(tmp_path: Path) -> None:
+def test_a_repeated_passage_of_a_redacted_document_is_not_shown(tmp_path: Path) -> None:
     notices = [" ".join(f"{name}{k}" for k in range(12)) for name in ("first", "second")]
     texts = [f"{english(k)}\n{k} {notices[k % 2]}" for k in range(6)]
     run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "out", dedup_passages=10)
@@ -408,7 +408,7 @@ def test_a_redacted_text_is_not_found_any_more(dataset: Path) -> None:
     assert other
 
 
-def test_a_dataset_without_documents_is_sound_and_holds_all_others_and_refuses_states_of_the_old_one_by_name(
+def test_a_dataset_without_documents_holds_all_others_and_refuses_old_states(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2)
@@ -443,9 +443,7 @@ def test_a_dataset_without_documents_is_sound_and_holds_all_others_and_refuses_s
     assert "is not empty; choose another --drop" in capsys.readouterr().err
 
 
-def test_documents_that_were_redacted_are_left_out_too_and_a_split_or_shard_may_become_empty(
-    small: Path, tmp_path: Path
-) -> None:
+def test_redacted_documents_are_left_out_and_a_shard_may_become_empty(small: Path, tmp_path: Path) -> None:
     redact(small, ["d4"], REASON, texts=True)
     first = [id for id, _ in zip(table(small)["id"], range(6), strict=False) if id]
     new = drop(small, first, REASON, tmp_path / "new")
@@ -479,7 +477,7 @@ def test_the_search_finds_every_place_that_a_plain_one_does(piece: int) -> None:
     assert len(plain) > 40
 
 
-def test_a_dataset_of_token_ids_without_tokenizer_texts_and_report_is_redacted_by_key(tmp_path: Path) -> None:
+def test_a_dataset_of_token_ids_is_redacted_by_key(tmp_path: Path) -> None:
     documents = [[*range(first, first + 20)] for first in range(10, 100, 10)]
     pipeline.write_shards(documents, tmp_path / "set", eos_id=0, val_fraction=0, progress=pipeline.Progress(quiet=True))
     keys = table(tmp_path / "set")["key"]

@@ -94,7 +94,7 @@ def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
     assert list(verify_dataset(memory)) == []
 
 
-def test_a_bucket_in_which_another_writes_is_refused_and_a_wrong_list_leaves_no_claim(memory: str) -> None:
+def test_a_bucket_in_which_another_writes_is_refused(memory: str) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 names .* 'd99'"):
         redact(memory, ["d1", "d99"], REASON, texts=True)
     assert OWNER_NAME not in held(memory)
@@ -124,7 +124,7 @@ def test_a_stream_from_a_bucket_goes_on_when_its_dataset_is_redacted(
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.nightly)])
-def test_a_kill_before_or_after_any_upload_is_read_on_and_the_same_command_continues(
+def test_a_kill_at_any_upload_is_read_on_and_a_re_run_continues(
     s3: dict[str, Any], built: Path, expected: dict[str, Any], tmp_path: Path, kills: int
 ) -> None:
     store = fsspec.filesystem("s3", **s3)

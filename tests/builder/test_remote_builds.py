@@ -120,9 +120,7 @@ def test_a_dry_run_and_a_trial_of_rules_open_few_of_many_files(
     assert "of a sample of 64 records from 64 files" in said
 
 
-def test_small_files_take_a_look_and_a_request_each_and_the_next_ones_are_asked_for_ahead(
-    tmp_path: Path, server: InputServer
-) -> None:
+def test_small_files_take_two_requests_each_and_are_asked_for_ahead(tmp_path: Path, server: InputServer) -> None:
     texts = [{"text": f"{number} " * 50} for number in range(12)]
     server.files = {f"{number:02}.jsonl": (json.dumps(text) + "\n").encode() for number, text in enumerate(texts)}
 
@@ -225,7 +223,7 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
 @pytest.mark.parametrize(
     "kind", ["2000.parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("stream.arrow", "a.tar"))]
 )
-def test_a_dry_run_reads_a_part_of_a_remote_file_and_expects_the_tokens_of_the_whole(
+def test_a_dry_run_reads_a_part_and_expects_the_tokens_of_the_whole(
     tmp_path: Path, server: InputServer, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     import io

@@ -51,7 +51,7 @@ def parse(dataset: Path) -> _Page:
     return page
 
 
-def test_the_page_runs_nothing_needs_nothing_from_elsewhere_and_shows_hostile_text_as_text(dataset: Path) -> None:
+def test_the_page_runs_and_fetches_nothing_of_hostile_text(dataset: Path) -> None:
     page = parse(dataset)
     assert page.links == []
     assert not {"script", "img", "link", "iframe", "i", "u"} & set(page.tags)
@@ -114,7 +114,7 @@ def test_near_duplicates_are_shown_from_where_they_begin_to_differ(tmp_path: Pat
     assert "\n".join(words[1_188:1_200]) in page
 
 
-def test_rules_and_samples_are_in_the_order_of_what_they_drop_and_the_command_is_shown(dataset: Path) -> None:
+def test_rules_and_samples_are_in_the_order_of_what_they_drop(dataset: Path) -> None:
     page, dropped = (dataset / REPORT_NAME).read_text(encoding="utf-8"), Manifest.read(dataset).counts["dropped"]
     drops = [int(number.replace(",", "")) for number in re.findall(r"drops\n([\d,]+)", page)]
     assert drops == sorted(drops, reverse=True)
@@ -133,7 +133,7 @@ def test_a_dataset_without_documents_has_a_report_too(tmp_path: Path) -> None:
     assert "documents read" in (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")
 
 
-def test_documents_that_a_transform_adds_have_their_column_and_no_share_is_over_the_whole(
+def test_added_documents_have_a_column_and_no_share_is_over_the_whole(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = [json.dumps({"text": english(k, 200)}) for k in range(2)]
@@ -158,7 +158,7 @@ def test_documents_that_a_transform_adds_have_their_column_and_no_share_is_over_
     assert "added" not in "".join(parse(tmp_path / "out").text).split("Languages")[0].split("share")[0]
 
 
-def test_the_order_of_rejected_documents_and_the_page_do_not_tell_how_they_were_cut(tmp_path: Path) -> None:
+def test_rejected_documents_and_page_do_not_tell_how_work_was_cut(tmp_path: Path) -> None:
     repeated = "A line of more than a few words that every second document holds at its end."
     rows = []
     for k in range(60):

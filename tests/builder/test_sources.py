@@ -93,9 +93,7 @@ def test_inputs_that_take_turns_give_a_shard_each_time_and_keep_their_order(
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
-def test_inputs_without_names_have_no_sources_to_mix_and_epochs_belong_to_no_source(
-    inputs: dict[str, Path], dataset: Path, tmp_path: Path
-) -> None:
+def test_inputs_without_names_have_no_sources_to_mix(inputs: dict[str, Path], dataset: Path, tmp_path: Path) -> None:
     run_plain(list(inputs.values()), tmp_path / "out")
     assert "source" not in json.loads((tmp_path / "out" / MANIFEST_NAME).read_text())["splits"]["train"]["shards"][0]
     with pytest.raises(ConfigError, match=r"name inputs when you build, as in wiki=wiki/"):

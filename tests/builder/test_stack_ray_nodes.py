@@ -155,9 +155,7 @@ def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word(nodes: Nodes, tm
             end.touch()
 
 
-def test_a_unit_whose_worker_dies_is_run_again_with_a_reason_and_one_that_always_kills_it_is_named(
-    nodes: Nodes, tmp_path: Path
-) -> None:
+def test_a_unit_whose_worker_dies_is_run_again_or_named(nodes: Nodes, tmp_path: Path) -> None:
     retries: list[tuple[int, str]] = []
     ran: list[str] = []
     with EngineOptions(engine="ray", workers=2, ray_address=nodes.address, unit_tries=2).open() as engine:

@@ -130,7 +130,7 @@ def test_a_transform_with_a_version_is_known_by_that_alone(tmp_path: Path) -> No
         make(source, tmp_path / "out", transforms=[versioned("One", "2")])
 
 
-def test_a_function_without_a_module_needs_a_version_and_processes_that_are_forked(tmp_path: Path) -> None:
+def test_a_function_without_a_module_needs_a_version_and_forks(tmp_path: Path) -> None:
     source = write_records(tmp_path / "in.jsonl", ["One."])
     with pytest.raises(ConfigError, match="give it a version"):
         make(source, tmp_path / "out", transforms=[lambda document: document])
@@ -295,7 +295,7 @@ def test_a_worker_that_a_function_ends_is_not_put_down_to_memory(tmp_path: Path)
     assert "memory" not in str(caught.value)
 
 
-def test_a_class_that_cannot_be_made_and_a_module_that_ends_the_program_are_refused(tmp_path: Path) -> None:
+def test_a_class_or_module_that_ends_the_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own_broken.py").write_text("class Model:\n    def __init__(self):\n        raise SystemExit(0)\n")
     (tmp_path / "own_ending.py").write_text("import sys\nsys.exit(0)\n")
     source = write_records(tmp_path / "in.jsonl", TEXTS)

@@ -55,7 +55,7 @@ def start(program: str, *arguments: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], cwd=ROOT, stdout=subprocess.PIPE)
 
 
-def test_a_directory_is_locked_against_other_processes_until_its_process_is_killed(tmp_path: Path) -> None:
+def test_a_directory_is_locked_until_its_process_is_killed(tmp_path: Path) -> None:
     work = tmp_path / "out" / ".build"
     with start(WAIT, work) as other:
         assert other.stdout is not None
@@ -149,9 +149,7 @@ def test_a_result_is_there_whole_or_not_at_all_and_one_that_is_there_stays(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
-def test_what_others_keep_in_a_new_output_is_left_alone_and_what_killed_builds_left_is_swept(
-    source: Path, tmp_path: Path
-) -> None:
+def test_files_of_others_stay_and_those_of_killed_builds_are_swept(source: Path, tmp_path: Path) -> None:
     work = tmp_path / "out" / ".build"
     left = temporary_path(work / "references")
     left.mkdir(parents=True)

@@ -95,7 +95,7 @@ def test_a_dry_run_shows_verdicts_and_writes_nothing(
         (["--against", "nowhere"], "nowhere"),
     ],
 )
-def test_what_cannot_work_is_one_clear_line_and_status_2_an_input_that_is_not_there_too(
+def test_what_cannot_work_is_one_clear_line_and_status_2(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     given = arguments if arguments[0].endswith(".jsonl") else [*inputs, *arguments]
@@ -243,7 +243,7 @@ def test_bad_records_may_be_bounded_by_a_share(tmp_path: Path, capsys: pytest.Ca
     assert "max_errors must be a whole number of at least 0 or a share" in capsys.readouterr().err
 
 
-def test_a_share_of_bad_records_ends_a_build_before_all_is_read_whatever_the_workers(tmp_path: Path) -> None:
+def test_a_share_of_bad_records_ends_a_build_early(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(6):
         lines = ['{"text": "to be"}\n'] * 2_000 + ["{}\n"] * (4_000 if number in (1, 2) else 400)

@@ -23,9 +23,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "set"
 
 
-def test_a_card_names_the_shards_of_each_split_the_counts_the_sources_and_the_command(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_card_names_shards_counts_sources_and_command(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["card", str(built)]) == 0
     _, front, text = capsys.readouterr().out.split("---\n", 2)
     head, manifest = yaml.safe_load(front), pipeline.Manifest.read(built)

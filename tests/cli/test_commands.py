@@ -307,9 +307,7 @@ def test_a_second_interrupt_while_the_interpreter_ends_shows_no_traceback(first:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_command_is_imported_waits_for_its_end_and_a_second_does_not(
-    number: signal.Signals, again: bool
-) -> None:
+def test_a_signal_waits_for_an_import_and_a_second_does_not(number: signal.Signals, again: bool) -> None:
     # An exception inside the start-up of a compiled module may end the process by SIGSEGV.
     code = f"""
 import os, sys

@@ -70,9 +70,7 @@ def test_the_command_that_it_shows_makes_the_same_dataset(built: Path, capsys: p
     assert pipeline.Manifest.read(built.parent / "again").fingerprint == pipeline.Manifest.read(built).fingerprint
 
 
-def test_a_document_is_shown_by_number_key_or_id_with_its_origin_and_its_tokens(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_document_is_shown_by_number_key_or_id(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect([str(built), "--id", "doc-0"]) == 0
     assert english(0, 12)[:60] in capsys.readouterr().out.replace("\n", " ")
     assert inspect([str(built), "--document", "0"]) == 0

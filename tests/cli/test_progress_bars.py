@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_long_command_draws_rate_and_time_left_on_a_terminal_and_is_quiet_in_a_pipe(
+def test_a_long_command_draws_a_bar_on_a_terminal_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jsonl(tmp_path / "texts.jsonl", sentences(300))

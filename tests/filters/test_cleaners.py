@@ -35,7 +35,7 @@ def test_c4_cuts_the_lines_that_its_paper_names(line: str, reason: str | None) -
     assert (text, counts) == ((line, {}) if reason is None else ("", {reason: 1}))
 
 
-def test_terminal_punctuation_can_be_waived_and_c4_drops_pages_of_two_sentences() -> None:
+def test_terminal_punctuation_can_be_waived() -> None:
     assert c4_lines("a line of five words", terminal_punctuation=False) == ("a line of five words", {})
     verdict = C4.judge(C4.measure("Two sentences are not enough here. This is the second one here."))
     assert (verdict and verdict.rule) == "sentences"

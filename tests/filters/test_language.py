@@ -113,9 +113,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"ngrams": 2}, {"maxn": 5, "loss": "hs"}])
-def test_models_of_every_kind_are_read_if_whole_and_refused_with_a_byte_more_or_less(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_models_are_refused_with_a_byte_more_or_less(tmp_path: Path, options: dict[str, Any]) -> None:
     path = write_model(tmp_path / "model.bin", QUALITY, **options)
     model = FastTextModel(path)
     assert set(model.labels) == {"__label__hq", "__label__cc"}
@@ -176,9 +174,7 @@ def test_short_texts_get_the_language_and_score_of_fasttext_langdetect(
         assert found.score == pytest.approx(expected["score"], abs=0.05)
 
 
-def test_the_model_that_fasttext_langdetect_keeps_is_taken_by_name_and_never_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_of_fasttext_langdetect_is_never_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ftlangdetect
 
     monkeypatch.setenv("FTLANG_CACHE", str(tmp_path))

@@ -132,7 +132,7 @@ def test_programs_and_prose_lie_far_apart() -> None:
     assert measured("duplicate_ngram_ratio", "word " * 500, n=3) <= 1
 
 
-def test_a_word_list_of_ones_own_takes_the_place_of_the_default_and_its_hash_is_in_the_recipe(tmp_path: Path) -> None:
+def test_an_own_word_list_takes_the_place_of_the_default(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('profanity_ratio = { max = 0.1, word_list = "own.txt" }')
     with pytest.raises(ConfigError, match=r"own\.txt' does not exist"):
         load_rules(tmp_path / "own.toml")
@@ -175,7 +175,7 @@ def _count(text: str) -> int:
 """
 
 
-def test_a_function_of_a_page_and_keywords_is_a_measure_and_its_name_is_given_once(tmp_path: Path) -> None:
+def test_a_function_of_a_page_and_keywords_is_a_measure(tmp_path: Path) -> None:
     own = module(tmp_path, "own", GOOD)
     (name,) = found = filters.find_measures([own])
     assert (name, found[name](Page("a!?!"), of="?")) == ("marks", 1)

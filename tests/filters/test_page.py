@@ -62,7 +62,7 @@ def test_scripts_without_spaces_are_segmented(text: str, words: list[str]) -> No
     assert Page(text).words == words
 
 
-def test_words_are_what_white_space_separates_and_pieces_of_scripts_without_spaces() -> None:
+def test_words_are_separated_by_white_space_or_script() -> None:
     page = Page("No. 5, b2b &\u200b 10:30!")
     assert page.words == page.parts("spaces").pieces == ["No.", "5,", "b2b", "&", "10:30!"]
     assert page.parts("spaces").alphabetic == ["No.", "b2b"]

@@ -48,7 +48,7 @@ def test_exactly_public_ip_addresses_are_masked(address: ipaddress.IPv4Address |
     assert (str(address) in text) is not counts["ip"]
 
 
-def test_of_several_replacements_a_hash_of_the_address_draws_one_wherever_it_stands() -> None:
+def test_a_hash_of_the_address_draws_one_of_several_replacements() -> None:
     mail = ["email@example.com", "firstname.lastname@example.org"]
     texts = [pii(f"u{n}@a.org", mail=mail)[0] for n in range(40)]
     assert {*texts} == {*mail}
@@ -157,7 +157,7 @@ def test_a_line_that_can_match_nothing_is_named_with_the_cure(tmp_path: Path, ki
         load_rules(str(tmp_path / "r.toml"))
 
 
-def test_words_may_be_allowed_up_to_a_number_and_stand_beside_a_list_of_domains(tmp_path: Path) -> None:
+def test_words_may_be_allowed_up_to_a_number(tmp_path: Path) -> None:
     rules = (
         'soft = { measure = "url_blocked", words = "words.txt", max = 1 }\nurl_blocked = { domains = "domains.txt" }'
     )

@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, tuple[float, float]]] = {  # the limits of the pape
 
 
 @pytest.mark.parametrize("name", bundled_rule_sets())
-def test_a_bundled_set_has_the_limits_of_its_paper_and_keeps_prose_and_values_on_every_limit(name: str) -> None:
+def test_a_bundled_set_has_its_papers_limits_and_keeps_values_on_them(name: str) -> None:
     rules = load_rules(name)
     assert {rule.name: (rule.min, rule.max) for rule in rules.rules} == PRESETS[name]
     json.dumps(rules.describe(), allow_nan=False)
@@ -104,7 +104,7 @@ def test_the_reason_shows_a_comparison_that_fails(value: float, bound: float, ki
     assert Violation("s", "x", value, bound, kind).reason == reason
 
 
-def test_the_first_rule_that_fails_speaks_for_its_set_and_a_measure_can_have_several_limits() -> None:
+def test_the_first_rule_that_fails_speaks_for_its_set() -> None:
     rules = load_rules("gopher,fineweb")
     violation = rules.judge(rules.measure("short"))
     assert violation is not None

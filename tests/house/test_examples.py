@@ -35,7 +35,7 @@ def run(program: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_masked_language_modelling_masks_a_row_alike_after_a_resume_and_on_other_ranks(folder: Path) -> None:
+def test_masks_are_alike_after_a_resume_and_on_other_ranks(folder: Path) -> None:
     checks = """
 def rows(*streams):
     batches = [batch for each in streams for batch in each]

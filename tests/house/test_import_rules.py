@@ -46,7 +46,7 @@ for name in pipeline.__all__:
     assert done.returncode == 0, done.stderr
 
 
-def test_loops_that_are_compiled_already_load_numba_without_its_libraries_and_extensions() -> None:
+def test_compiled_loops_load_numba_without_its_libraries() -> None:
     code = "import pipeline.builder.dedup.kernels, filters.compiled.scan"
     loaded_after(code)  # they are compiled, unless they were
     assert loaded_after(code).isdisjoint({"numba.np.arraymath", "numba.np.npyimpl"})

@@ -85,9 +85,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_the_installed_command_builds_and_verifies_beside_a_pipeline_py_and_a_filters_folder_of_the_user(
-    environment: Path, elsewhere: Path
-) -> None:
+def test_the_installed_command_works_beside_files_of_its_packages_names(environment: Path, elsewhere: Path) -> None:
     inputs = sorted(elsewhere.glob("*.jsonl*"))
     for arguments in (["build", *inputs, "--output", "shards", *FLAGS], ["verify", "shards"]):
         done = execute(environment / "shardwright", *arguments, cwd=elsewhere)
@@ -104,9 +102,7 @@ def test_the_installed_command_builds_and_verifies_beside_a_pipeline_py_and_a_fi
 
 
 @pytest.mark.nightly
-def test_a_filters_folder_in_the_current_directory_does_not_stand_for_the_packages_own(
-    environment: Path, elsewhere: Path
-) -> None:
+def test_a_filters_folder_of_the_user_does_not_stand_for_our_own(environment: Path, elsewhere: Path) -> None:
     (elsewhere / "pipeline.py").unlink()  # Python runs that one for `python -m pipeline`, whatever is installed
     sample = next(elsewhere.glob("*.jsonl"))
     tried = execute(environment / "python", "-m", "pipeline", "try-rules", sample, "--limit", "4", cwd=elsewhere)

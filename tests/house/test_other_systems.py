@@ -22,7 +22,7 @@ pipeline.build("raw", "out", tokenizer="bytes", rules="none", workers=2, start_m
 """
 
 
-def test_a_file_is_synced_by_the_request_that_a_system_has_and_by_fsync_where_a_file_system_refuses_it(
+def test_a_file_is_synced_by_the_request_that_its_system_has(
     tmp_path: Path,
 ) -> None:
     with open(tmp_path / "file", "wb") as file:
@@ -48,7 +48,7 @@ def test_bytes_are_read_alike_without_preadv(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_script_that_builds_without_a_guard_is_told_where_workers_are_not_forked(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_is_told_where_workers_spawn(tmp_path: Path) -> None:
     for number in range(2):
         write_jsonl(tmp_path / f"raw/{number}.jsonl", [f"text {number} {n}" for n in range(5)])
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -87,7 +87,7 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
     assert any(int(line) > 100_000 for line in done.stdout.splitlines() if line.isdecimal())
 
 
-def test_every_page_with_blocks_runs_and_every_link_leads_to_a_file_and_a_section() -> None:
+def test_every_link_leads_to_a_file_and_a_section() -> None:
     # Those of the others: tests/house/test_chat.py, test_examples.py, ...; of clusters.md: tests/stream/test_stack_signals.py.
     others = {"docs/chat.md", "docs/examples.md", "docs/guide.md", "docs/recipes.md", "docs/clusters.md"}
     assert {name for name in PAGES if blocks_of(name)} == {*RUN, *others}

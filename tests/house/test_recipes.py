@@ -42,7 +42,7 @@ def run(block: str, folder: Path) -> None:
     assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
 
 
-def test_a_folder_of_repositories_becomes_a_dataset_without_ignored_and_binary_files(tmp_path: Path) -> None:
+def test_repositories_become_a_dataset_without_ignored_files(tmp_path: Path) -> None:
     repository = tmp_path / "repositories/one"
     files: dict[str, bytes] = {
         "src/main.py": b"def main():\n\tpass\r\n",

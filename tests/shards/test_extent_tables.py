@@ -29,7 +29,7 @@ def dataset(tmp_path: Path) -> Path:
     return write_two_splits(tmp_path / "data")
 
 
-def test_a_build_writes_one_table_for_any_workers_whose_checksums_verify_finds_again(tmp_path: Path) -> None:
+def test_a_build_writes_one_table_which_verify_finds_again(tmp_path: Path) -> None:
     lines = [json.dumps({"id": str(k), "text": english(k, 40)}) for k in range(300)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "progress": Progress(quiet=True)}
@@ -52,9 +52,7 @@ def test_a_dataset_is_loaded_without_opening_a_shard(dataset: Path, tmp_path: Pa
     assert not (tmp_path / "cache").exists()
 
 
-def test_shards_by_list_glob_and_braces_have_the_rows_that_they_have_in_the_table(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_shards_by_any_names_have_the_rows_of_the_table(dataset: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     whole = load(dataset, cache)
     assert columns(load(f"{dataset}/train-*.tar", cache)) == columns(whole)
@@ -111,9 +109,7 @@ def the_problem(folder: Path, **options: Any) -> Problem:
     return problem
 
 
-def test_a_table_that_is_flipped_cut_swapped_or_missing_is_named_when_loaded_and_by_verify(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_table_is_named_when_loaded_and_by_verify(dataset: Path, tmp_path: Path) -> None:
     path = dataset / EXTENTS_NAME
     raw = path.read_bytes()
     write_dataset(tmp_path / "other", [make_documents(9)])
@@ -212,7 +208,7 @@ def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
         load(server.url("data"), tmp_path / "cache")
 
 
-def test_remote_shards_without_a_manifest_have_the_table_of_their_indexes_alone(
+def test_remote_shards_without_manifest_have_the_indexes_table(
     dataset: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
     wanted = columns(load(dataset, tmp_path / "local"), "crc32")

@@ -260,7 +260,7 @@ def test_tars_without_a_manifest_are_other_data_once_their_contents_are_others(
 
 
 @pytest.mark.parametrize("kind", ["own", "foreign"])
-def test_a_tar_without_a_manifest_that_is_rewritten_while_it_is_streamed_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_a_tar_that_is_rewritten_while_it_is_streamed_is_an_error(tmp_path: Path, kind: str) -> None:
     for name in ("x.tar", "y.tar"):
         rewrite(tmp_path / name, "", kind)
     stream = pipeline.ShardDataset(tmp_path, eos_id=0, epochs=1).pack(16)

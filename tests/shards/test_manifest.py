@@ -80,7 +80,7 @@ def test_an_end_of_text_id_that_cannot_be_one_is_refused(tmp_path: Path, eos_id:
         Manifest.read(tmp_path)
 
 
-def test_an_edit_of_any_field_is_refused_and_a_manifest_of_before_checksums_is_read(tmp_path: Path) -> None:
+def test_an_edit_of_any_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path, [make_documents(3)])
     replace(
         manifest, recipe={"settings": {"rules": ["gopher"], "seed": 3}}, counts={"read": 3, "cut": {"c4": 1}}

@@ -73,7 +73,7 @@ def test_batches_are_those_of_the_local_dataset(tmp_path: Path, server: FaultySe
     assert len(whole) <= len(server.files)  # the first block of each shard, and no shard whole
 
 
-def test_an_epoch_asks_for_each_byte_of_a_shard_about_once_and_a_second_run_for_none(
+def test_an_epoch_asks_for_each_byte_once_and_a_second_run_for_none(
     tmp_path: Path, server: FaultyServer, dataset: Path
 ) -> None:
     url, cache = server.serve(dataset), tmp_path / "cache"
@@ -105,9 +105,7 @@ def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(server: FaultyServer
 
 
 @pytest.mark.stacks
-def test_blocks_come_from_s3_as_boto_signs_it_in_workers_after_use_in_the_parent_too(
-    dataset: Path, s3: dict[str, Any]
-) -> None:
+def test_blocks_come_from_s3_in_workers_after_use_in_the_parent(dataset: Path, s3: dict[str, Any]) -> None:
     files = pytest.importorskip("s3fs").S3FileSystem(**s3)
     files.mkdir("blocks")
     files.put(str(dataset), "blocks/data", recursive=True)
@@ -120,9 +118,7 @@ def test_blocks_come_from_s3_as_boto_signs_it_in_workers_after_use_in_the_parent
 
 
 @pytest.mark.stacks
-def test_objects_of_s3_are_read_without_loading_a_client_that_takes_as_long_as_a_first_batch(
-    dataset: Path, s3: dict[str, Any]
-) -> None:
+def test_objects_of_s3_are_read_without_loading_a_client(dataset: Path, s3: dict[str, Any]) -> None:
     files = pytest.importorskip("s3fs").S3FileSystem(**s3)
     files.mkdir("light")
     files.put(str(dataset), "light/data", recursive=True)
@@ -151,7 +147,7 @@ def whole(source: Any, **options: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("limit", [None, 3.5])
-def test_whole_shards_give_the_batches_of_the_local_dataset_and_are_downloaded_once(
+def test_whole_shards_give_the_local_batches_and_come_once(
     tmp_path: Path, server: FaultyServer, dataset: Path, limit: float | None
 ) -> None:
     url, cache = server.serve(dataset), tmp_path / "cache"
@@ -226,9 +222,7 @@ def test_a_shard_that_is_damaged_cut_or_missing_at_the_source_is_named(
         read()
 
 
-def test_an_object_that_changes_while_it_is_read_is_an_error_where_nothing_else_tells(
-    tmp_path: Path, server: FaultyServer
-) -> None:
+def test_an_object_that_changes_while_it_is_read_is_an_error(tmp_path: Path, server: FaultyServer) -> None:
     write_dataset(tmp_path / "data", [make_documents(900, longest=600)])
     server.files["a.tar"] = (tmp_path / "data" / "train-000000.tar").read_bytes()
     batches = iter(pipeline.ShardDataset(server.url("a.tar"), cache_dir=None).documents(max_length=600).batch(8))

@@ -16,7 +16,7 @@ from pipeline.shards.writer import TokenBlocks, write_shard
 from tests.helpers.shard_samples import Shard, make_documents, write_documents
 
 
-def test_tarfile_reads_every_member_the_manifest_is_told_the_truth_and_equal_documents_give_equal_bytes(
+def test_tarfile_reads_every_member_and_equal_documents_give_equal_bytes(
     tmp_path: Path,
 ) -> None:
     documents = make_documents(20)

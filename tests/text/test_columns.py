@@ -67,7 +67,7 @@ def read(path: Path, fields: Sequence[str] = (), where: str | None = None) -> li
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
-def test_documents_of_every_format_keep_the_fields_that_are_named_and_no_others(inputs: Path, name: str) -> None:
+def test_documents_of_every_format_keep_the_named_fields_alone(inputs: Path, name: str) -> None:
     found = read(inputs / name, ["url:str", "int_score:int"])
     assert [each.metadata for each in found] == [
         {"url": url, "int_score": score} for url, score in zip(COLUMNS["url"], COLUMNS["int_score"], strict=True)
@@ -108,7 +108,7 @@ def damage(path: Path, start: int, size: int) -> None:
         file.write(b"\xff" * size)
 
 
-def test_only_named_columns_of_row_groups_that_may_hold_a_selected_row_are_read(tmp_path: Path) -> None:
+def test_only_named_columns_of_row_groups_that_may_match_are_read(tmp_path: Path) -> None:
     """Everything else is overwritten: reading any of it would fail by its checksum."""
     path = tmp_path / "big.parquet"
     count = 4000
@@ -204,7 +204,7 @@ OF_A_KIND = st.one_of(
 
 
 @given(OF_A_KIND, st.data())
-def test_unequal_is_not_equal_is_not_in_for_every_kind_of_value_and_in_row_groups(
+def test_unequal_is_not_equal_for_every_kind_of_value(
     tmp_path_factory: pytest.TempPathFactory, kind: tuple[Any, list[Any]], data: st.DataObject
 ) -> None:
     write, values = kind
@@ -302,7 +302,7 @@ def test_kept_fields_stand_in_the_tables_of_shards_and_inspect_shows_them(
     assert "column:url: https://example.org/3" in capsys.readouterr().out
 
 
-def test_a_transform_reads_the_fields_that_it_names_and_keeps_those_that_it_adds(inputs: Path, tmp_path: Path) -> None:
+def test_a_transform_reads_the_fields_it_names_and_keeps_its_own(inputs: Path, tmp_path: Path) -> None:
 
     @pipeline.transform(version="1", fields=("url:str",), adds=("depth:int",))
     def depth(document: Document) -> Document:
@@ -359,7 +359,7 @@ def texts_of(stream: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_condition_selects_documents_and_filters_see_the_fields_that_are_asked_for(inputs: Path, name: str) -> None:
+def test_a_condition_of_a_stream_selects_and_filters_see_fields(inputs: Path, name: str) -> None:
     path, where = inputs / name, 'int_score > 2 and lang == "en"'
     wanted = [record.text for record in read(path, where=where) if isinstance(record, Document)]
     data = pipeline.TextDataset(path, tokenizer="bytes", epochs=1, where=where)

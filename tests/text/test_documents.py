@@ -184,7 +184,7 @@ def test_importing_the_readers_is_light() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_every_format_of_the_table_has_a_reader_and_every_reader_is_in_the_table() -> None:
+def test_formats_and_readers_are_those_of_the_table() -> None:
     for each in formats.FORMAT_NAMES.values():
         assert isinstance(load_reader(each), FormatReader)
     for each in formats.FORMATS:

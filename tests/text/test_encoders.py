@@ -102,7 +102,7 @@ def test_gpt2_gives_the_ids_of_tokenizers_in_every_form(trained: Tokenizer, tmp_
 
 
 @pytest.mark.parametrize("roles", [{}, {"unk_token": END_OF_TEXT, "bos_token": END_OF_TEXT}])
-def test_a_token_that_no_character_becomes_ends_documents_though_it_is_the_unknown_one(
+def test_an_unknown_token_that_no_character_becomes_ends_documents(
     roles: dict[str, str], trained: Tokenizer, tmp_path: Path
 ) -> None:
     value = json.loads(trained.definition)
@@ -165,7 +165,7 @@ def encoded_by(trained: Tokenizer, encode: Encode) -> Tokenizer:
     return Tokenizer(trained.definition, "t", trained.roles, encoder=FAST, encoders={FAST: lambda _: encode})
 
 
-def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition_and_an_id_beyond_the_vocabulary_is_an_error(
+def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(
     trained: Tokenizer,
 ) -> None:
     def give_up(text: str) -> bytes:

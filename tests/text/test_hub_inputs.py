@@ -108,7 +108,7 @@ def test_default_is_the_configuration_that_is_read_where_none_is_named(hub: Inpu
             find_inputs(f"hf://datasets/org/name{rest}", requests=QUICK)
 
 
-def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_gets(
+def test_a_gated_dataset_opens_with_a_token_for_its_server_alone(
     hub: InputServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(hub, tmp_path)
@@ -198,7 +198,7 @@ def test_the_hub_is_waited_for_as_it_asks(hub: InputServer, tmp_path: Path) -> N
     assert time.monotonic() - began >= 1.5
 
 
-def test_a_build_holds_a_hash_of_the_listing_against_the_bytes_and_writes_no_token(
+def test_a_build_checks_the_hash_of_the_listing_and_writes_no_token(
     hub: InputServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.files["data/train.jsonl.zst"] = write_texts(tmp_path / "x.jsonl.zst", TEXTS).read_bytes()
@@ -221,9 +221,7 @@ def test_another_commit_than_the_pinned_one_is_refused(hub: InputServer, tmp_pat
         texts_of(file)
 
 
-def test_a_file_that_the_hub_no_longer_has_is_named_with_the_page_that_lists_the_others(
-    hub: InputServer, tmp_path: Path
-) -> None:
+def test_a_file_that_the_hub_no_longer_has_is_named(hub: InputServer, tmp_path: Path) -> None:
     fill(hub, tmp_path)
     file = find_inputs("hf://datasets/org/name:sample:test", requests=QUICK)[0]
     del hub.files[file.name]

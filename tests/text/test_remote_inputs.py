@@ -58,7 +58,7 @@ def test_spans_of_a_remote_file_hold_each_record_once(tmp_path: Path, server: In
     assert [text for span in spans for text in texts_of(file, span)] == TEXTS
 
 
-def test_of_a_remote_parquet_file_only_the_chunks_of_wanted_columns_are_asked_for(server: InputServer) -> None:
+def test_of_remote_parquet_only_wanted_columns_are_asked_for(server: InputServer) -> None:
     data = server.files["a.parquet"] = columns_file(6000, 1000)
     metadata = pq.read_metadata(io.BytesIO(data))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -70,7 +70,7 @@ def test_of_a_remote_parquet_file_only_the_chunks_of_wanted_columns_are_asked_fo
     assert used < len(data) / 2
 
 
-def test_contiguous_bytes_are_asked_for_in_ranges_of_eight_megabytes_and_each_once(server: InputServer) -> None:
+def test_contiguous_bytes_are_asked_for_once_in_ranges_of_eight_mb(server: InputServer) -> None:
     line = json.dumps({"text": "to be or not to be " * 50}).encode() + b"\n"
     data = server.files["a.jsonl"] = line * (40_000_000 // len(line))
     file = only(server.url("a.jsonl"))
@@ -81,7 +81,7 @@ def test_contiguous_bytes_are_asked_for_in_ranges_of_eight_megabytes_and_each_on
     assert all(size >= 8_000_000 for size in sizes), sizes
 
 
-def test_memory_holds_two_ranges_of_a_file_and_pieces_of_the_columns_of_a_row_group(server: InputServer) -> None:
+def test_memory_holds_two_ranges_and_pieces_of_a_row_group(server: InputServer) -> None:
     table = pa.table(
         {"id": [f"{n:0500}" for n in range(30_000)], "text": [os.urandom(750).hex() for _ in range(30_000)]}
     )
@@ -129,7 +129,7 @@ def test_braces_name_many_objects_of_a_web_server(server: InputServer) -> None:
     assert [(file.source, file.name) for file in files] == [("web", f"part-{n:02}.jsonl") for n in range(12)]
 
 
-def test_compressed_bytes_under_a_plain_name_are_refused_where_they_were_cut_by_the_name(server: InputServer) -> None:
+def test_compressed_bytes_under_a_plain_name_are_refused(server: InputServer) -> None:
     server.files["a.jsonl"] = zstandard.compress(os.urandom(20_000))
     file = only(server.url("a.jsonl"))
     spans = split_file(file, 8_000)

@@ -119,7 +119,7 @@ def read(path: Path, *fields: str, where: str | None = None) -> list[Any]:
 
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_the_same_rows_of_any_format_give_the_same_documents_fields_and_selection(
+def test_the_same_rows_of_any_format_give_the_same_documents(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     kind = data.draw(st.sampled_from(SCALARS + NESTED))

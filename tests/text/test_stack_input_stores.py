@@ -41,7 +41,7 @@ def find(spec: str, s3: dict[str, Any]) -> Any:
     return find_inputs(spec, requests=RequestOptions(tries=3, first_delay=0.001, options=s3))
 
 
-def test_files_globs_folders_and_braces_of_a_store_are_listed_with_size_and_version(bucket: Any, s3: Any) -> None:
+def test_names_of_a_store_are_listed_with_size_and_version(bucket: Any, s3: Any) -> None:
     with pytest.warns(UserWarning, match=r"1 of 4 files left out.*notes\.bin"):
         files = find("s3://texts/raw", s3)
     assert [file.name for file in files] == ["a/part-2.jsonl", "a/part-10.jsonl.zst", "b/x.parquet"]

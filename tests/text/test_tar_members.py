@@ -66,7 +66,7 @@ def pile(path: Path, members: Mapping[str, bytes] = MEMBERS) -> Path:
     return path
 
 
-def test_each_member_gives_the_documents_that_its_file_would_and_those_that_give_none_are_named(
+def test_each_member_gives_the_documents_that_its_file_would(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = pile(tmp_path / "pile.tar")

@@ -132,7 +132,7 @@ def test_documents_of_plain_files_without_an_id_are_named_by_their_byte(tmp_path
         list(pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=4).documents())
 
 
-def test_row_groups_of_one_parquet_file_are_read_apart_and_keep_their_row_numbers(tmp_path: Path) -> None:
+def test_row_groups_are_read_apart_and_keep_their_row_numbers(tmp_path: Path) -> None:
     texts = make_texts(400, 6)
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": texts}), file, row_group_size=50)
@@ -197,7 +197,7 @@ def test_unknown_files_are_refused_by_name(tmp_path: Path) -> None:
         pipeline.TextDataset([], "bytes")
 
 
-def test_a_file_that_changes_or_goes_before_it_is_read_is_refused_though_a_state_was_saved(tmp_path: Path) -> None:
+def test_a_file_that_changes_before_it_is_read_is_refused(tmp_path: Path) -> None:
     files = [write_texts(tmp_path / f"{n}.jsonl", make_texts(1500, n)) for n in range(2)]
     stream = pipeline.TextDataset(files, "bytes", epochs=1).documents()
     iterator = iter(stream)

@@ -182,9 +182,7 @@ def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, capsys: pytes
     assert "did you mean 'lines'" in capsys.readouterr().err
 
 
-def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_that_keeps_nothing_says_what_dropped_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "short"}\n' * 3 + '{"text": 1}\n')
     arguments = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "o"), "--tokenizer", "bytes", "--quiet"]
     assert run_command("build", [*arguments, "--on-error", "skip", "--workers", "1"]) == 1

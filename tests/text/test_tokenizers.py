@@ -84,9 +84,7 @@ def test_training_reaches_what_the_corpus_holds_and_no_more(trained: Tokenizer) 
         train_tokenizer(CORPUS, 256)
 
 
-def test_a_trained_tokenizer_has_the_special_tokens_asked_for_and_text_never_becomes_one(
-    trained: Tokenizer, tmp_path: Path
-) -> None:
+def test_a_trained_tokenizer_has_the_special_tokens_asked_for(trained: Tokenizer, tmp_path: Path) -> None:
     names = ["<|fim_prefix|>", "<|fim_suffix|>"]
     made = train_tokenizer(CORPUS, 500, special_tokens=names, reserved=64)
     assert made.vocab_size == 500
@@ -225,7 +223,7 @@ def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, bool
     assert load_tokenizer(tmp_path / "saved").encode(CORPUS[3]).tolist() == judge.encode(CORPUS[3])
 
 
-def test_a_sentencepiece_model_whose_normalizer_differs_warns_and_a_class_that_differs_is_refused(
+def test_a_sentencepiece_model_whose_normalizer_differs_warns(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("sentencepiece")

@@ -171,7 +171,7 @@ def test_a_page_without_a_head_is_read_from_responses_and_resources(tmp_path: Pa
 # What gives no text.
 
 
-def test_records_that_hold_no_page_are_counted_by_type_and_those_beside_pages_are_passed_over(tmp_path: Path) -> None:
+def test_records_that_hold_no_page_are_counted_by_type(tmp_path: Path) -> None:
     good = html(SENTENCE).encode()
     records = [
         warc_record("warcinfo", b"software: x"),
@@ -237,7 +237,7 @@ def test_limits_are_bytes_tags_and_depth(tmp_path: Path) -> None:
 # Records.
 
 
-def test_url_date_id_and_headers_are_fields_and_where_reads_them_before_a_page_is_extracted(tmp_path: Path) -> None:
+def test_headers_are_fields_which_where_reads_before_extraction(tmp_path: Path) -> None:
     records = [
         warc_record("response", http_page(html(f"{SENTENCE} {n}").encode()), f"<urn:uuid:{n}>", f"http://{host}/")
         for n, host in enumerate(["a.example", "b.example", "a.example"])
@@ -296,7 +296,7 @@ def test_a_record_is_whole_where_its_stated_length_is_too_small(tmp_path: Path, 
         assert read(tmp_path / name, data) == [f"Text {n}.\r\n\r\nIts end is here." for n in range(6)]
 
 
-def test_a_record_that_states_too_large_a_length_costs_itself_if_members_show_its_end(tmp_path: Path) -> None:
+def test_a_record_of_too_large_a_length_costs_itself_in_members(tmp_path: Path) -> None:
     records = [*SIX[:2], SIX[2].replace(b"Content-Length: 27", b"Content-Length: 333"), *SIX[3:]]
     found = read(tmp_path / "a.warc.gz", as_members(records))
     assert [len(each) for each in found] == [27, 27, len("record that is cut"), 27, 27, 27]
@@ -463,7 +463,7 @@ def test_trafilatura_makes_other_texts_and_a_state_knows_the_extractor(tmp_path:
     assert all(one != other for one, other in itertools.combinations(states, 2))
 
 
-def test_a_function_that_raises_makes_a_bad_record_and_one_that_returns_no_text_an_error(tmp_path: Path) -> None:
+def test_an_extractor_that_raises_makes_a_bad_record(tmp_path: Path) -> None:
     def fails(body: bytes, url: str | None) -> str:
         raise ValueError("no such tag")
 

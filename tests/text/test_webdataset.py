@@ -77,7 +77,7 @@ def test_the_text_is_the_txt_member_or_a_field_of_the_json_member(tmp_path: Path
     assert (first.id, first.text, first.metadata) == ("inner", "of the json", {"url": "u", "deep.url": "v"})
 
 
-def test_a_build_reads_samples_of_compressed_and_plain_tars_as_one_document_each(tmp_path: Path) -> None:
+def test_a_build_reads_each_sample_of_a_tar_as_one_document(tmp_path: Path) -> None:
     for name, pack in (("a-000000.tar", bytes), ("a-000001.tar.gz", gzip.compress)):
         members = {
             f"{name[:8]}/{n}.{field}": f"{n}".encode() for n in range(5) for field in ("txt", "cls", "json", "jpg")
