@@ -8,6 +8,8 @@ import json
 import os
 import re
 import secrets
+import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,6 +83,28 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
         name_final(error, temporary, name)
         raise
     sync_directory(path.parent)
+
+
+def keep_access(old: os.stat_result, new: Path | int) -> None:
+    """Give a new file the permissions and, if this process may, the owner of an old one."""
+    with suppress(PermissionError):
+        os.chown(new, old.st_uid, old.st_gid)
+    os.chmod(new, stat.S_IMODE(old.st_mode))
+
+
+def move(source: Path, target: Path) -> None:
+    """Replace ``target`` by ``source`` at once, even if they are on different file systems. An ``OSError`` names ``target``."""
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            error.filename = f"{target}"
+            raise
+        with open(source, "rb") as file, atomic_file(target) as copy:
+            keep_access(os.fstat(file.fileno()), copy.fileno())
+            shutil.copyfileobj(file, copy)
+        source.unlink()
+    sync_directory(target.parent)
 
 
 def name_final(error: BaseException, temporary: Path, final: str | Path) -> None:

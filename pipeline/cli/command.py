@@ -128,7 +128,7 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
         if isinstance(error, BrokenPipeError) and _output_is_closed():  # not another pipe or socket
             return _end(OUTPUT_CLOSED)
         file = f"{error.filename}: " if error.filename else ""
-        cure = f"; {hint or _cure(error)}" if hint or _cure(error) else ""
+        cure = "".join(f"; {text}" for text in (_cure(error), hint) if text)
         return _end(error_status, f"error: {file}{error.strerror or error}{cure}")
 
 
@@ -136,9 +136,9 @@ _CURES = {
     errno.EROFS: "choose another directory",
     errno.EACCES: "give this user access, or choose another directory",
     errno.EPERM: "give this user access, or choose another directory",
-    errno.ENOSPC: "make room, then run the same command again",
+    errno.ENOSPC: "make room",
     errno.EFBIG: "raise the largest size of a file (ulimit -f), or choose another directory",
-    errno.EDQUOT: "make room, then run the same command again",
+    errno.EDQUOT: "make room",
 }
 
 

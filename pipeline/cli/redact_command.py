@@ -35,7 +35,6 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why; the manifest keeps it")
     parser.add_argument(
         "--drop",
-        type=Path,
         metavar="OUTPUT",
         help="leave DATASET as it is, and write one without the documents to a new directory",
     )

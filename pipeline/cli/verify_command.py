@@ -107,8 +107,7 @@ def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Pro
             expected = known.get(name)
             if expected is None:
                 yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} in its folder does not name this shard")
-            tokenizer = manifest.tokenizer
-            contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+            contents = ExpectedTokens.of(manifest)
     yield from verify_shard(shard, expected, contents, quick=quick, requests=requests)
 
 

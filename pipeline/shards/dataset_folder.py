@@ -136,5 +136,5 @@ def local_directory(output: str | Path) -> Path:
         )
     path = Path(local_name(str(output))).absolute()
     if path.exists() and not path.is_dir():
-        raise ConfigError(f"{output} is a file, but --output must be a directory; choose another")
+        raise ConfigError(f"{output} is a file, but the output must be a directory; choose another")
     return path

@@ -40,7 +40,7 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"https://host/out: http servers take no uploads; give the url of a bucket"):
         build(source, "https://host/out")
-    with pytest.raises(ConfigError, match=r"in\.jsonl is a file, but --output must be a directory; choose"):
+    with pytest.raises(ConfigError, match=r"in\.jsonl is a file, but the output must be a directory; choose"):
         build(source, source)
     with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
         build(source, source / "below")

@@ -7,7 +7,8 @@ import html
 import json
 import re
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.builds import run_plain, table, write_jsonl
+from tests.helpers.builds import kept, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import run_to_operation
 
@@ -236,10 +237,55 @@ def test_a_name_that_is_a_key_and_the_id_of_another_is_refused(tmp_path: Path) -
     assert [document["key"] for document in redacted["documents"]] == ["000000000001"]
 
 
+def test_a_dataset_that_cannot_be_written_is_refused_with_a_cure(dataset: Path) -> None:
+    (dataset / ".build").write_text("")
+    with pytest.raises(BuildError, match=r"set: cannot be written: .*; give this user access, or .* --drop"):
+        chosen(dataset, "1")
+
+
 def test_a_dataset_in_which_another_process_works_is_refused(dataset: Path) -> None:
     with locked(dataset / ".build"), pytest.raises(BuildError, match=r"another build or redaction works here .*; wait"):
         chosen(dataset, "1")
     assert chosen(dataset, "1")
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A folder on another file system than ``tmp_path``."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev:
+        pytest.skip("there is no second file system")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def test_links_to_files_of_another_file_system_are_followed_and_permissions_stay(
+    dataset: Path, elsewhere: Path
+) -> None:
+    linked = [dataset / name for name in ("manifest.json", "train-000000.tar", "texts/train-000000.parquet")]
+    for path in linked:
+        target = Path(shutil.move(path, elsewhere / path.name))
+        target.chmod(0o640)
+        path.symlink_to(target)
+    for path in (dataset / "signatures" / "hashes.npy", dataset / "rejected.jsonl"):
+        path.chmod(0o440)
+    assert chosen(dataset, "07")
+    assert list(verify_dataset(dataset)) == []
+    assert all(path.is_symlink() for path in linked)
+    assert sorted(path.name for path in elsewhere.iterdir()) == sorted(path.name for path in linked)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in dataset.rglob("*") if path.is_file()}
+    assert {modes[path.name] for path in linked} == {modes["extents1.npz"], modes["redaction-1.json"]} == {0o640}
+    assert modes["hashes.npy"] == modes["rejected.jsonl"] == 0o440
+
+
+def test_a_dataset_without_end_of_text_ids_is_sound_and_is_redacted(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(5)])
+    run_plain(source, tmp_path / "set", eos="never", dedup=False)
+    assert list(verify_dataset(tmp_path / "set")) == []
+    assert run_command("verify", [str(tmp_path / "set" / "train-000000.tar")]) == 0
+    assert redact(tmp_path / "set", ["d3"], REASON)
+    assert list(verify_dataset(tmp_path / "set")) == []
+    assert [text.replace("</s>", "") == "" for text in kept(tmp_path / "set")] == [False, False, False, True, False]
 
 
 @pytest.fixture

@@ -160,7 +160,11 @@ def raises(error: BaseException) -> Callable[[], int]:
     [
         (ConfigError("seed must be whole"), 2, "error: seed must be whole"),
         (InputError("a.jsonl: cut"), 7, "error: a.jsonl: cut"),
-        (OSError(28, "No space left on device", "a.tar"), 7, "error: a.tar: No space left on device; run it again"),
+        (
+            OSError(28, "No space left on device", "a.tar"),
+            7,
+            "error: a.tar: No space left on device; make room; run it again",
+        ),
         (BrokenPipeError(32, "Broken pipe"), 7, "error: Broken pipe; run it again"),  # of a socket, not of stdout
         (KeyboardInterrupt(), 130, "interrupted: run it again"),
         (KeyboardInterrupt("3 problems so far"), 130, "interrupted: 3 problems so far"),
@@ -242,7 +246,7 @@ def test_an_error_of_the_operating_system_has_a_cure(
     def raises() -> NoReturn:
         raise error
 
-    assert exit_status(raises) == 1
+    assert exit_status(raises, hint="then go on") == 1
     assert capsys.readouterr().err.startswith(f"error: {cure}")
 
 

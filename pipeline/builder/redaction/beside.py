@@ -168,6 +168,7 @@ def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> No
 
 def _clean_rows(source: Path, target: Path, rows: Sequence[int]) -> None:
     """Copy hashes or signatures; those of redacted documents become 0, which no text has."""
+    target.unlink(missing_ok=True)  # a killed redaction may have left one without permission to write
     shutil.copyfile(source, target)
     values = np.load(target, mmap_mode="r+")
     values[rows] = 0

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...atomic import sync_directory
+from ...atomic import keep_access, move
 from ...atomic_directory import discard, explain_disk_full_errors
 from ...errors import BuildError, StorageError
 from ...objects.remote_object import describe, download
 from ...objects.uploads import abort_uploads, check_writable, put_file, put_new, remove
 from ...objects.urls import shown
 from ...shards.dataset_folder import DatasetFolder
-from ...shards.manifest import OWNER_NAME, REDACTING_NAME, WORK_NAME
+from ...shards.manifest import MANIFEST_NAME, OWNER_NAME, REDACTING_NAME, WORK_NAME
 from ..work.lock import locked
 
 WAITING_NAME = "redaction"  # the folder of changed files, in the work directory
@@ -39,7 +39,13 @@ class Place:
         Raises ``BuildError`` if a build or another redaction works there. A killed redaction keeps its claim of a bucket.
         """
         cure = "wait for it, or end it"
-        with explain_disk_full_errors(self._work), locked(self._work, lock=lock, patience=0, cure=cure):
+        elsewhere = (
+            "run it in another directory" if self.remote else "give this user access, or write a new one by --drop"
+        )
+        with (
+            explain_disk_full_errors(self._work),
+            locked(self._work, lock=lock, patience=0, cure=cure, elsewhere=elsewhere),
+        ):
             if self._folder.remote:
                 check_writable(self._folder.base)
                 owner = {"id": request, "by": f"process {os.getpid()} on {platform.node()}, a redaction"}
@@ -98,8 +104,9 @@ class Place:
             self._fetched.discard(name)
             return
         path = Path(os.path.realpath(self._folder.path(name)))
-        os.replace(self.waiting / name, path)
-        sync_directory(path.parent)
+        old = path if path.exists() else Path(self._folder.path(MANIFEST_NAME))
+        keep_access(old.stat(), self.waiting / name)
+        move(self.waiting / name, path)
 
     def remove(self, name: str) -> None:
         """Remove a file of the dataset, if it is there."""

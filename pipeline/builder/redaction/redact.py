@@ -249,7 +249,8 @@ class _Redaction:
                 gone = bool((ids == eos_id).all())
                 row = {name: str(column[number] or "") for name, column in table.items()}
                 id, hash, source, language = (row.get(name, "") for name in ("id", "hash", "source", "language"))
-                tokens_then, text = (b"", "") if gone else (ids[:-1].tobytes(), decode(ids[:-1]))
+                ids = ids[: len(ids) - int((ids[-1:] == eos_id).sum())]
+                tokens_then, text = (b"", "") if gone else (ids.tobytes(), decode(ids))
                 removed.append(Removed(key, id, hash, source, language, tokens_then, text))
         write_json(notes, [one.to_json() for one in removed])
         return removed

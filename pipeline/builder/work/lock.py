@@ -29,11 +29,13 @@ def locked(
     lock: bool = True,
     patience: float = DEFAULT_LIMITS.lock_seconds,
     cure: str = "wait for it, end it, or choose another --output",
+    elsewhere: str = "choose another --output",
 ) -> Iterator[None]:
     """Lock the work directory for this caller until the block ends. A missing directory is made.
 
     At the end the lock's file is removed, with the work directory if it is empty, and with its parent if this call made it.
-    Without ``lock``, nothing excludes other builds. Raises ``BuildError`` if another build holds the lock for longer than
+    Without ``lock``, nothing excludes other builds. ``cure`` ends the message if the directory is locked, ``elsewhere`` if it
+    cannot be written. Raises ``BuildError`` if another build holds the lock for longer than
     ``patience`` seconds, if the file system has no locks, or if the directory cannot be written.
     """
     made = not work.parent.exists()
@@ -50,9 +52,7 @@ def locked(
             # A build that ends removes its directory. Then mkdir raises FileExistsError, and all else FileNotFoundError.
             passing = isinstance(error, FileNotFoundError | FileExistsError)
             if not passing or time.monotonic() > deadline:
-                raise BuildError(
-                    f"{work.parent}: cannot be written: {error.strerror}; choose another --output"
-                ) from error
+                raise BuildError(f"{work.parent}: cannot be written: {error.strerror}; {elsewhere}") from error
     try:
         yield
     finally:
@@ -93,6 +93,6 @@ def _lock_file(file: IO[str]) -> None:
         if error.errno in _UNSUPPORTED:
             raise BuildError(
                 f"{file.name}: this file system has no locks ({error.strerror}), so another build could work here at the "
-                "same time. Choose an --output on another one, or make sure that no other build works here and give --no-lock"
+                "same time. Make sure that no other build works here and give --no-lock, or work on another file system"
             ) from None
         raise

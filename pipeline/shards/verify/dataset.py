@@ -93,9 +93,7 @@ def verify_dataset(
     yield from check_files(folder, manifest, quick)
     table, problems = check_table(folder, manifest)
     yield from problems
-    infos = manifest.shards
-    tokenizer = manifest.tokenizer
-    contents = ExpectedTokens(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+    infos, contents = manifest.shards, ExpectedTokens.of(manifest)
     tasks, redacted = [], manifest.redacted
     for number, info in enumerate(infos):
         path = folder.path(info.name)

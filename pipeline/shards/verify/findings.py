@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..manifest import Manifest
+
 MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
 MAX_PROBLEMS = 50  # listed for one shard
 
@@ -27,13 +29,20 @@ class Problem:
 class ExpectedTokens:
     """The manifest's values for all documents: dtype of the tokens, vocabulary size, end-of-text id.
 
-    ``redacted``: the numbers of the redacted documents of one shard.
+    ``redacted``: the numbers of the redacted documents of one shard. ``ends``: whether documents end with the end-of-text id.
     """
 
     dtype: str | None = None
     vocab_size: int | None = None
     eos_id: int | None = None
     redacted: tuple[int, ...] = ()
+    ends: bool = True
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> ExpectedTokens:
+        """Return the values of a manifest; no document of a build with ``eos="never"`` has to end with the id."""
+        tokenizer, ends = manifest.tokenizer, manifest.recipe.get("settings", {}).get("eos") != "never"
+        return cls(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"), ends=ends)
 
 
 @dataclass(slots=True)

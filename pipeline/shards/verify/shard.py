@@ -228,8 +228,9 @@ def _check_tokens(
         most = np.maximum.reduceat(tokens, np.stack([first, stop], axis=1).ravel())[::2]
         report(filled[most >= contents.vocab_size], f"an id >= {contents.vocab_size}, the vocabulary")
     if contents.eos_id is not None:
-        open_ended = filled[tokens[stop - 1] != contents.eos_id]
-        report(open_ended, f"no end-of-text id {contents.eos_id} at the end")
+        if contents.ends:
+            open_ended = filled[tokens[stop - 1] != contents.eos_id]
+            report(open_ended, f"no end-of-text id {contents.eos_id} at the end")
         ids = (tokens[index.starts[n] // width : ends[n] // width] for n in contents.redacted)
         left = [n for n, some in zip(contents.redacted, ids, strict=True) if (some != contents.eos_id).any()]
         report(np.array(left, np.int64), f"tokens, but the manifest says that it was redacted; {REPAIR}")
