@@ -256,7 +256,4 @@ def _nearby(path: str) -> str:
 
 def _listing(names: Iterable[str]) -> str:
     shown = sorted((name for name in names if not name.startswith(".")), key=natural_key)
-    if not shown:
-        return " is empty"
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return f" holds {', '.join(shown[:5])}{more}"
+    return f" holds {shortened(shown, 5)}" if shown else " is empty"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, did_you_mean
 from ...objects.urls import expand_braces
-from ...paths import is_hidden, natural_key
+from ...paths import is_hidden, natural_key, shortened
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
@@ -68,7 +68,9 @@ def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:
     matches = matches or _matching(files, [path])
     if not matches:
         near = did_you_mean(path, [file.path for file in files], else_known=False)
-        raise InputError(f"{url}: no file matches{near}; the dataset has {_named(file.path for file in files)}")
+        raise InputError(
+            f"{url}: no file matches{near}; the dataset has {shortened([file.path for file in files]) or 'none'}"
+        )
     return matches
 
 
@@ -94,7 +96,7 @@ def _splits(
             else "it has several configurations, and none is the default"
         )
         raise InputError(
-            f"{url}: {fault}; name one of {_named(configs)}, as in hf://datasets/{repository.id}:{next(iter(configs))}"
+            f"{url}: {fault}; name one of {shortened(list(configs))}, as in hf://datasets/{repository.id}:{next(iter(configs))}"
         )
     entry = configs[chosen]
     folder = str(entry.get("data_dir") or "").strip("/")
@@ -115,7 +117,9 @@ def _files_of_split(url: str, splits: Splits, split: str) -> list[HubFile]:
     if chosen in known:
         return splits[chosen]
     fault = f"no split {split!r}{did_you_mean(split, known, else_known=False)}" if split else "no split 'train'"
-    raise InputError(f"{url}: {fault}; the splits with files are {_named(known)}: name one, as in ...:CONFIG:SPLIT")
+    raise InputError(
+        f"{url}: {fault}; the splits with files are {shortened(known) or 'none'}: name one, as in ...:CONFIG:SPLIT"
+    )
 
 
 def card_configs(card: str) -> dict[str, Mapping[str, Any]]:
@@ -201,9 +205,3 @@ def _matching(files: Sequence[HubFile], globs: Sequence[str]) -> list[HubFile]:
 
 def _is_hidden(path: str) -> bool:
     return is_hidden(path) or any(part.startswith("__") for part in path.split("/"))  # a rule of ``datasets``
-
-
-def _named(names: Iterable[str]) -> str:
-    all_names = list(names)
-    more = f" and {len(all_names) - 10} more" if len(all_names) > 10 else ""
-    return (", ".join(all_names[:10]) or "none") + more

@@ -14,7 +14,7 @@ from ...errors import InputError, MissingInputError, did_you_mean
 from ...notices import warn
 from ...objects.locations import folder_of
 from ...objects.urls import expand_braces
-from ...paths import is_hidden, natural_key, read_once, special_kind
+from ...paths import is_hidden, natural_key, read_once, shortened, special_kind
 from ...shards.manifest import is_dataset
 from ..formats import find_format, format_of
 from .folders import in_output_error, readable_files
@@ -98,10 +98,7 @@ class LocalFiles:
         others = [path for path in self._left_out if path not in built]
         parts = [f"the output, {built[0]}, is never read"] if built else []
         if others:
-            more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-            parts.append(
-                f"{len(others)} dataset{'s' * (len(others) > 1)} of shards left out: {', '.join(others[:5])}{more}"
-            )
+            parts.append(f"{len(others)} dataset{'s' * (len(others) > 1)} of shards left out: {shortened(others, 5)}")
         return "; ".join(parts)
 
     def _matches(self, pattern: str, source: str) -> list[InputFile]:
