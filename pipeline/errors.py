@@ -94,6 +94,11 @@ def not_installed(what: str, package: str) -> ConfigError:
     return ConfigError(f"{what} needs {package}, which is not installed: pip install {package}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message; the rest is often advice for programmers."""
+    return str(error).strip().partition("\n")[0]
+
+
 def value_text(value: object) -> str:
     """Return a value as errors show it: its ``repr``, shortened to 60 characters, and its type.
 

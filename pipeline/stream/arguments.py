@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..errors import ConfigError
+from ..errors import ConfigError, first_line
 from ..objects.request_options import RequestOptions
 
 
@@ -157,7 +157,7 @@ def parse_device(device: Any) -> str:
         parsed = torch.device(device)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
-            f"{device!r} is no device of torch ({_first_line(error)}); give 'cuda', 'cuda:0' or 'cpu'"
+            f"{device!r} is no device of torch ({first_line(error)}); give 'cuda', 'cuda:0' or 'cpu'"
         ) from None
     if parsed.type == "cuda":
         # Unlike torch.cuda.is_available(), this leaves CUDA usable in workers that are forked later.
@@ -173,9 +173,5 @@ def parse_device(device: Any) -> str:
         try:
             torch.empty(0, device=parsed)
         except (RuntimeError, NotImplementedError, AssertionError, ImportError) as error:
-            raise ConfigError(f".to({str(parsed)!r}): torch cannot use it here ({_first_line(error)})") from None
+            raise ConfigError(f".to({str(parsed)!r}): torch cannot use it here ({first_line(error)})") from None
     return str(parsed)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...atomic import temporary_path
-from ...errors import BuildError, ConfigError
+from ...errors import BuildError, ConfigError, first_line
 from ...notices import warn
 from ...signals import kept_handlers
 from ...version import PACKAGES, __version__
@@ -129,7 +129,7 @@ class RayEngine(Engine):
                     raise error.cause if isinstance(error.cause, Exception) else error from error
                 except deaths as error:
                     where = "".join(f" on node {node}" for node in self._nodes_of([attempt]))
-                    reason = f"{type(error).__name__}{where}: {_first_line(error)}"
+                    reason = f"{type(error).__name__}{where}: {first_line(error)}"
                     if tries[index] == self._tries:
                         raise BuildError(
                             f"a Ray worker died {self._tries} times on {self.name_of(units[index])} ({reason}); if memory ran "
@@ -221,13 +221,9 @@ def _build_errors(ray: Any) -> Iterator[None]:
         yield
     except ray.exceptions.RayError as error:
         raise BuildError(
-            f"Ray ended the build: {type(error).__name__}: {_first_line(error)}; finished units are kept: run the same "
+            f"Ray ended the build: {type(error).__name__}: {first_line(error)}; finished units are kept: run the same "
             "command again, with this cluster, another one or --engine local"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool, read_input: Callable[[], object] | None) -> list[str]:
@@ -268,9 +264,9 @@ def _problem(ray: Any, probe: Any) -> str:
         return f"no answer within {_PROBE_SECONDS:.0f} s"
     except ray.exceptions.RayTaskError as error:
         cure = "; install the same packages there" if isinstance(error.cause, ImportError) else ""
-        return f"{_first_line(error.cause)}{cure}"
+        return f"{first_line(error.cause)}{cure}"
     except ray.exceptions.RayError as error:
-        return f"{type(error).__name__}: {_first_line(error)}"
+        return f"{type(error).__name__}: {first_line(error)}"
     return answer
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from filters.rules.named_files import NamedFile
 
 from ...atomic import read_json, write_json
-from ...errors import ConfigError
+from ...errors import ConfigError, first_line
 from ...text.document import Document
 from ..counts.counts import Counts
 from ..dedup.minhash import text_hashes
@@ -51,7 +51,7 @@ class Scores:
         try:
             table = pq.read_table(path)
         except (pa.ArrowException, OSError) as error:
-            raise ConfigError(f"scores {path}: not a whole parquet file ({str(error).splitlines()[0]})") from None
+            raise ConfigError(f"scores {path}: not a whole parquet file ({first_line(error)})") from None
         if KEY not in table.column_names:
             raise ConfigError(f"scores {path}: no column {KEY!r}; `shardwright texts` writes the keys of texts")
         names = [name for name in table.column_names if name != KEY]

@@ -7,28 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..document import Record, RecordKeys, Tally
-from .byte_stream import ByteStream, UnreadableFileError
+from .byte_stream import ByteStream
 from .format_reader import FormatReader
-from .parquet import find_columns, rows_of
+from .parquet import faults_of, find_columns, rows_of
 
 _MAGIC = b"ARROW1"
 
 
 def read_arrow(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row, batch by batch. Raises ``UnreadableFileError`` if it is not a whole Arrow file."""
-    import pyarrow as pa
-
-    try:
+    with faults_of("Arrow"):
         batches, schema = _open(stream)
         ended = 0  # offset of the previous batch's end; it stays 0 for a mapped file, whose handle is not read
         for records in rows_of(batches, find_columns(schema, keys), keys, tally):
             stream.bytes_read, ended = ended, stream.file.tell()
             yield records
         stream.bytes_read = stream.file.seek(0, io.SEEK_END)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # a column name that is not UTF-8
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the file's
-        raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
 
 
 def _open(stream: ByteStream) -> tuple[Iterator[Any], Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+from ...errors import first_line
 from ..document import INVALID_UTF8, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
 from ..fields import MISFIT, as_json, shown
 from ..storage.input_file import InputFile
@@ -27,14 +29,21 @@ def read_parquet(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator
 
     ``stream.bytes_read`` is estimated: the file's size times the share of its rows that were read.
     """
+    with faults_of("parquet"):
+        yield from _read_groups(stream, keys, tally)
+
+
+@contextmanager
+def faults_of(kind: str) -> Iterator[None]:
+    """Raise ``UnreadableFileError`` for errors of pyarrow in the block, which reads a file of this kind."""
     import pyarrow as pa
 
     try:
-        yield from _read_groups(stream, keys, tally)
+        yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # a column name that is not UTF-8
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
-        raise UnreadableFileError(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
+        raise UnreadableFileError(f"not a whole {kind} file ({first_line(error)})") from None
 
 
 def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:

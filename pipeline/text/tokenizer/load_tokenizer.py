@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...errors import ConfigError, did_you_mean, first_few
+from ...errors import ConfigError, did_you_mean, first_few, first_line
 from ...shards.manifest import TOKENIZER_NAME
 from .conformance import PROBES
 from .sentencepiece_model import convert_sentencepiece
@@ -231,16 +231,16 @@ def _read_auto(spec: str) -> LoadedTokenizer:
     except Exception as error:
         if file.is_file():
             raise ConfigError(
-                f"{spec}: AutoTokenizer cannot load it ({_first_line(error)}); name {file} to use only that file"
+                f"{spec}: AutoTokenizer cannot load it ({first_line(error)}); name {file} to use only that file"
             ) from None
         if os.path.isdir(spec):
-            raise ConfigError(f"{spec}: {_missing(Path(spec))} ({_first_line(error)})") from None
+            raise ConfigError(f"{spec}: {_missing(Path(spec))} ({first_line(error)})") from None
         _check_network(spec)
         try:
             loaded = AutoTokenizer.from_pretrained(spec)
         except Exception as fault:
             raise ConfigError(
-                f"{spec}: cannot be loaded from the hub ({_first_line(fault)}){_near(spec)}; {_CURE}"
+                f"{spec}: cannot be loaded from the hub ({first_line(fault)}){_near(spec)}; {_CURE}"
             ) from None
     parts = _read_transformers(loaded, spec)
     if parts.definition != BYT5:
@@ -428,7 +428,3 @@ def _near(spec: str) -> str:
     if spec.partition(":")[0] in ("train", "trian"):
         return " (did you mean 'train:32000'?)"
     return did_you_mean(spec, (BYTES,), else_known=False) if len(spec) < 2 * len(BYTES) else ""
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
