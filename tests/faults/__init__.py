@@ -65,7 +65,7 @@ def result_of(fault: Fault, copy: Path) -> str:
         environment["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=copy)
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *fault.tests],
+            [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *fault.tests],
             cwd=copy,
             env=environment,
             capture_output=True,
@@ -76,13 +76,11 @@ def result_of(fault: Fault, copy: Path) -> str:
         return "noticed"
     finally:
         path.write_text(whole, encoding="utf-8")
-    if ended.returncode in (
-        3,
-        4,
-        5,
-    ):  # it did not run; a fault may stop the import of a test (2), or end the process (below 0)
+    # It did not run; a fault may stop the import of a test (2), or end the process (below 0).
+    if ended.returncode in (3, 4, 5):
         raise SystemExit(f"{fault.claim}: pytest ended with {ended.returncode}\n{ended.stdout.decode()[-2000:]}")
-    if ended.returncode == 0 and b" passed" not in ended.stdout:  # they need what this machine lacks
+    # They need what this machine lacks. A second -q, after that of setup.cfg, would leave out the line that tells.
+    if ended.returncode == 0 and b" passed" not in ended.stdout:
         return "skipped"
     return "noticed" if ended.returncode else "MISSED"
 
