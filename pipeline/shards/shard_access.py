@@ -22,10 +22,10 @@ from ..objects.request_options import ObjectInfo, RequestOptions
 from ..objects.urls import identity, is_remote, local_name, shown
 from ..user_cache import default_directory
 from .foreign import foreign_index, scan_index
-from .format import MAX_KEY
-from .index import ShardIndex, index_of, parse_table
+from .format import MAX_KEY, TAIL
+from .index import Read, ShardIndex, footer_of, index_of, parse_table
 from .manifest import ShardInfo
-from .tar_members import opened
+from .tar_members import REPAIR, opened
 
 
 class ShardAccess:
@@ -102,21 +102,27 @@ class ShardAccess:
         A tar of another tool is scanned; if it is remote, it is downloaded first. Raises the errors of
         `pipeline.shards.index.footer_of` and `pipeline.shards.foreign.foreign_index`.
         """
-        if not is_remote(url):
-            path = local_name(url)
-            with opened(path) as (handle, size):
-                index = index_of(lambda start, count: os.pread(handle, count, start), size, path, expected)
-            return foreign_index(path, self.directory) if index is None else index
-        size = expected.bytes if expected is not None else describe(url, self.requests).size
-        index = index_of(lambda start, count: self._read(url, start, count), size, shown(url), expected)
+        with self._ranges(url, expected) as (read, size, name):
+            index = index_of(read, size, name, expected)
         if index is not None:
             return index
+        if not is_remote(url):
+            return foreign_index(name, self.directory)
         with self.opened(url) as (handle, _):
-            return scan_index(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), shown(url))
+            return scan_index(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), name)
 
     def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
         """Return the columns of provenance of a shard that this project wrote."""
-        return self.index_and_table(url, expected)[1]
+        return parse_table(*self.raw_table(url, expected))
+
+    def raw_table(self, url: str, expected: ShardInfo | None = None) -> tuple[bytes, str, int]:
+        """Return the table of such a shard as JSON, the shard's name in errors, and the table's offset in it."""
+        with self._ranges(url, expected) as (read, size, name):
+            footer = footer_of(read(max(0, size - TAIL), min(size, TAIL)), size, name, expected)
+            if footer is None:
+                raise CorruptShardError(f"{name}: byte {max(0, size - TAIL)}: no index footer at the end; {REPAIR}")
+            offset, count = footer["table"]
+            return read(offset, count), name, offset
 
     def index_and_table(self, url: str, expected: ShardInfo | None = None) -> tuple[ShardIndex, dict[str, list[Any]]]:
         """Return the index and the columns of provenance of a shard that this project wrote."""
@@ -133,6 +139,16 @@ class ShardAccess:
         index = self.index(url, expected)
         size = int(index.lengths[number]) * index.dtype.itemsize
         return np.frombuffer(self._read(url, int(index.starts[number]), size), index.dtype)
+
+    @contextmanager
+    def _ranges(self, url: str, expected: ShardInfo | None) -> Iterator[tuple[Read, int, str]]:
+        """Yield a function that reads ranges of a shard, the shard's size, and its name in errors."""
+        if is_remote(url):
+            size = expected.bytes if expected is not None else describe(url, self.requests).size
+            yield lambda start, count: self._read(url, start, count), size, shown(url)
+            return
+        with opened(path := local_name(url)) as (handle, size):
+            yield lambda start, count: os.pread(handle, count, start), size, path
 
     def _read(self, url: str, start: int, size: int) -> bytes:
         if is_remote(url):

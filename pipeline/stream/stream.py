@@ -879,9 +879,9 @@ class Stream(IterableDataset[Any]):
         The result has a dict for each span, in the order of the run: ``step``, ``rank``, ``row``, ``sequence_index``, for a mix
         ``source``, and the keys of a document of `trace` (``row_begin``, ``document_begin``, ``origin`` and so on).
 
-        An indexed stream is computed. Keys of a build are found in a few tables of shards; an id takes the tables of all
-        shards. A sequential stream is read from the beginning of its pass, and steps count from there, as in `trace`;
-        ``progress`` shows how far it is. A document of text is known by its id.
+        An indexed stream is computed. Keys of a build are found in a few tables of shards; for an id, the tables of all
+        shards are searched. A sequential stream is read from the beginning of its pass, and steps count from there, as in
+        `trace`; ``progress`` shows how far it is. A document of text is known by its id.
 
         Raises ``ConfigError`` for a document that is not in the data, for live sources, and after ``.apply``.
 

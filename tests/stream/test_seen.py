@@ -170,6 +170,26 @@ def test_a_document_is_named_by_key_id_or_its_number_in_a_shard(tmp_path: Path) 
             stream.seen(wrong, steps=9)
 
 
+def test_an_id_of_any_signs_is_found_and_a_part_of_an_id_is_not(tmp_path: Path) -> None:
+    ids = [
+        "https://a.org/1",
+        "https://a.org/12",
+        'say "hi"',
+        "back\\slash",
+        "\u00e9 \U0001f600\u2028\n",
+        "000000000099",
+        "en",
+    ]
+    records = [{"id": id, "text": f"text number {k}"} for k, id in enumerate(ids)]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", records), tmp_path / "out", dedup=False, tokens_per_shard=40)
+    stream = pipeline.ShardDataset(tmp_path / "out").documents().batch(1)
+    for id in ids:
+        assert [span["origin"]["id"] for span in stream.seen(id, steps=len(ids))] == [id]
+    for part in ("https://a.org/", "org/12", "hi", "\udcff"):
+        with pytest.raises(pipeline.ConfigError, match=r"no document .* give its key"):
+            stream.seen(part, steps=len(ids))
+
+
 @pytest.mark.parametrize("split", ["train", None])
 def test_of_several_datasets_together_each_document_of_a_key_or_a_place_is_found(tmp_path: Path, split: Any) -> None:
     for name in "ab":

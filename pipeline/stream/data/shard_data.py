@@ -228,7 +228,16 @@ class ShardFiles(CountedData):
                 at = bisect_right(shards, document, key=lambda shard: (self._column(shard, KEY_COLUMN) or [""])[0]) - 1
                 if at >= 0 and document in (keys := self._column(shards[at], KEY_COLUMN)):
                     found.append((shards[at], keys.index(document)))
-        for shard in range(0 if found else len(self._infos)):
+        quoted = json.dumps(document, ensure_ascii=False).encode(
+            "utf-8", "surrogatepass"
+        )  # as tables of shards have it
+
+        def has(shard: int) -> bool:
+            if self._infos[shard] is None:  # a tar of another tool
+                return False
+            return quoted in self.followed(lambda: self._access.raw_table(self._urls[shard], self._infos[shard]))[0]
+
+        for shard in np.flatnonzero([] if found else self._of_every_shard(has)).tolist():
             for name in (KEY_COLUMN, "id"):
                 found += [(shard, number) for number, each in enumerate(self._column(shard, name)) if each == document]
         return found
@@ -273,10 +282,14 @@ class ShardFiles(CountedData):
                 )
             return index.lengths, table[f"{COLUMN}{name}"]
 
-        with ThreadPoolExecutor(REMOTE_THREADS if self._remote else LOCAL_THREADS) as pool:
-            read_of_shards = list(pool.map(read, range(len(self._urls))))
+        read_of_shards = self._of_every_shard(read)
         lengths = [lengths for lengths, _ in read_of_shards]
         return np.concatenate([np.zeros(0, np.int64), *lengths]), [each for _, own in read_of_shards for each in own]
+
+    def _of_every_shard(self, read: Callable[[int], T]) -> list[T]:
+        """Return what ``read`` returns for each shard, by several threads."""
+        with ThreadPoolExecutor(REMOTE_THREADS if self._remote else LOCAL_THREADS) as pool:
+            return list(pool.map(read, range(len(self._urls))))
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         return self.followed(lambda: self._access.document(self._urls[shard], number, self._infos[shard]))
