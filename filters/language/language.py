@@ -88,9 +88,8 @@ def language_code(label: str) -> str:
     name = label.removeprefix(_LABEL)
     scripted = _SCRIPTED.fullmatch(name)
     code = scripted[1] if scripted else name
-    if (
-        scripted and code in _SINGLE
-    ):  # some codes of lid.176, which have no script, mean other languages: als is Alemannic
+    # Some codes of lid.176, which have no script, mean other languages: als is Alemannic.
+    if scripted and code in _SINGLE:
         return _SINGLE[code]
     return {"nb": "no", "nob": "no"}.get(code, _GENERAL.get(code, code))
 

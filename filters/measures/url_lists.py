@@ -81,9 +81,7 @@ def _domains(line: str) -> list[str] | None:
     if _DOMAIN.fullmatch(line):
         return [line]
     entry = _COMMENT.sub("", line).strip() if "#" in line else line.strip()
-    if (
-        not entry or entry.startswith("!") or (entry[0], entry[-1]) == ("[", "]")
-    ):  # as comments and head of Adblock lists
+    if not entry or entry.startswith("!") or (entry[0], entry[-1]) == ("[", "]"):  # comments and head of Adblock lists
         return []
     first, *others = entry.split()
     names = others if others and _is_address(first) else [first, *others]  # as in a hosts file

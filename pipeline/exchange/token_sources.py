@@ -146,9 +146,8 @@ class _Reading:
                 f"{path}: nothing says where its documents end; name the id after each: --eos-id N (eos_id=)"
             )
         tokens = map_tokens(path, self.dtype)
-        begin = int(
-            is_llmc(path) and len(tokens) > 0 and tokens[0] == self.eos_id
-        )  # llm.c writes the id before each document
+        # llm.c writes the id before each document.
+        begin = int(is_llmc(path) and len(tokens) > 0 and tokens[0] == self.eos_id)
         for at in range(begin, len(tokens), _STEP):
             for end in (np.flatnonzero(tokens[at : at + _STEP] == self.eos_id) + at + 1).tolist():
                 yield tokens[begin:end]

@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,6 @@ _KEPT_SHARE = 7 / 8  # of the limit; an eviction ends there, so that not every n
 _PART, _HASH = ".part", ".sha256"
 _POLL_SECONDS = 0.01
 _UNBOUNDED = 1 << 62
-_COUNTER = re.compile(rb"(\d+) (\d+) *")  # bytes in use, and the bound on them
 
 log = logging.getLogger("pipeline")
 

@@ -87,9 +87,8 @@ class RemoteObject:
                     raise error
                 self._is_checked = True
             pieces = store_pieces(self.url, start, stop, self.requests)
-            return itertools.chain(
-                [next(pieces, b"")], pieces
-            )  # the first piece is read here, so that a refusal raises here
+            # The first piece is read here, so that a refusal raises here.
+            return itertools.chain([next(pieces, b"")], pieces)
 
         if start < stop:
             yield from by_http_or_store(self.url, self.requests, by_http, by_store)

@@ -53,9 +53,7 @@ def write_redacted(
         for name, column in columns.items():
             if name == "crc32":
                 column[number] = zlib.crc32(ids)
-            elif name not in KEPT_COLUMNS and not isinstance(
-                column[number], float
-            ):  # a score, on which orders may depend
+            elif name not in KEPT_COLUMNS and not isinstance(column[number], float):  # orders may depend on scores
                 column[number] = None
     table = json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()
     with atomic_file(target) as file:

@@ -83,15 +83,11 @@ class Lanes:
             )
         if self.group_size % workers:
             allowed = [count for count in range(1, self.group_size + 1) if self.group_size % count == 0]
+            rounds = max(1, _LANES_A_ROW[0] // workers)  # lanes of a row for each worker
             raise ConfigError(
                 f"each row of a batch comes from {self.group_size} lanes, which {workers} workers cannot share: use "
-                f"num_workers of one of {allowed}, or .shuffle(lanes={self.rows * workers * _rounds(workers)})"
+                f"num_workers of one of {allowed}, or .shuffle(lanes={self.rows * workers * rounds})"
             )
-
-
-def _rounds(workers: int) -> int:
-    """Return how many lanes of a row each of ``workers`` gets, for the number of lanes that an error proposes."""
-    return max(1, _LANES_A_ROW[0] // workers)
 
 
 def make_lanes(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SUSPECT = bytes([*range(9), *range(11, 32), 127])  # bytes of UTF-8, the carriage return included
@@ -29,8 +28,3 @@ def normalize(text: str) -> str:
         # Controls are deleted first: one may be inside a "\r\n" or between a letter and its accent.
         text = _CONTROLS.sub("", text).replace("\r\n", "\n").replace("\r", "\n").lstrip(_MARK)
     return text if plain or unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
-
-
-def normalize_all(texts: Iterable[str]) -> list[str]:
-    """Return each of ``texts`` as `normalize` does."""
-    return [normalize(text) for text in texts]

@@ -10,7 +10,7 @@ from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
 from ...text.judging import Drop, judge_language, judge_measured, measure
-from ...text.normalize import normalize, normalize_all
+from ...text.normalize import normalize
 from ..counts.counts import Bins, Counts, add_histograms
 from ..dedup.decontaminate import Decontaminator
 
@@ -40,8 +40,8 @@ class Normalize(Transform):
     name = "normalize"
 
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        for document, text in zip(documents, normalize_all([document.text for document in documents]), strict=True):
-            document.text = text
+        for document in documents:
+            document.text = normalize(document.text)
         return documents
 
 

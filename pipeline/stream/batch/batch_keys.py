@@ -32,14 +32,6 @@ class BatchKey:
     hugging_face: bool = False
 
 
-def _sum(values: list[Any]) -> int:
-    return int(sum(values))
-
-
-def _largest(values: list[Any]) -> int:
-    return int(max(values))
-
-
 def _shared_shift(values: list[Any]) -> Any:
     if len(set(values)) != 1:
         raise ConfigError(f"samples of one batch need one shift, got {sorted(set(values))}")
@@ -61,8 +53,8 @@ KEYS = {
     "position_ids": BatchKey(of_tokens=True, hugging_face=True),
     "cu_seqlens": BatchKey(join=_end_to_end),
     "cu_seqlens_unpadded": BatchKey(join=_end_to_end),
-    "max_seqlen": BatchKey(join=_largest),
-    "valid_tokens": BatchKey(join=_sum),
+    "max_seqlen": BatchKey(join=lambda values: int(max(values))),
+    "valid_tokens": BatchKey(join=lambda values: int(sum(values))),
     "source": BatchKey(),
     "source_ids": BatchKey(join=np.concatenate),
     "shift": BatchKey(join=_shared_shift),

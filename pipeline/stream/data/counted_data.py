@@ -45,9 +45,8 @@ class CountedData:
     splits = 0
     rows: NDArray[np.int64] | None = None
     redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
-    former: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # errors for states of the data that this was made from, by fingerprint
+    # Errors for states of the data that this was made from, by fingerprint.
+    former: Mapping[str, str] = MappingProxyType({})
     repeats: Repeats | None = None
     sources_of_shards: Sequence[str] = ()  # their names, if the build named any
 

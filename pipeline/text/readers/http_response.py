@@ -14,9 +14,8 @@ from ..extract import MOST_BYTES
 _BEGINNING = re.compile(rb"(?:HTTP/|ICY )\S*\s*(\d{3})?", re.IGNORECASE)
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"\n[ \t]+")
-_CHUNK = re.compile(
-    rb"(?:\r?\n)?([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\n]*?)?\r?\n"
-)  # the line before a chunk, with its extensions
+# The line before a chunk, with its extensions.
+_CHUNK = re.compile(rb"(?:\r?\n)?([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\n]*?)?\r?\n")
 _PIECE = 1 << 14
 
 

@@ -197,9 +197,8 @@ def _line(record: dict[Any, Any], number: int) -> bytes:
             raise InputError(
                 f"record {number} of an iterable, field {name!r}: {error}; leave it out, or make it text or a number"
             ) from None
-    return (
-        json.dumps(record, default=_json_value).encode() + b"\n"
-    )  # orjson refuses lone surrogates and keys that are numbers
+    # orjson refuses lone surrogates and keys that are numbers.
+    return json.dumps(record, default=_json_value).encode() + b"\n"
 
 
 def _json_value(value: Any) -> Any:

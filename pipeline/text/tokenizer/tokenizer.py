@@ -206,9 +206,8 @@ class Tokenizer:
                     f"{self.name}: cannot encode {text[:60]!r} ({error}); give its model an unknown token that is in its "
                     "vocabulary, or choose another tokenizer"
                 ) from None
-            return load_definition(self.definition)(
-                text
-            )  # the fast one failed, as at a limit of its regular expressions
+            # The fast one failed, as at a limit of its regular expressions.
+            return load_definition(self.definition)(text)
 
     def _stored(self, parts: Sequence[bytes]) -> Array:
         tokens = np.frombuffer(b"".join(parts), ID)
