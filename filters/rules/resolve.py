@@ -98,7 +98,6 @@ def _path_parameters(function: Callable[..., Any]) -> set[str]:
 
 
 def default_files(function: Callable[..., Any]) -> dict[str, NamedFile]:
-    """Return the files that a function reads by default."""
     defaults = {p.name: p.default for p in inspect.signature(function).parameters.values()}
     paths = {key: defaults[key] for key in _path_parameters(function)}
     return {key: NamedFile.read(path) for key, path in paths.items() if isinstance(path, Path)}

@@ -344,7 +344,6 @@ class Recipe:
 
     @property
     def permutations(self) -> int:
-        """The values of a signature."""
         return signature_values(self.dedup_bands, self.dedup_rows, self.dedup_num_perm)
 
     def to_json(self) -> dict[str, Any]:
@@ -406,7 +405,6 @@ def parse_licenses(entries: Sequence[str]) -> dict[str, str]:
 
 @functools.cache
 def setting_types() -> Mapping[str, frozenset[type]]:
-    """Return the types of each setting."""
     return {name: types_of(hint) for name, hint in get_type_hints(Recipe).items()}
 
 

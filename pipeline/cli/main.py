@@ -67,7 +67,6 @@ def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | 
 
 
 def load_command(name: str) -> Command:
-    """Import the module of a command and return it."""
     command: Command = importlib.import_module(f"pipeline.cli.{name.replace('-', '_')}_command").COMMAND
     return command
 

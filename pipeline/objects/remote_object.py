@@ -40,7 +40,6 @@ class RemoteObject:
         self._is_checked = False  # whether `check` has compared what the store's client states
 
     def read(self, start: int, size: int, *, whole: bool = False) -> bytes:
-        """Return ``size`` bytes of the object from ``start`` on, which `fill` reads."""
         data = bytearray(size)
         self.fill(start, memoryview(data), whole=whole)
         return bytes(data)

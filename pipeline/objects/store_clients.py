@@ -46,7 +46,6 @@ def client_class(url: str) -> Any:
 
 
 def file_system(url: str, requests: RequestOptions) -> Any:
-    """Return the client for a url's store."""
     client = client_class(url)
     kinds = {base.__module__.partition(".")[0] for base in client.__mro__}
     files = client(**{**client._get_kwargs_from_urls(url), **_settings(kinds, requests), **requests.options})

@@ -136,7 +136,6 @@ def _order(
 
 
 def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> WindowCache:
-    """Return the windows of an order of a source."""
     sources = len(config.sources.by_name)
     spare = config.stated_layout().spare_windows(sources)
     # In a sequential mix, each lane has its own windows of a small source, and needs few rows of it.
@@ -258,7 +257,6 @@ def _window_reader(
 def _windows_of_shards(
     config: StreamConfig, source: CountedData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> ShardWindows:
-    """Return the windows of shards for some of the ``of_lanes`` lanes of a stream."""
     from .sequential.shard_windows import ShardWindows  # loaded for sequential streams alone
 
     order = _order(config, "", source, lanes.count, seed, of_lanes)

@@ -118,7 +118,6 @@ class StreamConfig:
         return self.context is not None and self.context.slices != "rows"
 
     def batch_layout(self) -> Layout:
-        """Return the layout of the rows of batches."""
         layout = self.stated_layout()
         return layout if self.cut is None or isinstance(layout, DocumentLayout) else replace(layout, seq_len=self.cut)
 

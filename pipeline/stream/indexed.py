@@ -89,7 +89,6 @@ class IndexedReader:
         return served
 
     def _served(self, indices: Int) -> list[ServedRows]:
-        """Return which rows each source serves."""
         if self._mixture is None:
             return [ServedRows(0, list(range(len(indices))), indices, self._sources[0].positions(indices))]
         served: dict[int, tuple[list[int], list[int]]] = {}
@@ -106,7 +105,6 @@ class IndexedReader:
         return by_source
 
     def lanes_of(self, source: int) -> IndexedLanes:
-        """Return the lanes of a source, by its number."""
         return self._sources[source]
 
     def index_of(self, source: int, index: int, position: int) -> int | None:
@@ -125,7 +123,6 @@ class IndexedReader:
         return [item is lanes for item in self._sources].index(True)
 
     def stats(self) -> dict[str, Any]:
-        """Return the bytes read."""
         return {"bytes_read": sum(lanes.windows.bytes_read for lanes in self._sources)}
 
     def tokens_left(self) -> int:

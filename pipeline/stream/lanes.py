@@ -179,7 +179,6 @@ def beginning(epoch: int, lanes: int, sources: int = 1) -> dict[str, Cursor]:
 
 
 def part_of_source(cursor: Cursor, source: int) -> Cursor:
-    """Return the numbers of one source."""
     return cursor[NUMBERS * source : NUMBERS * (source + 1)]
 
 

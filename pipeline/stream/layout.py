@@ -135,7 +135,6 @@ class _TokenLayout(_Layout):
         return IndexedLanes(source.windows, source.order, source.sequences, width=self.width)
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
-        """Return the collator of batches of ``size`` rows, with ids and labels of ``dtype``."""
         make = partial(
             PackCollator,
             size=size,
@@ -233,7 +232,6 @@ class DocumentLayout(_Layout):
         )
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
-        """Return the collator of batches of ``size`` documents."""
         return DocumentCollator(
             size=size,
             max_length=self.max_length,

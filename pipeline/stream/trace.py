@@ -228,7 +228,6 @@ class ReadTrace:
     def _rows(
         self, rank: int, step: int, rows: Rows | DocumentRows, catalogue: Catalogue
     ) -> Iterator[tuple[dict[str, Any], list[Span]]]:
-        """Yield where each row of a rank is, and the documents in it."""
         begin, longest = step * self._size + rank * (self._config.batch_size or 1), self._config.stated_layout().longest
         for row, numbers in enumerate(rows.existing):
             spans = list(catalogue.spans(numbers[:longest]))

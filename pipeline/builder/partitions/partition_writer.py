@@ -76,7 +76,6 @@ class MetadataColumn:
             raise BuildError(f"{document.where()}: keep_fields: {error}; keep plain JSON values") from error
 
     def decode(self, values: Iterable[str]) -> dict[str, list[Any]]:
-        """Return the values of each field."""
         rows = [orjson.loads(value) for value in values] if self._fields else []
         return {name: [row[name] for row in rows] for name in self.names}
 
@@ -212,5 +211,4 @@ def rejected_line(document: Document | PassedDocument, span: int, reason: str | 
 
 
 def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:
-    """Write one line of JSON."""
     file.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))

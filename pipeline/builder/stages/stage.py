@@ -140,7 +140,6 @@ class Stage(ABC):
     drops: ClassVar[Outcome | None] = None  # of the documents that it drops, duplicates aside
 
     def wanted(self, recipe: Recipe) -> bool:
-        """Whether a recipe asks for this stage."""
         return True
 
     @abstractmethod

@@ -103,7 +103,6 @@ class TokenizeStage(Stage):
 
 
 def tokens_folder(partition: Partition) -> Path:
-    """Return the folder of the tokens of a partition."""
     return partition.workspace.folder(TokenizeStage.name) / f"{partition.number:06d}"
 
 

@@ -33,7 +33,6 @@ class ShardTask(NamedTuple):
     extents: ExtentTable | None = None
 
     def size(self) -> int:
-        """Return the size of the shard in bytes."""
         if is_remote(self.path) and self.expected is not None:
             return self.expected.bytes
         return size_of(self.path, self.requests) or 0

@@ -46,7 +46,6 @@ class PackCollator:
         keep_freed_memory(5 * 8 * self.size * self.seq_len)
 
     def __call__(self, rows: Rows, begin: int) -> Batch:
-        """Collate the rows of a step."""
         length, size, filled = self.seq_len, self.size, rows.filled
         lag = 0 if self.same_labels else self.shift
         ids, labels = np.empty((size, length), self.dtype), np.empty((size, length), self.dtype)
@@ -184,7 +183,6 @@ class DocumentCollator:
     same_labels: bool
 
     def __call__(self, rows: DocumentRows, begin: int) -> Batch:
-        """Collate the documents of a step."""
         documents = [document[: self.max_length] for document in rows.documents]
         lengths = np.array([len(document) for document in documents], np.int64)
         longest = int(lengths.max(initial=0))
@@ -220,7 +218,6 @@ class SourceCollator:
     by_document: bool
 
     def __call__(self, rows: Any, begin: int) -> Batch:
-        """Collate the rows of a step."""
         batch = self.collate(rows, begin)
         if not self.by_document:
             source = np.zeros(self.size, np.int64)
@@ -242,7 +239,6 @@ class CutCollator:
     less: int
 
     def __call__(self, rows: Rows, begin: int) -> Batch:
-        """Collate the rows of a step."""
         return self.collate(rows.cut(self.begins, rows.tokens.shape[1] - self.less), begin)
 
 
@@ -313,7 +309,6 @@ class DrawnShifts:
         self._collators = [collator(shift) for shift in divisors_below(seq_len)]
 
     def __call__(self, rows: Rows, begin: int) -> Batch:
-        """Collate the rows of the step whose first sequence index is ``begin``."""
         collate = self._of_step(begin)
         shape = collate.size, -1, collate.shift
         batch = {

@@ -155,7 +155,6 @@ class Sources:
         return self._first.load_tokenizer()
 
     def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each source by its name."""
         return {name: source.fingerprint for name, source in self.by_name.items()}
 
     def sizes(self) -> str:

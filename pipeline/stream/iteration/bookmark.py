@@ -94,7 +94,6 @@ class Bookmark:
         return self._whole(epoch + self._offset(number), epoch)
 
     def next_pass(self) -> Bookmark:
-        """Go to the next pass."""
         number = self.next_read[0]
         offset = self.offset if self.epoch is None else self._offset(number)
         return Bookmark(number + 1, offset=offset, weights=self.weights)

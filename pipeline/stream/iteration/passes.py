@@ -136,7 +136,6 @@ class Passes:
         return number * (self.pass_steps or 0) + inside, RankStep(begin, left, 0, self._world_size, period, start)
 
     def begin(self, number: int, weights: list[list[Any]] | None = None) -> Position:
-        """Return the position where a pass begins."""
         begin = Position(0, pass_number=number, weights=weights)
         return replace(begin, sequence_index=self.bounds(begin)[0]) if number else begin
 

@@ -204,7 +204,6 @@ class StreamPosition:
     # Moving
 
     def load(self, state: dict[str, Any]) -> None:
-        """Move to the position of a state."""
         self._refuse_live("load_state_dict")
         passes = self.passes
         number, position, at_end = passes.place(from_state(state, self._config, self._ranks.context()))

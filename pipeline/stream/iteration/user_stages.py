@@ -41,7 +41,6 @@ class UserStages:
         self.dropping: str | None = None  # a stage that gave fewer or more items than it took
 
     def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
-        """Run stages, numbered from ``first`` on, over items."""
         for number, stage in enumerate(stages, first):
             if isinstance(stage, Map):
                 items = _mapped(stage.function, items)
@@ -99,7 +98,6 @@ class _AppliedStage:
         self._must_be_even = stages.ranks_may_differ(number) and not later
 
     def run(self, items: Iterator[Positioned]) -> Iterator[Positioned]:
-        """Give the items of the stage."""
         exhausted = False
 
         def feed() -> Iterator[Any]:

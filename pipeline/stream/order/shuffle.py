@@ -114,7 +114,6 @@ class Epoch:
     document_starts: NDArray[np.int64]
 
     def window_blocks(self, number: int) -> NDArray[np.int64]:
-        """Return the blocks of a window."""
         return self.blocks[self.cuts[number] : self.cuts[number + 1]]
 
 

@@ -90,7 +90,6 @@ class SequentialReader:
         return cursor
 
     def stats(self) -> dict[str, Any]:
-        """Return the counts of all sources."""
         counts = sum((source.counts for source in self._sources), Counter[str]())
         read = sum(source.bytes_read for source in self._sources)
         return lane_stats(counts, read)

@@ -44,7 +44,6 @@ class Window(NamedTuple):
     sources: Int | None = None
 
     def document(self, number: int) -> NDArray[Any]:
-        """Return the tokens of a document."""
         return self.tokens[self.ends[number] : self.ends[number + 1]]
 
     def mask_of(self, number: int) -> NDArray[np.uint8] | None:

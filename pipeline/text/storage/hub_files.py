@@ -77,7 +77,6 @@ def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:
 def _splits(
     url: str, repository: Repository, files: Sequence[HubFile], config: str, credentials: Credentials
 ) -> Splits:
-    """Return the files of each split of a configuration."""
     card = next((file for file in files if file.path == "README.md"), None)
     configs = (
         card_configs(read_small(repository, card, credentials.requests).decode("utf-8", "replace")) if card else {}

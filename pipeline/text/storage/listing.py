@@ -65,7 +65,6 @@ def _files_of_web_servers(urls: Sequence[str], source: str, credentials: Credent
 
 
 def _files_of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:
-    """Return the files of a url in a store of fsspec."""
     requests = credentials.requests
 
     def ask() -> dict[str, Any]:
