@@ -35,6 +35,33 @@ def sources(lengths: Mapping[str, list[int]]) -> dict[str, pipeline.Stream]:
     }
 
 
+def mixed(dataset: Path) -> pipeline.Stream:
+    """Return batches of a mix of two sources."""
+    sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
+    return pipeline.mix(sources, {"a": 0.7, "b": 0.3}).shuffle(seed=2, lanes=2).pack(16).batch(2)
+
+
+def text(texts: Path, epochs: int | None) -> pipeline.Stream:
+    return pipeline.TextDataset(texts, "bytes", epochs=epochs).shuffle(seed=3, lanes=4).pack(24).batch(2)
+
+
+def filtered(dataset: Path, **options: Any) -> pipeline.Stream:
+    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=3, lanes=4)
+    return stream.filter(lambda document: len(document) % 3 != 0).pack(24, **options).batch(2)
+
+
+# Streams with passes, each of which ends at a place of its own.
+KINDS: dict[str, Callable[[Path, Path], pipeline.Stream]] = {
+    "epochs=1": lambda small, texts: batched(small, 1),
+    "epochs=1, take": lambda small, texts: batched(small, 1).take(5),
+    "take": lambda small, texts: batched(small).take(5),
+    "mix, take": lambda small, texts: mixed(small).take(5),
+    "text": lambda small, texts: text(texts, 1),
+    "filter": lambda small, texts: filtered(small),
+    "best fit": lambda small, texts: filtered(small, best_fit=True),
+}
+
+
 def ids(items: Any) -> list[Any]:
     return [item["input_ids"].tolist() for item in items]
 

@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from tests.helpers.text_samples import jsonl
-from tests.stream.streams import batched, ids, odd
-from tests.stream.test_epochs import KINDS
+from tests.stream.streams import KINDS, batched, ids, odd
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "stage"])

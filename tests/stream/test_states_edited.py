@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import StateError
-from tests.stream.streams import batched, odd
-from tests.stream.test_epochs import KINDS
+from tests.stream.streams import KINDS, batched, odd
 
 LEAVES = ("shape", "given", "step", "weights")  # JSON inside the state
 

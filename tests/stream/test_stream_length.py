@@ -17,8 +17,10 @@ import pipeline
 from tests.stream.streams import batched, ids
 
 
-def layouts(small: Path, epochs: int | None, name: str) -> pipeline.Stream:
-    source = pipeline.ShardDataset(small, epochs=epochs).shuffle(seed=4)
+def layouts(small: Path, epochs: int | None, name: str, lanes: int | None) -> pipeline.Stream:
+    source = pipeline.ShardDataset(small, epochs=epochs).shuffle(
+        seed=4, **({} if name == "sample" else {"lanes": lanes})
+    )
     if name == "documents":
         return source.documents()
     return source.sample(7) if name == "sample" else source.pack(9, stride=4) if name == "stride" else source.pack(9)
@@ -33,10 +35,11 @@ def layouts(small: Path, epochs: int | None, name: str) -> pipeline.Stream:
     batch=st.none() | st.integers(1, 5),
     last=st.sampled_from(["pad", "drop"]),
     take_batches=st.none() | st.integers(0, 9),
-    world_size=st.integers(1, 3),
+    world_size=st.integers(1, 5),
+    lanes=st.none() | st.integers(1, 5),
     mapped=st.booleans(),
 )
-def test_len_is_the_count_of_items_of_every_rank(
+def test_len_is_the_count_of_items_of_every_pass_on_every_rank(
     small: Path,
     name: str,
     epochs: int | None,
@@ -46,10 +49,11 @@ def test_len_is_the_count_of_items_of_every_rank(
     last: str,
     take_batches: int | None,
     world_size: int,
+    lanes: int | None,
     mapped: bool,
 ) -> None:
     for rank in range(world_size):
-        stream = layouts(small, epochs, name).shard(rank, world_size)
+        stream = layouts(small, epochs, name, lanes).shard(rank, world_size)
         stream = stream.map(dict) if mapped and name != "documents" else stream  # whose rows are not stacked
         stream = stream if take is None else stream.take(take)
         stream = stream if batch is None else stream.batch(batch, last=last)
@@ -63,6 +67,11 @@ def test_len_is_the_count_of_items_of_every_rank(
             continue
         count = len(stream)
         assert count == len(list(stream))
+        if count and not mapped:
+            loader = stream.loader()
+            assert [len(ids(loader)) for _ in range(2)] == [count] * 2 == [len(loader)] * 2
+            stream.load_state_dict(loader.state_dict())
+            assert len(stream) == count
 
 
 def drop_some(items: Iterator[Any]) -> Iterator[Any]:
@@ -82,7 +91,7 @@ def drop_some(items: Iterator[Any]) -> Iterator[Any]:
         (lambda d, t: pipeline.TextDataset(t, "bytes").pack(8), "endless"),
     ],
 )
-def test_an_endless_or_unknown_len_is_a_type_error_that_says_why(
+def test_an_endless_or_unknown_len_is_an_error_that_says_why(
     small: Path, texts: Path, change: Any, reason: str
 ) -> None:
     stream = change(small, texts)
@@ -101,7 +110,7 @@ def test_a_take_of_an_endless_sequential_stream_or_mix_has_a_len(texts: Path) ->
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_loader_neither_warns_of_the_len_nor_ends_by_it(small: Path, workers: int) -> None:
+def test_a_loader_neither_warns_of_the_len_nor_ends_by_it(small: Path, workers: int) -> None:
     whole = ids(batched(small, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
