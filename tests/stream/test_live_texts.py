@@ -70,17 +70,20 @@ def test_each_kind_gives_every_document_once_an_epoch_and_resumes_after_every_it
     both = texts_of(documents(source, epochs=2))
     assert sorted(both[:60]) == sorted(both[60:]) == sorted(TEXTS)
     assert both[:60] not in (both[60:], TEXTS)
-    pipeline.assert_resumes(lambda: documents(source, epochs=2).batch(6), items=14)
+    steps = () if make in SOURCES[:2] else (1, 9, 10)  # datasets are slow
+    pipeline.assert_resumes(lambda: documents(source, epochs=2).batch(6), items=14, steps=steps)
 
 
 def test_every_layout_and_method_resumes() -> None:
     def stream(**options: Any) -> Any:
         return pipeline.TextDataset(records, "bytes", **options).shuffle(seed=2, window=1)
 
-    pipeline.assert_resumes(lambda: stream().pack(50, stride=20, boundaries=True).batch(4), items=12)
-    pipeline.assert_resumes(lambda: stream(epochs=2).pack(200, best_fit=True).batch(4), items=12)
+    pipeline.assert_resumes(lambda: stream().pack(50, stride=20, boundaries=True).batch(4), steps=(2, 5, 11))
+    pipeline.assert_resumes(lambda: stream(epochs=2).pack(200, best_fit=True).batch(4), steps=(2, 5, 11))
     kept = stream(where="score >= 10").filter(lambda record: record.metadata["score"] % 2 == 0, name="even")
-    pipeline.assert_resumes(lambda: kept.map_documents(lambda ids, mask: ids[:5], name="cut").pack(16), items=20)
+    pipeline.assert_resumes(
+        lambda: kept.map_documents(lambda ids, mask: ids[:5], name="cut").pack(16), steps=(2, 9, 19)
+    )
     once = stream(epochs=1, where="score >= 10").filter(lambda record: record.metadata["score"] % 2 == 0, name="even")
     assert len(list(once.documents())) == 25
 
@@ -304,7 +307,7 @@ def test_a_shuffle_buffer_of_datasets_loses_what_it_held_and_doubles_nothing(cap
     assert "shuffle buffer will be refilled" in caplog.text
     assert 60 - 3 * 8 <= len(set(before + after)) <= 60
     exact = streaming().shuffle(seed=4, buffer_size=8)
-    pipeline.assert_resumes(lambda: documents(lambda: iter(exact)).batch(3), items=15)
+    pipeline.assert_resumes(lambda: documents(lambda: iter(exact)).batch(3), steps=(7, 14))
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_text_is_mapped_too_and_the_stream_resumes(tmp_path: Path) -> None:
         data = pipeline.TextDataset(files, "bytes").shuffle(seed=1, lanes=8)
         return data.map_documents(doubled).map_documents(marked)
 
-    pipeline.assert_resumes(lambda: texts().pack(48).batch(4), items=3)
-    pipeline.assert_resumes(lambda: texts().pack(300, best_fit=True).batch(2), items=2)
+    pipeline.assert_resumes(lambda: texts().pack(48).batch(4), steps=(2,))
+    pipeline.assert_resumes(lambda: texts().pack(300, best_fit=True).batch(2), steps=(1,))
 
 
 def test_a_state_belongs_to_its_functions() -> None:

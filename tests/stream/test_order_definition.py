@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,7 @@ def test_one_pass_from_its_beginning(case: Case, epochs: int | None, number: int
 
 @settings(max_examples=25, deadline=None)
 @given(case=cases(bounded=False))
-def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) -> None:
+def test_sequential_readers_take_a_part_of_an_epoch_for_each_lane(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data, source = case.dataset(folder)
         lanes = case.options.lanes if case.options.seed is not None and case.options.lanes else 1
@@ -201,7 +202,7 @@ def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_sequential_stream_goes_on_where_its_lanes_find_nothing_in_different_epochs(seed: int) -> None:
+def test_lanes_that_find_nothing_in_different_epochs_go_on(seed: int) -> None:
     data, _ = in_memory([[], [], [1, 2, 3], [], []], "<u2")
     stream = data.shuffle(seed=seed, lanes=2).filter(lambda document: True, name="all").documents()
     found = [item["input_ids"].tolist() for item in islice(stream, 100)]
@@ -214,11 +215,15 @@ LONG = {  # documents in extents of at least 192 KiB, by the most extents that a
 }
 
 
+@cache
+def long(most: int) -> tuple[pipeline.Stream, Source]:
+    return in_memory(numbered([LONG[most]])[0], "<i8")
+
+
 @pytest.mark.parametrize("most", LONG)
 @pytest.mark.parametrize("options", [{}, {"lanes": 2}, {"lanes": 3, "window": 1}])
 def test_extents_of_192_kib_in_memory(most: int, options: dict[str, int]) -> None:
-    (documents,) = numbered([LONG[most]])
-    data, source = in_memory(documents, "<i8")
+    data, source = long(most)
     oracle = Stream(source, Options(seq_len=1024, seed=5, **options))
     (extents,) = source_runs(source)
     assert extents_a_block(len(extents), sum(extent.size for extent in extents), in_mix=False) == most
@@ -333,10 +338,15 @@ def test_a_pass_of_a_mix_from_its_beginning(take: int, number: int) -> None:
     assert_follows(stream, oracle, 2, 4, end=end, pass_begin=begin)
 
 
+@cache
+def long_sources() -> dict[str, tuple[pipeline.Stream, Source]]:
+    lengths = {"a": [1000] * 1200, "b": [0, 30_000] * 40}
+    return {name: in_memory(numbered([sizes])[0], "<i8") for name, sizes in lengths.items()}
+
+
 @pytest.mark.parametrize("lanes", [None, 1, 2])
 def test_a_mix_of_sources_with_windows_that_nobody_stated(lanes: int | None) -> None:
-    lengths = {"a": [1000] * 1200, "b": [0, 30_000] * 40}
-    data = {name: in_memory(numbered([sizes])[0], "<i8") for name, sizes in lengths.items()}
+    data = long_sources()
     oracle = Mix(
         {name: source for name, (_, source) in data.items()},
         [(0, {"a": Fraction(1, 3), "b": Fraction(2, 3)})],
@@ -348,11 +358,8 @@ def test_a_mix_of_sources_with_windows_that_nobody_stated(lanes: int | None) -> 
 
 
 @pytest.mark.parametrize(("window", "lanes"), [(None, 1), (3, 1), (None, 100), (3, 5)])
-def test_the_windows_of_sequential_readers_share_256_mebibytes_unless_they_are_stated(
-    window: int | None, lanes: int
-) -> None:
-    (documents,) = numbered([LONG[1]])
-    data, source = in_memory(documents, "<i8")
+def test_windows_of_sequential_readers_share_256_mib_unless_stated(window: int | None, lanes: int) -> None:
+    data, source = long(1)
     stream = data.shuffle(seed=5, lanes=lanes, window=window).filter(lambda document: True, name="all")
     expected = sequential_documents(source, Options(seed=5, lanes=lanes, window=window), 0)
     rows = islice(stream.documents(max_length=1), min(map(len, expected)) * lanes)

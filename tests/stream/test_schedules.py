@@ -192,7 +192,7 @@ def test_positions_in_tokens_of_documents_count_the_mean_document_of_each_source
         stream_of(max_length=30).load_state_dict(stream_of().state_dict())
 
 
-@pytest.mark.parametrize("packed", [{}, {"best_fit": True}])
+@pytest.mark.parametrize("packed", [{}, pytest.param({"best_fit": True}, marks=pytest.mark.nightly)])
 def test_a_mix_of_texts_follows_its_schedule_on_any_ranks(packed: dict[str, bool]) -> None:
     def stream_of(ranks: int) -> pipeline.Stream:
         texts = {
@@ -210,6 +210,7 @@ def test_a_mix_of_texts_follows_its_schedule_on_any_ranks(packed: dict[str, bool
     assert_goes_on_on_any_ranks(stream_of, whole, ((2, 20), (1, 1), (3, 38), (2, 2), (1, 29)))
 
 
+@pytest.mark.nightly
 def test_workers_of_a_loader_follow_a_schedule() -> None:
     stream = mixed(decay())
     loader = DataLoader(stream, batch_size=None, num_workers=2)

@@ -86,6 +86,7 @@ def test_rules_go_with_functions_shuffles_mixes_workers_and_states(texts: Path) 
         make("gopher,fineweb").load_state_dict(state)
 
 
+@pytest.mark.nightly
 def test_filters_compile_where_they_are_named_not_while_rows_are_waited_for() -> None:
     code = (
         "import sys, pipeline; data = pipeline.TextDataset([{'text': 'x'}], 'bytes')\n"

@@ -49,7 +49,7 @@ def assert_is(rows: list[dict[str, Any]], batch: dict[str, Any]) -> None:
     assert all(set(row) == {EOS} for row in ids[len(rows) :])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, data: st.DataObject) -> None:
     draw = data.draw
