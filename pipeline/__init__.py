@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from .audit.find import find
     from .builder.build import build
+    from .builder.dedup.near_vectors import near_vectors
     from .builder.limits import Limits
     from .builder.recipe import Recipe
     from .exchange.export import export_tokens
@@ -102,6 +103,7 @@ _HOME = {
     "export_tokens": "pipeline.exchange.export",
     "find": "pipeline.audit.find",
     "import_tokens": "pipeline.exchange.token_sources",
+    "near_vectors": "pipeline.builder.dedup.near_vectors",
     "write_shards": "pipeline.exchange.token_writer",
     "load_rules": "filters.rules.ruleset",
     "load_tokenizer": "pipeline.text.tokenizer.tokenizer",
@@ -153,6 +155,7 @@ __all__ = [
     "load_tokenizer",
     "merge_states",
     "mix",
+    "near_vectors",
     "open_dataset",
     "transform",
     "write_shards",

@@ -7,6 +7,7 @@ texts_options.py  shared by commands that read texts: flags of a build's setting
 build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  flags and output of each
 import_command.py, export_command.py, card_command.py, texts_command.py                        the same
 plan_command.py, find_command.py, diff_command.py, redact_command.py, doctor_command.py        the same
+near_vectors_command.py                                                                        the same
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. Its module is imported when the
 command is called, so ``shardwright --help`` loads nothing else.
@@ -28,6 +29,7 @@ COMMANDS = {
     "export": "write a dataset as files of Megatron, nanoGPT or Parquet",
     "card": "write the README.md of a dataset for the Hugging Face hub",
     "texts": "export the texts that a build would read, with their keys, to score them elsewhere",
+    "near-vectors": "list documents whose vectors, made by your model, are near that of an earlier one",
     "doctor": "check this machine and this installation",
 }
 """Each command with one line of help, most used first; ``try-rules`` is in ``try_rules_command.py``."""

@@ -14,29 +14,30 @@ from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
 from pipeline.progress import Progress
-from pipeline.text.readers.document_reader import InputFile, find_inputs
+from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
 from .command import Command, Parser, add_requests, requests_of
 from .texts_options import CountingReader, add_setting, recipe_of
 
 DESCRIPTION = """\
-Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8, 128 bits as 32 hexadecimal digits.
+Export the texts of inputs, as they are read, with their ids and keys: BLAKE2b of the UTF-8, 128 bits as 32 hexadecimal digits.
 
   %(prog)s raw/*.parquet --output texts.parquet
   %(prog)s s3://bucket/raw --text-key body --output texts.parquet
 
 Score them with your own model, and write a Parquet file with the column key and a column for each score. Then run
-`shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }, which read the scores."""
+`shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }, which read the scores.
+Or embed the texts with a model, and list those that are near an earlier one by `shardwright near-vectors`."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
-_SETTINGS = ("where", "format", "text_key", "extract")
+_SETTINGS = ("where", "format", "text_key", "id_key", "extract")
 _ROWS = 4096
 
 
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
-    parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key and text")
+    parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key, id and text")
     for name in _SETTINGS:
         add_setting(parser, name)
     add_requests(parser)
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
+    schema = pa.schema({"key": pa.string(), "id": pa.string(), "text": pa.large_string()})
     recipe = recipe_of(options, _SETTINGS)
     files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
     _check_output(options.output, files)
@@ -60,9 +61,10 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         atomic_file(options.output) as file,
         pq.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
-        for texts in _batches(files, recipe, reader, advance):
+        for documents in _batches(files, recipe, reader, advance):
+            ids, texts = [document.id for document in documents], [document.text for document in documents]
             keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
-            writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
+            writer.write_table(pa.table({"key": keys, "id": ids, "text": texts}, schema=schema))
             count += len(texts)
     reader.print()
     print(f"{options.output}: {count:,} texts")
@@ -80,10 +82,10 @@ def _check_output(output: Path, files: Sequence[InputFile]) -> None:
 
 def _batches(
     files: Sequence[InputFile], recipe: Recipe, reader: CountingReader, advance: Callable[[int], None]
-) -> Iterator[list[str]]:
+) -> Iterator[list[Document]]:
     documents = chain.from_iterable(reader.documents(file, recipe, advance=advance) for file in files)
-    while texts := [document.text for document in islice(documents, _ROWS)]:
-        yield texts
+    while some := list(islice(documents, _ROWS)):
+        yield some
 
 
 COMMAND = Command(make_parser=make_parser, run=run)

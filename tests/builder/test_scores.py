@@ -32,14 +32,18 @@ def quality_rule(path: Path, least: float) -> str:
     return str(path)
 
 
-def test_texts_are_exported_as_they_are_read_with_their_keys(
+def test_texts_are_exported_as_they_are_read_with_their_keys_and_ids(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_records(tmp_path / "in.jsonl", TEXTS, n=[1, 2, 3, 4])
     with open(source, "a") as file:
         file.write("no json\n")
     assert run_command("texts", [str(source), "--output", str(tmp_path / "texts.parquet")]) == 0
-    assert pq.read_table(tmp_path / "texts.parquet").to_pydict() == {"key": [*map(key, TEXTS)], "text": TEXTS}
+    assert pq.read_table(tmp_path / "texts.parquet").to_pydict() == {
+        "key": [*map(key, TEXTS)],
+        "id": ["d0", "d1", "d2", "d3"],
+        "text": TEXTS,
+    }
     said = capsys.readouterr()
     assert "4 texts" in said.out
     assert "1 bad records; the first" in said.err

@@ -57,7 +57,7 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
         assert all(flag in shown for flag in action.option_strings)
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "doctor"])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("doctor", "near-vectors")])
 def test_every_command_asks_a_server_as_often_as_it_is_told(
     command: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

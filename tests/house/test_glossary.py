@@ -30,7 +30,7 @@ ERRORS = (
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
     " Schedule ShardDataset Stream TextDataset assert_resumes build export_tokens fim find import_tokens load_rules"
-    " load_tokenizer merge_states mix open_dataset transform write_shards"
+    " load_tokenizer merge_states mix near_vectors open_dataset transform write_shards"
 )
 STREAM_METHODS = (
     "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch rows sample"
@@ -51,7 +51,9 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build card diff doctor export find import inspect plan redact texts trace try-rules verify"
+COMMAND_NAMES = (
+    "build card diff doctor export find import inspect near-vectors plan redact texts trace try-rules verify"
+)
 
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.helpers.format_samples import write_parquet
 pytestmark = pytest.mark.stacks
 
 BLOCKS = [block for _, block in blocks_of("docs/recipes.md")]
-(CODE, COLUMN, FASTTEXT, TRANSFORMER, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS
+(CODE, COLUMN, FASTTEXT, TRANSFORMER, EXPORT, EMBED, NEAR, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),
@@ -93,22 +94,55 @@ def test_a_transformer_scores_documents_and_its_score_is_kept(tmp_path: Path) ->
     assert min(table(tmp_path / "shards-scored")["column:quality"]) >= 2.5
 
 
-def save_classifier(folder: Path) -> None:
-    """Save a small regression whose scores are about half above 2.5."""
+def small_bert(folder: Path, texts: list[str], **sizes: Any) -> tuple[Any, Any]:
+    """Save a tokenizer of the words of texts; return it, and the configuration of a small model with these tokens."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    words = sorted({word for page in PAGES for word in page["text"].split()})
+    words = sorted({word for text in texts for word in text.split()})
     vocabulary = {word: number for number, word in enumerate(["[UNK]", "[PAD]", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
     fast.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 1}
-    sizes |= {"intermediate_size": 16, "max_position_embeddings": 512, "initializer_range": 1.0}
-    config = transformers.BertConfig(vocab_size=len(vocabulary), **sizes)
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 512}
+    return fast, transformers.BertConfig(vocab_size=len(vocabulary), **sizes)
+
+
+def test_documents_that_a_model_finds_alike_are_dropped_although_they_share_no_runs_of_words(tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    # Each page has words of its own; `again` has those of page 3 in another order.
+    words = [[f"word{page}-{k % 10}" for k in range(60)] for page in range(20)]
+    texts = [" ".join(random.Random(page).sample(own, 60)) for page, own in enumerate(words)]
+    again = " ".join(random.Random(99).sample(words[3], 60))
+    pages = [{"id": f"page-{n}", "text": text} for n, text in enumerate(texts)] + [{"id": "again", "text": again}]
+    write_jsonl(tmp_path / "pages/a.jsonl", pages)
+    _, config = small_bert(tmp_path / "embedder", texts, hidden_size=64)
+    model = transformers.BertModel(config)
+    torch.nn.init.zeros_(model.embeddings.token_type_embeddings.weight)  # it would make all vectors near
+    model.save_pretrained(tmp_path / "embedder")
+    for block in (EXPORT, EMBED, NEAR):
+        run(block, tmp_path)
+    assert (tmp_path / "near.txt").read_text() == "again\n"
+    manifest = Manifest.read(tmp_path / "shards-by-meaning")
+    assert manifest.counts["dropped"] == {"drop_ids": 1}
+    assert manifest.counts["duplicates"] == {"exact": 0, "near": 0}
+    ids = {*table(tmp_path / "shards-by-meaning")["id"], *table(tmp_path / "shards-by-meaning", "val")["id"]}
+    assert ids == {f"page-{n}" for n in range(20)}
+
+
+def save_classifier(folder: Path) -> None:
+    """Save a small regression whose scores are about half above 2.5."""
+    import torch
+    import transformers
+
+    fast, config = small_bert(
+        folder, [page["text"] for page in PAGES], hidden_size=16, num_labels=1, initializer_range=1.0
+    )
     model = transformers.BertForSequenceClassification(config)
     batch = fast([page["text"] for page in PAGES], return_tensors="pt", padding=True, truncation=True, max_length=512)
     with torch.inference_mode():

@@ -1,0 +1,61 @@
+"""``shardwright near-vectors``: the documents whose vectors are near that of an earlier one, for ``build --drop-ids``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pipeline.atomic import atomic_file
+from pipeline.builder.dedup.near_vectors import near_vectors
+from pipeline.errors import ConfigError
+from pipeline.progress import Progress
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+List the documents whose vectors are near that of an earlier document, which stays. Your own model makes the vectors.
+
+  %(prog)s vectors.npy --keys texts.parquet --threshold 0.95 --output near.txt
+  %(prog)s embedded.parquet --column embedding --threshold 0.95 --output near.txt
+
+`shardwright texts` exports texts with their ids. `shardwright build --drop-ids near.txt` builds without the documents. The pairs
+of the lowest cosines are shown: raise the threshold if both documents of such a pair should stay."""
+
+EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+_SHOWN = 3  # pairs
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="VECTORS --threshold COSINE --output FILE", description=DESCRIPTION, epilog=EPILOG)
+    add = parser.add_argument
+    add("vectors", metavar="VECTORS", help="a .npy file with a row for each document, or Parquet or JSON Lines")
+    add("--threshold", type=float, required=True, metavar="COSINE", help="cosine from which two vectors are near")
+    add("--output", required=True, type=Path, metavar="FILE", help="the ids of near documents, one a line")
+    add(
+        "--keys",
+        metavar="FILE",
+        help="the ids of the rows: text with one a line, Parquet or JSON Lines (default: VECTORS)",
+    )
+    add("--column", default="vector", help="column of the vectors in Parquet or JSON Lines (default: vector)")
+    add("--id-key", default="id", help="column of the ids in Parquet or JSON Lines (default: id)")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    columns = {"column": options.column, "id_key": options.id_key}
+    progress = Progress(quiet=not sys.stderr.isatty())
+    near = near_vectors(options.vectors, options.keys, options.threshold, **columns, progress=progress)
+    if wrong := next((each.key for each in near if "\n" in each.key), None):
+        raise ConfigError(
+            f"key {wrong!r} has a line feed, so no line of a list can hold it; give the document another id"
+        )
+    with atomic_file(options.output) as file:
+        file.writelines(f"{each.key}\n".encode() for each in near)
+    for each in sorted(near, key=lambda each: each.cosine)[:_SHOWN]:
+        print(f"  {each.cosine:.4f}  {each.key} is near {each.stays}, which stays")
+    print(f"{options.output}: {len(near):,} ids of near documents")
+    return 0
+
+
+COMMAND = Command(make_parser=make_parser, run=run)
