@@ -104,6 +104,12 @@ def test_a_bucket_in_which_another_writes_is_refused(memory: str) -> None:
     assert REDACTING_NAME not in held(memory)
 
 
+def test_a_redaction_of_a_bucket_that_did_not_finish_is_a_problem(memory: str) -> None:
+    fsspec.filesystem("memory").pipe_file(f"{memory}/{REDACTING_NAME}", b"{}")
+    [problem] = verify_dataset(memory, quick=True)
+    assert problem.message == "a redaction has not finished; run its command again"
+
+
 def test_a_stream_from_a_bucket_goes_on_when_its_dataset_is_redacted(
     memory: str, caplog: pytest.LogCaptureFixture
 ) -> None:

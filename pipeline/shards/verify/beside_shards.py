@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from ...errors import StorageError
 from ..dataset_folder import DatasetFolder
 from ..manifest import (
     LOCK_NAME,
@@ -29,7 +31,6 @@ def leftovers(folder: Path) -> Iterator[Problem]:
     for path in sorted(folder.glob(".*.tmp")):
         yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
     if (folder / REDACTING_NAME).exists():
-        yield Problem(str(folder / REDACTING_NAME), None, None, "a redaction has not finished; run its command again")
         return
     complete = (folder / MANIFEST_NAME).exists()
     work = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name != LOCK_NAME]
@@ -37,6 +38,14 @@ def leftovers(folder: Path) -> Iterator[Problem]:
     if work if complete else (folder / WORK_NAME).exists():
         state = "remove it" if complete else "the same build command again completes it"
         yield Problem(str(folder / WORK_NAME), None, None, f"left by a build or redaction that did not finish; {state}")
+
+
+def check_redaction(folder: DatasetFolder) -> Iterator[Problem]:
+    """Yield the mark of a redaction that has not finished."""
+    with suppress(StorageError):  # a server may refuse to say that an object is missing
+        if folder.size(REDACTING_NAME) is not None:
+            name = folder.path(REDACTING_NAME)
+            yield Problem(name, None, None, "a redaction has not finished; run its command again")
 
 
 def check_manifest(folder: DatasetFolder, manifest: Manifest) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from ...objects.urls import shown
 from ...progress import Progress
 from ..dataset_folder import DatasetFolder
 from ..manifest import MANIFEST_NAME, ShardInfo
-from .beside_shards import check_files, check_manifest, leftovers
+from .beside_shards import check_files, check_manifest, check_redaction, leftovers
 from .extent_checks import check_table
 from .findings import MISSING, ExpectedTokens, Problem, ShardCheck
 from .processes import run_checks
@@ -89,6 +89,7 @@ def verify_dataset(
         for check in run_checks(tasks, workers, progress, process_bytes):
             yield from check.problems
         return
+    yield from check_redaction(folder)
     yield from check_manifest(folder, manifest)
     yield from check_files(folder, manifest, quick)
     table, problems = check_table(folder, manifest)
