@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.builder.dedup import lsh
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
 from pipeline.builder.dedup.lsh import REPRESENTATIVES, keepers_of, write_clusters
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
@@ -23,7 +26,7 @@ from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError
-from tests.helpers.builds import digests, rejected, run_plain, table, write_jsonl
+from tests.helpers.builds import digests, kept, rejected, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 
 
@@ -121,8 +124,69 @@ def test_near_duplicates_that_only_a_chain_joins_to_what_stays_are_counted(
     stays = max(range(len(texts)), key=lambda k: len(texts[k])) if keep == "longest" and not earlier else 0
     below = [float(np.mean(row == signatures[stays])) < 0.8 for row in signatures]
     assert counts["chained"] == sum(below) > 1
-    said = f"{counts['chained']} of\n{len(texts)} near duplicates are less"
-    assert said in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{counts['chained']} of\n{len(texts)} near duplicates are less" in page
+    assert counts["near_cluster_sizes"] == {"2": 1, "7": 1}
+    widest, (a, b) = counts["widest_cluster"], least_similar_of(signatures)
+    assert (widest["documents"], widest["compared"]) == (7, 7)
+    assert widest["similarity"] == round(float(np.mean(signatures[a] == signatures[b])), 4)
+    names = [f"a:{0:012d}" if k < earlier else f"d{k - earlier}" for k in (a, b)]
+    assert [sample["id"] for sample in widest["pair"]] == names
+    for k, sample in zip((a, b), widest["pair"], strict=True):
+        assert bool(sample["text"]) == (k >= earlier)
+        assert sample["text"].removeprefix("… ") in texts[k]
+    shown = page.partition("The widest cluster")[2].partition("<h2>")[0]
+    assert re.findall("<code>(.*?)</code>", shown) == names
+    assert ("of an earlier\ndataset" in shown) == (a < earlier)
+
+
+def least_similar_of(signatures: np.ndarray) -> tuple[int, int]:
+    """Return the first pair of rows that agree on the fewest values."""
+    pairs = itertools.combinations(range(len(signatures)), 2)
+    return min(pairs, key=lambda pair: int((signatures[pair[0]] == signatures[pair[1]]).sum()))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), before=st.integers(0, 9), most=st.sampled_from([3, 50]))
+def test_the_least_similar_pair_of_a_cluster_is_that_of_all_its_texts_or_of_those_that_hashes_draw(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, before: int, most: int
+) -> None:
+    random, folder = np.random.RandomState(seed), tmp_path_factory.mktemp("pair")
+    texts = np.arange(40) % 30  # ten texts have copies
+    signatures = random.randint(0, 3, (30, 24)).astype(np.uint32)[texts]
+    hashes = random.randint(0, 256, (30, 16)).astype(np.uint8)[texts]
+    roots = np.where(random.rand(30) < 0.5, 0, 9).astype(np.uint32)[texts]
+    roots = np.array([np.flatnonzero(roots == root)[0] for root in roots], np.uint32)
+    write_clusters(folder, roots, np.array(texts, np.uint32), before)
+    files = written(folder / "h", hashes, 3), written(folder / "s", signatures, 2)
+    document = random.randint(before, 40)
+    found = lsh.least_similar(
+        folder, document - before, before, Rows(files[0], 16, np.uint8), Rows(files[1], 24, np.uint32), most
+    )
+    members = [k for k in range(before, 40) if roots[k] == roots[document]]
+    firsts = [k for k in members if texts[k] not in texts[members[: members.index(k)]]]
+    drawn = sorted(firsts, key=lambda k: int(hashes[k, :8].view("<u8")[0]))[:most]
+    compared = sorted({*drawn, document, int(roots[document])})
+    a, b = least_similar_of(signatures[compared])
+    assert found.pair == (compared[a] - before, compared[b] - before)
+    assert found.compared == len(compared)
+    assert found.documents == np.count_nonzero(roots == roots[document])
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("keep", ["first", "longest", "score:quality"])
+def test_any_number_of_workers_keeps_the_same_documents_of_clusters(tmp_path: Path, keep: str) -> None:
+    texts = [edited(english(k % 4, 40), 1 + k // 4, k) for k in range(24)]
+    records = [{"text": text, "quality": (k * 7) % 11} for k, text in enumerate(texts)]
+    source = write_jsonl(tmp_path / "in.jsonl", records)
+    options: dict[str, Any] = {"dedup_keep": keep, "keep_fields": "quality:float", "keep_rejected": True}
+    small = Limits(smallest_unit_bytes=20_000, unit_bytes=20_000)  # three units
+    run_plain(source, tmp_path / "one", **options)
+    run_plain(source, tmp_path / "two", workers=2, limits=small, **options)
+    assert digests(tmp_path / "two") == digests(tmp_path / "one")
+    highest = {"first": lambda k: -k, "longest": lambda k: len(texts[k]), "score:quality": lambda k: (k * 7) % 11}[keep]
+    best = [max(range(group, 24, 4), key=lambda k: (highest(k), -k)) for group in range(4)]
+    assert sorted(kept(tmp_path / "one")) == sorted(texts[k] for k in best)
 
 
 def test_the_document_of_the_highest_score_stays_and_the_first_of_equal_scores(tmp_path: Path) -> None:
@@ -144,6 +208,7 @@ def test_the_document_of_the_highest_score_stays_and_the_first_of_equal_scores(t
         ).counts
         assert table(tmp_path / name)["id"] == ["d2", "d5", "d6", "d8", "d9"]
         assert counts["duplicates"] == {"exact": 3, "near": 2}
+        assert counts["near_cluster_sizes"] == {"2": 1, "4": 1}
         reasons = {line["id"]: line["reason"].partition(" (")[0] for line in rejected(tmp_path / name)}
         assert reasons["d0"] == reasons["d3"] == "exact duplicate of d2"
         assert reasons["d1"] == "near duplicate of d2"

@@ -10,7 +10,7 @@ from ...errors import BuildError
 from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OF_DEDUP
 from .counts import PASSED, Counts, Histogram
-from .samples import RepeatedPassage, Sample
+from .samples import RepeatedPassage, Sample, WidestCluster
 
 _IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves out if they are empty
 
@@ -77,6 +77,8 @@ class BuildStats:
     duplicate_characters: dict[str, int] = field(default_factory=dict)
     chained: int = field(default=0, metadata=_IF_ANY)  # near duplicates less alike than the threshold to the kept text
     cluster_sizes: dict[str, int] = field(default_factory=dict)
+    near_cluster_sizes: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)  # of more than one text
+    widest_cluster: WidestCluster | None = field(default=None, metadata=_IF_ANY)
     token_lengths: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
     by_source: dict[str, Group] = field(default_factory=dict)
@@ -158,6 +160,29 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
         else:
             groups[name]["dropped"][outcome] = groups[name]["dropped"].get(outcome, 0) + number
     return groups
+
+
+class SizeClass(NamedTuple):
+    """Clusters of similar sizes: their number, and the documents in all of them."""
+
+    sizes: str
+    clusters: int
+    documents: int
+
+
+def size_classes(sizes: Mapping[str, int]) -> list[SizeClass]:
+    """Sum the numbers of clusters by size to those of 2, 3 to 4, 5 to 8 documents, and so on.
+
+    >>> [tuple(row) for row in size_classes({"2": 7, "3": 1, "4": 1, "8": 1})]
+    [('2', 7, 14), ('3 to 4', 2, 7), ('5 to 8', 1, 8)]
+    """
+    found: dict[int, SizeClass] = {}
+    for size, clusters in sorted((int(size), clusters) for size, clusters in sizes.items()):
+        power = (size - 1).bit_length()
+        name = "2" if power == 1 else f"{(1 << power - 1) + 1:,} to {1 << power:,}"
+        before = found.get(power, SizeClass(name, 0, 0))
+        found[power] = SizeClass(name, before.clusters + clusters, before.documents + clusters * size)
+    return [*found.values()]
 
 
 class FunnelRow(NamedTuple):

@@ -61,6 +61,18 @@ class RepeatedPassage(TypedDict):
     line: int
 
 
+class WidestCluster(TypedDict):
+    """The cluster of near duplicates whose kept text is least similar to one of the others, and its least similar ``pair``.
+
+    ``similarity`` is estimated from signatures. Of the ``documents``, each of those ``compared`` was compared with each.
+    """
+
+    documents: int
+    compared: int
+    similarity: float
+    pair: list[Sample]
+
+
 class Samples:
     """The added texts that have the smallest keys, by outcome.
 

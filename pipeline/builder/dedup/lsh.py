@@ -19,8 +19,9 @@ longest document or the one with the highest score.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ from .row_files import Rows, Scalar, write_npy
 REPRESENTATIVES = 8  # a candidate is compared with at most so many documents of its run
 _PAIRS = 1 << 13  # pairs whose signatures are in memory at once
 CHUNK = 1 << 18  # documents whose results are in memory at once
+COMPARED = 1_000  # texts of the widest cluster that are compared each with each
+_TEXTS_DIFFER = np.uint32(1 << 31)  # added to the size of a cluster of near duplicates; cluster_size.npy has 31 bits
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
 """Takes pairs of documents as two arrays, of equal length; returns which pairs are duplicates."""
@@ -77,19 +80,25 @@ def equal_rows(rows: Rows[np.uint8]) -> Similar:
 
 def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
     """Return a comparison of documents: do their signatures agree on at least ``threshold`` of their values?"""
+    needed = least_agreement(signatures.width, threshold)
+    return lambda a, b: agreements(signatures, a, b) >= needed
+
+
+def least_agreement(values: int, threshold: float) -> int:
+    """Return on how many of their values two signatures agree at least if they are near duplicates."""
+    return int(np.ceil(threshold * values - 1e-9))
+
+
+def agreements(signatures: Rows[np.uint32], a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return on how many values the signatures of each pair of documents agree."""
     from .kernels import agreeing
 
-    needed = int(np.ceil(threshold * signatures.width - 1e-9))
-
-    def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        counts = np.empty(len(a), np.int64)
-        begin = 0
-        for rows_read, x, y in _read_pairs(signatures, a, b):
-            agreeing(rows_read, x, y, counts[begin : begin + len(x)])
-            begin += len(x)
-        return counts >= needed
-
-    return similar
+    counts = np.empty(len(a), np.int64)
+    begin = 0
+    for rows_read, x, y in _read_pairs(signatures, a, b):
+        agreeing(rows_read, x, y, counts[begin : begin + len(x)])
+        begin += len(x)
+    return counts
 
 
 def _read_pairs(
@@ -137,8 +146,20 @@ def keepers_of(roots: NDArray[np.uint32], before: int, numbers: Iterable[NDArray
     return best
 
 
-def chained(directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float) -> int:
-    """Count the near duplicates among ``documents`` whose signatures agree with the kept document's on less than ``threshold``.
+class Chained(NamedTuple):
+    """How many near duplicates only a chain joins to the kept document; and the ``document`` that is least similar to the one
+    kept in its place, with the number of values on which their signatures agree.
+    """
+
+    number: int
+    agreement: int
+    document: int
+
+
+def chained(
+    directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float
+) -> Chained | None:
+    """Compare the near duplicates among ``documents`` with the documents that are kept; None if there are none to compare.
 
     ``directory`` has the files of `write_clusters`, which leave out the first ``before`` documents. A cluster of two has a
     verified edge, so only larger ones are compared.
@@ -148,10 +169,58 @@ def chained(directory: Path, documents: range, before: int, signatures: Rows[np.
         for name in ("kind", "keeper", "cluster_size")
     )
     chosen = np.flatnonzero((kind == NEAR) & (size > 2))
-    alike = similar_rows(signatures, threshold)(
-        (keeper[chosen] + before).astype(np.uint32), (chosen + documents.start + before).astype(np.uint32)
+    if len(chosen) == 0:
+        return None
+    found = agreements(
+        signatures, (keeper[chosen] + before).astype(np.uint32), (chosen + documents.start + before).astype(np.uint32)
     )
-    return int(np.count_nonzero(~alike))
+    below = np.count_nonzero(found < least_agreement(signatures.width, threshold))
+    return Chained(int(below), int(found.min()), documents.start + int(chosen[found.argmin()]))
+
+
+class LeastSimilar(NamedTuple):
+    """The two documents of a cluster that are least similar, among those that were ``compared``, each with each.
+
+    ``similarity`` is the share of the values on which their signatures agree. A negative number of a document counts from the
+    end of those of earlier builds.
+    """
+
+    documents: int
+    compared: int
+    similarity: float
+    pair: Sequence[int]
+
+
+def least_similar(
+    directory: Path,
+    document: int,
+    before: int,
+    hashes: Rows[np.uint8],
+    signatures: Rows[np.uint32],
+    most: int = COMPARED,
+) -> LeastSimilar:
+    """Compare the texts of the cluster of a document, each with each, and return the two that are least similar.
+
+    If there are more than ``most``, the hash of a text draws so many. The document and the one that is kept are always among
+    those that are compared.
+    """
+    from .kernels import agreeing
+
+    keepers = np.load(directory / "keeper.npy", mmap_mode="r")
+    kept, size = int(keepers[document]), int(np.load(directory / "cluster_size.npy", mmap_mode="r")[document])
+    drawn, keys = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    for begin in range(0, len(keepers), CHUNK):
+        members = begin + np.flatnonzero(keepers[begin : begin + CHUNK] == kept)
+        found = np.concatenate([keys, hashes.take(members + before).view("<u8")[:, 0]])
+        keys, first = np.unique(found, return_index=True)  # the first document of each text
+        keys, drawn = keys[:most], np.concatenate([drawn, members])[first[:most]]
+    compared = np.union1d(drawn, [document, kept])
+    a, b = np.triu_indices(len(compared), 1)
+    counts = np.empty(len(a), np.int64)
+    agreeing(signatures.take(compared + before), a, b, counts)
+    at = int(counts.argmin())
+    similarity = round(int(counts[at]) / signatures.width, 4)
+    return LeastSimilar(size, len(compared), similarity, (int(compared[a[at]]), int(compared[b[at]])))
 
 
 def write_clusters(
@@ -170,6 +239,13 @@ def write_clusters(
 
     sizes = np.zeros(len(roots), np.uint32)
     count_members(roots, sizes)
+    of_near: Counter[int] = Counter()
+    for begin in range(before, len(roots), CHUNK):
+        root = roots[begin : begin + CHUNK]
+        sizes[root[exact[begin : begin + CHUNK] != root]] |= _TEXTS_DIFFER
+    for begin in range(0, len(sizes), CHUNK):
+        some = sizes[begin : begin + CHUNK]
+        of_near.update((some[some > _TEXTS_DIFFER] - _TEXTS_DIFFER).tolist())
     shape = (len(roots) - before,)
     kinds = np.zeros(3, np.int64)
     of_size: Counter[int] = Counter()
@@ -187,7 +263,7 @@ def write_clusters(
             stays = keeper == np.arange(begin, begin + len(root))
             same = first == (root if keepers is None else exact[keeper])  # a root is the first document with its text
             kind = np.where(stays, KEPT, np.where(same, EXACT, NEAR)).astype(np.uint8)
-            size = sizes[root].astype(np.int32)
+            size = (sizes[root] & ~_TEXTS_DIFFER).astype(np.int32)
             kind.tofile(kind_file)
             (keeper.astype(np.int64) - before).tofile(keeper_file)
             size.tofile(size_file)
@@ -196,4 +272,5 @@ def write_clusters(
     return {
         "duplicates": {OF_DEDUP[kind].key: int(kinds[kind]) for kind in (EXACT, NEAR)},
         "cluster_sizes": {str(size): of_size[size] for size in sorted(of_size)},
+        "near_cluster_sizes": {str(size): of_near[size] for size in sorted(of_near)},
     }

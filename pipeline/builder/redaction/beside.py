@@ -87,6 +87,8 @@ def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
         counts["samples"] = {k: [one for one in some if not traces.of_sample(one)] for k, some in samples.items()}
     if passages := counts.get("repeated_passages"):
         counts["repeated_passages"] = [one for one in passages if not traces.of_sample(one)]
+    if (widest := counts.get("widest_cluster")) and any(map(traces.of_sample, widest["pair"])):
+        del counts["widest_cluster"]
     return counts
 
 

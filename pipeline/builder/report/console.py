@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
-from ..counts.build_stats import BuildStats, DamagedFile, FunnelRow
+from ..counts.build_stats import BuildStats, DamagedFile, FunnelRow, size_classes
 from ..counts.counts import descending
 
 if TYPE_CHECKING:
@@ -67,8 +67,14 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
     more = [
         f"{n:,}  cut: {kind} that occur earlier" for kind in ("lines", "paragraphs") if (n := counts.repeats.get(kind))
     ]
+    if classes := size_classes(counts.near_cluster_sizes):
+        listed = ", ".join(f"{row.clusters:,} of {row.sizes}" for row in classes)
+        more.append(f"{sum(row.clusters for row in classes):,}  clusters of near duplicates; by documents: {listed}")
     if counts.chained:
         more.append(f"{counts.chained:,}  near duplicates below --dedup-threshold of the kept text, joined by others")
+    if counts.widest_cluster:
+        similarity = counts.widest_cluster["similarity"]
+        more.append(f"{similarity:.2f}  similarity of the least similar texts of a cluster; report.html shows both")
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_said(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes

@@ -20,9 +20,9 @@ from filters.rules.rule import limits_text
 
 from ...atomic import atomic_file
 from ...shards.manifest import REPORT_NAME, Manifest
-from ..counts.build_stats import BuildStats, FunnelRow, Group
+from ..counts.build_stats import BuildStats, FunnelRow, Group, size_classes
 from ..counts.counts import Histogram, descending
-from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
+from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample, WidestCluster
 from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
 from .console import damage_said
@@ -31,6 +31,7 @@ from .template import FIGURE, PAGE
 if TYPE_CHECKING:
     from jinja2 import Template
 
+_Parts = list[tuple[str, bool]]  # of a text, and whether each is marked
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
@@ -88,6 +89,9 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
         ],
         cut=_cut(stats),
         repeated=stats.repeated_passages,
+        near_clusters=size_classes(stats.near_cluster_sizes),
+        widest=stats.widest_cluster,
+        widest_pair=_widest_pair(stats.widest_cluster),
         chained=stats.chained,
         near=stats.duplicates.get("near", 0),
         samples=_samples(stats),
@@ -137,29 +141,40 @@ def _samples(stats: BuildStats) -> list[tuple[str, int | None, list[dict[str, An
     numbers["kept"] = stats.kept
     outcomes = sorted(stats.samples, key=lambda name: (name != "kept", -numbers.get(name, 0), name))
     return [
-        (name, numbers.get(name), [{**sample, "pair": _differences(sample)} for sample in stats.samples[name]])
+        (name, numbers.get(name), [{**sample, "pair": _beside_original(sample)} for sample in stats.samples[name]])
         for name in outcomes
     ]
 
 
-def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """Return a near duplicate and the text kept in its place, in parts that the other has or has not.
+def _beside_original(sample: Sample) -> list[tuple[str, _Parts]]:
+    """Return a near duplicate and the text kept in its place, in parts that the other has or has not."""
+    if "original" not in sample:
+        return []
+    dropped, kept = _differences(sample["text"], sample["original"])
+    same = "" if any(changed for _, changed in dropped + kept) else "; these words are equal"
+    return [("dropped", dropped), (f"kept in its place{same}", kept)]
+
+
+def _widest_pair(widest: WidestCluster | None) -> list[tuple[Sample, _Parts]]:
+    """Return the least similar documents of the widest cluster, each with its text in parts that the other has or has not."""
+    pair = widest["pair"] if widest else []
+    return list(zip(pair, _differences(*(sample["text"] for sample in pair)), strict=True)) if pair else []
+
+
+def _differences(*both: str) -> tuple[_Parts, _Parts]:
+    """Return two texts in parts that the other has or has not, which are marked.
 
     White space is not compared: the same licence is often wrapped at two widths.
     """
-    if "original" not in sample:
-        return []
-    texts = sample["text"], sample["original"]
-    ends = [-1 if len(text) == SAMPLE_CHARACTERS else None for text in texts]  # a word may be cut in two
-    words = [re.findall(r"\w+|\s+|[^\w\s]", text)[:end] for text, end in zip(texts, ends, strict=True)]
+    ends = [-1 if len(text) == SAMPLE_CHARACTERS else None for text in both]  # a word may be cut in two
+    words = [re.findall(r"\w+|\s+|[^\w\s]", text)[:end] for text, end in zip(both, ends, strict=True)]
     keys = [[" " if word.isspace() else word for word in some] for some in words]
     edits = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
     if -1 in ends and edits[-1][0] in ("delete", "insert"):
         edits[-1] = ("equal", *edits[-1][1:])  # only where it is cut off does one of them end earlier
-    dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in edits if j > i]
-    kept = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in edits if j > i]
-    same = "" if any(changed for _, changed in dropped + kept) else "; these words are equal"
-    return [("dropped", dropped), (f"kept in its place{same}", kept)]
+    first = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in edits if j > i]
+    second = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in edits if j > i]
+    return first, second
 
 
 def _bars(rows: Sequence[FunnelRow]) -> list[dict[str, object]]:

@@ -108,10 +108,24 @@ document</th><th class="n">shards</th></tr>
 width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row.kept_width }}" height="8"/></svg></td>
 </tr>{% endfor %}</table></div>{% endfor %}
 
-<h2>Lengths and clusters</h2><p class="soft">Kept documents.{% if chained %} {{ chained|whole }} of
-{{ near|whole }} near duplicates are less similar to the kept text than the threshold. A
-chain of similar texts joins them.{% endif %}</p><div class="grid">
+<h2>Lengths and clusters</h2><p class="soft">Kept documents.</p><div class="grid">
 {% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
+
+{% if near_clusters %}<h2>Clusters of near duplicates</h2>
+<p class="soft">One document of each stays.{% if chained %} {{ chained|whole }} of
+{{ near|whole }} near duplicates are less similar to the kept text than the threshold. A
+chain of similar texts joins them.{% endif %}</p>
+<div class="panel"><table><tr><th>documents in a cluster</th><th class="n">clusters</th><th class="n">documents</th></tr>
+{% for row in near_clusters %}<tr><td>{{ row.sizes }}</td><td class="n">{{ row.clusters|whole }}</td>
+<td class="n">{{ row.documents|whole }}</td></tr>{% endfor %}</table></div>
+{% if widest %}<h3>The widest cluster</h3><p class="soft">Here a near duplicate is least similar to the text that is kept in its
+place. {{ widest.compared|whole }} of its {{ widest.documents|whole }} documents were compared, each with each{{
+" (one of equal texts, and at most some 1,000 texts, which their hashes draw)" if widest.compared < widest.documents }}.
+The signatures of the two least similar have <b>{{ "{:.2f}".format(widest.similarity) }}</b> of their values in common,
+which estimates their similarity.</p>
+<div class="panel"><div class="pair">{% for sample, parts in widest_pair %}<div><p class="soft"><code>{{ sample.id }}</code>
+{% if sample.file %}{{ sample.file }}, line {{ sample.line|whole }}; {{ sample.reason or "kept" }}{% else %}of an earlier
+dataset, whose text is not read{% endif %}</p><pre>{{ marked(parts) }}</pre></div>{% endfor %}</div></div>{% endif %}{% endif %}
 
 {% if plots %}<h2>Rules</h2><p class="soft">The rule that drops most is first. A histogram shows how many documents have
 which value; heights are square roots of the numbers. Dashed lines are limits, and documents in the orange are dropped.
@@ -135,7 +149,7 @@ not none %} <span class="soft">{{ number|whole }}</span>{% endif %}</summary>
 <div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
 {{ row.line|whole }} <span class="soft">{{ row.reason or "" }}</span></p>
 {% if row.pair %}<div class="pair">{% for side, parts in row.pair %}<div><p class="soft">{{ side }}</p><pre>
-{% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}</pre></div>
+{{ marked(parts) }}</pre></div>
 {% endfor %}</div>
 {% else %}<pre>{{ row.text }}</pre>{% endif %}</div>
 {% endfor %}</div></details>{% endfor %}
@@ -151,7 +165,10 @@ not none %} <span class="soft">{{ number|whole }}</span>{% endif %}</summary>
 </main></body></html>
 """
 
-FIGURE = """{% macro at(x, label) %}<span style="left:{{ x }}%;transform:translateX(-{{ x }}%)">{{ label }}</span>{% endmacro %}
+FIGURE = """{% macro marked(parts) %}
+{% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}
+{% endmacro %}
+{% macro at(x, label) %}<span style="left:{{ x }}%;transform:translateX(-{{ x }}%)">{{ label }}</span>{% endmacro %}
 {% macro figure(plot) %}<figure><h3>{{ plot.name }}{% if plot.dropped %} <span class="soft">drops
 {{ plot.dropped|whole }}</span>{% endif %}</h3>
 {% if plot.text or plot.kept %}<p class="why">{{ plot.text }}{{ "; " if plot.text and plot.kept }}<b>{{ plot.kept }}</b></p>

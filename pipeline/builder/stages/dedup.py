@@ -28,6 +28,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,19 @@ from ...atomic_directory import result_directory
 from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
-from ..dedup.lsh import CHUNK, chained, equal_rows, keepers_of, roots_of, similar_rows, star_edges, write_clusters
+from ..dedup.lsh import (
+    CHUNK,
+    Chained,
+    LeastSimilar,
+    chained,
+    equal_rows,
+    keepers_of,
+    least_similar,
+    roots_of,
+    similar_rows,
+    star_edges,
+    write_clusters,
+)
 from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
@@ -134,8 +147,8 @@ def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
         np.save(file, np.concatenate([np.zeros((0, 2), np.uint32), *edges]))
 
 
-def chained_unit(folder: Path, clusters: Path, documents: range) -> int:
-    """Return how many of some documents only a chain of others joins to the document that is kept in their place."""
+def chained_unit(folder: Path, clusters: Path, documents: range) -> Chained | None:
+    """Compare the near duplicates among some documents with the documents that are kept in their place."""
     opened = _open_job(folder)
     return chained(clusters, documents, opened.job.before, opened.signatures, opened.job.threshold)
 
@@ -198,6 +211,7 @@ class DedupStage(Stage):
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         counted = read_json(workspace.folder(self.name) / "counts.json")
         stats.duplicates, stats.cluster_sizes = counted["duplicates"], counted["cluster_sizes"]
+        stats.near_cluster_sizes = counted["near_cluster_sizes"]
         stats.chained = counted.get("chained", 0)
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
@@ -228,6 +242,12 @@ def load_keepers(workspace: Workspace) -> tuple[NDArray[np.int64], int]:
     return _load(workspace, "keeper"), read_json(workspace.folder(DedupStage.name) / "counts.json")["before"]
 
 
+def load_widest_cluster(workspace: Workspace) -> LeastSimilar | None:
+    """Return the least similar pair of the widest cluster of near duplicates; None if no cluster has three documents."""
+    found = read_json(workspace.folder(DedupStage.name) / "counts.json").get("widest_cluster")
+    return None if found is None else LeastSimilar(**found)
+
+
 def _load(workspace: Workspace, name: str) -> NDArray[Any]:
     array: NDArray[Any] = np.load(workspace.folder(DedupStage.name) / f"{name}.npy", mmap_mode="r")
     return array
@@ -253,7 +273,13 @@ def _dedup(run: Run) -> None:
         if job is not None:
             chunks = [range(begin, min(n, begin + CHUNK)) for begin in range(0, n, CHUNK)]
             function = functools.partial(chained_unit, folder, directory)
-            counts["chained"] = sum(number for _, number in run.map("chains", function, chunks, prepare_dedup))
+            found = [some for _, some in run.map("chains", function, chunks, prepare_dedup) if some]
+            counts["chained"] = sum(some.number for some in found)
+            if found:
+                farthest = min(found, key=attrgetter("agreement", "document")).document
+                opened = _open_job(folder)
+                pair = least_similar(directory, farthest, before, opened.hashes, opened.signatures)
+                counts["widest_cluster"] = pair._asdict()
         write_json(directory / "counts.json", counts)
     shutil.rmtree(folder, ignore_errors=True)
 
