@@ -107,11 +107,12 @@ def test_ray_workers_in_another_directory_load_what_the_build_names(cluster: str
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")
 
 
-def test_transforms_fields_and_scores_give_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:
+def test_transforms_fields_scores_and_passages_give_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:
     from tests.builder.test_scores import key, write_scores
     from tests.builder.test_transforms import make, write_module, write_records
 
-    texts = [english(k, 20) + " rutabaga" * (k % 7 == 0) for k in range(120)]
+    notice = english(1_000, 8)
+    texts = [english(k, 20) + " rutabaga" * (k % 7 == 0) + notice * (k % 5 == 0) for k in range(120)]
     source = write_records(tmp_path / "in.jsonl", texts, n=list(range(120)))
     home = write_module(tmp_path / "home")
     settings: dict[str, Any] = {
@@ -121,8 +122,11 @@ def test_transforms_fields_and_scores_give_the_same_bytes_on_ray(cluster: str, t
         ),
         "where": "n >= 10",
         "keep_fields": "n:int,q:float",
+        "dedup_passages": 30,
+        "limits": Limits(partition_records=30, batch_records=10, bucket_hashes=500),
     }
-    make(source, tmp_path / "local", **settings)
+    local = make(source, tmp_path / "local", **settings)
+    assert local.counts["passages"]["cut"] > 10
     make(source, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster, **settings)
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")
 
