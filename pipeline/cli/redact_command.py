@@ -81,7 +81,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         sum(document["tokens"] for document in documents),
         f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}",
     )
-    print(f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted; {copies} left")
+    rejected = f", {certificate['rejected']:,} that were rejected removed" if "rejected" in certificate else ""
+    print(f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted{rejected}; {copies} left")
     for copy in found:
         where = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
         print(f"{copy['file']}, {where}: holds a copy of document {copy['key']}")

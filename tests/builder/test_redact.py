@@ -182,6 +182,27 @@ def test_what_was_dropped_for_a_document_goes_whatever_names_are(tmp_path: Path,
     assert [json.loads(line)["id"] for line in rejected.read_text().splitlines()] == ["other"]
 
 
+def test_a_listed_document_that_was_dropped_goes_but_not_its_double(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"a": english(1), "same (as a)": english(1), "listed": english(2), "other": english(3)}
+    source = write_jsonl(tmp_path / "in.jsonl", [{"id": id, "text": text} for id, text in texts.items()])
+    (tmp_path / "drop.txt").write_text("listed\n")
+    run_plain(source, tmp_path / "out", keep_rejected=True, drop_ids=str(tmp_path / "drop.txt"))
+    with pytest.raises(ConfigError, match=r"'same \(as a\)' was dropped as a duplicate of 'a', .*; list 'a', too"):
+        redact(tmp_path / "out", ["same (as a)", "other"], REASON)
+    (tmp_path / "ids.txt").write_text("same (as a)\n000000000000\nlisted")
+    assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt", "--drop", tmp_path / "new") == 0
+    assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt") == 0
+    assert "out: 1 documents of 1,0" in (said := capsys.readouterr().out)
+    assert "2 that were rejected removed; 0 copies left" in said
+    for folder in (tmp_path / "out", tmp_path / "new"):
+        assert (folder / "rejected.jsonl").read_text() == ""
+        for name in ("manifest.json", "report.html"):
+            assert not [id for id in ("a", "same (as a)", "listed") if texts[id][:40] in (folder / name).read_text()]
+        assert list(verify_dataset(folder)) == []
+
+
 @pytest.mark.parametrize("options", [{"dedup_lines": True}, {"dedup_passages": 20, "repeated_passages": "drop"}])
 def test_what_was_dropped_for_lines_or_passages_of_a_document_goes_too(tmp_path: Path, options: dict[str, Any]) -> None:
     first, second = english(1, 9), english(2, 9)

@@ -6,7 +6,7 @@ import copy
 import io
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from ..counts.samples import ID_CHARACTERS, NearestTexts
 from ..dedup.decontaminate import SHORTEST, Decontaminator
 from ..dedup.minhash import text_hashes
 from ..report.html import write_report
-from ..stages.drop_ids import DropIdsStage
+from ..stages.drop_ids import DropIdsStage, compared
 from ..stages.line_dedup import EARLIER
 from ..stages.passage_dedup import PassageDedupStage
 from ..stages.registry import changes
@@ -51,12 +51,26 @@ class Removed(NamedTuple):
         return cls(**{**value, "tokens": bytes.fromhex(value["tokens"])})  # type: ignore[arg-type]
 
 
-class Traces:
-    """Finds records of the build that show redacted documents: their own, those of their duplicates, and passages of theirs."""
+def kept_for(reason: str) -> set[str]:
+    """Return what may be the id of the document that was kept for a duplicate, by the reason to drop it.
 
-    def __init__(self, removed: Sequence[Removed]) -> None:
+    >>> sorted(kept_for("exact duplicate of a (b) (in.jsonl, line 3)"))
+    ['a', 'a (b)']
+    """
+    _, _, keeper = reason.partition(" of ")
+    return {keeper[: match.start()] for match in _AFTER_ID.finditer(keeper)}
+
+
+class Traces:
+    """Finds records of the build that show redacted documents: their own, those of their duplicates, and passages of theirs.
+
+    ``listed``: names to redact, as `compared` returns them; the build may have dropped documents of these names.
+    """
+
+    def __init__(self, removed: Sequence[Removed], listed: Set[str]) -> None:
+        self._listed = listed
         self._ids = {one.id for one in removed if one.id}
-        self._shown = {id[:ID_CHARACTERS] for id in self._ids}
+        self._shown = {id[:ID_CHARACTERS] for id in (*self._ids, *listed)}
         self._hashes = {one.hash for one in removed if one.hash}
         self._texts = [one.text for one in removed]
         self._runs = Decontaminator({"": self._texts}, SHORTEST)
@@ -64,9 +78,10 @@ class Traces:
     def of(self, record: dict[str, Any]) -> bool:
         """Return whether a record of ``rejected.jsonl`` shows one of the documents."""
         reason, text = str(record.get("reason")), str(record.get("text"))
-        _, _, keeper = reason.partition(" of ")
-        named = {record.get("id"), *(keeper[: match.start()] for match in _AFTER_ID.finditer(keeper))}
-        if not self._ids.isdisjoint(named) or text_hashes([text])[0].tobytes().hex() in self._hashes:
+        named = {record.get("id"), *kept_for(reason)}
+        if not self._ids.isdisjoint(named) or compared(str(record.get("id") or "")) in self._listed:
+            return True
+        if text_hashes([text])[0].tobytes().hex() in self._hashes:
             return True
         return any(part in reason for part in _REPEATED) and self._runs.overlaps([text])[0][0] > 0
 

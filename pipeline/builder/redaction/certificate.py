@@ -128,7 +128,8 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Redaction
 <style>body { font: 15px sans-serif; max-width: 1000px; margin: 2em auto } td, th { text-align: left; padding: 2px 12px 2px 0 }
 code { overflow-wrap: anywhere }</style>
 <h1>Redaction of {{ dataset }}</h1>
-<p>{{ date }}: {{ documents|length }} documents were overwritten by end-of-text ids. Reason: {{ reason }}.</p>
+<p>{{ date }}: {{ documents|length }} documents were overwritten by end-of-text ids{% if rejected %}, and
+{{ rejected }} that the build had rejected were removed{% endif %}. Reason: {{ reason }}.</p>
 <p>Searched after it: {{ search.files }} files, {{ "{:,}".format(search.bytes) }} bytes.
 {% if search.found %}<b>Left:</b> {{ search.found|length }} copies, listed below.{% else %}Nothing of them is left.{% endif %}
 {% if search.not_searched %} Too short, or gone before the search: {{ search.not_searched|join(", ") }}.{% endif %}</p>

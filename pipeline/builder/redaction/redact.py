@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
@@ -31,6 +33,7 @@ from ...shards.manifest import (
     EXTENTS_NAME,
     MANIFEST_NAME,
     REDACTING_NAME,
+    REJECTED_NAME,
     TEXTS_NAME,
     TOKENIZER_NAME,
     FileInfo,
@@ -43,7 +46,7 @@ from ...shards.shard_access import ShardAccess
 from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
 from ..stages.drop_ids import compared
-from .beside import Removed, Traces, cleaner, dropped_counts, without_samples
+from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, without_samples
 from .certificate import search, write_certificate
 from .place import Place
 
@@ -87,7 +90,7 @@ def redact(
     request = hashlib.sha256("\n".join([reason, *sorted(listed)]).encode()).hexdigest()
     place = Place(folder)
     with place.claimed(request, lock=lock):
-        return _Redaction(folder, place, request).run(listed, reason, runs or {})
+        return _Redaction(folder, place, listed, request).run(reason, runs or {})
 
 
 def drop(
@@ -111,7 +114,7 @@ def drop(
     folder.manifest()
     with explain_disk_full_errors(path), result_directory(path) as directory:
         place = Place(folder, directory)
-        return _Redaction(folder, place, "").drop(_listed(names, reason), reason)
+        return _Redaction(folder, place, _listed(names, reason)).drop(reason)
 
 
 def _listed(names: Sequence[str], reason: str) -> set[str]:
@@ -124,24 +127,23 @@ def _listed(names: Sequence[str], reason: str) -> set[str]:
 
 
 class _Redaction:
-    def __init__(self, folder: DatasetFolder, place: Place, request: str) -> None:
-        self._folder, self._place, self._request = folder, place, request
+    def __init__(self, folder: DatasetFolder, place: Place, listed: set[str], request: str = "") -> None:
+        self._folder, self._place, self._listed, self._request = folder, place, listed, request
         self._manifest = folder.manifest()
         self._access = ShardAccess(requests=folder.requests, use_cache=False)
 
-    def run(
-        self, listed: set[str], reason: str, runs: Mapping[str, Callable[[str], list[dict[str, Any]]]]
-    ) -> dict[str, Any] | None:
+    def run(self, reason: str, runs: Mapping[str, Callable[[str], list[dict[str, Any]]]]) -> dict[str, Any] | None:
         begun = self._begun()
         if begun is None:
             self._place.clear()
-            documents = self._find(listed)
+            documents, rejected = self._find(self._listed)
             entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
             entry |= {"request": self._request, "documents": [document._asdict() for document in documents]}
+            entry |= {"rejected": rejected} if rejected else {}
         else:
             entry = begun.redactions[-1]
             documents = [Document(**document) for document in entry["documents"]]
-        if not documents:
+        if not documents and not entry.get("rejected"):
             return None
         seen = [
             {"state": name, "seen": [_span(key, span) for key, *_ in documents for span in run(key)]}
@@ -168,10 +170,10 @@ class _Redaction:
         place.remove(REDACTING_NAME)
         return dict(read_json(place.source(f"{name}.json")))
 
-    def drop(self, listed: set[str], reason: str) -> Manifest:
+    def drop(self, reason: str) -> Manifest:
         self._begun()
         redacted = {document["key"] for entry in self._manifest.redactions for document in entry["documents"]}
-        documents = self._find(listed | redacted, again=True)
+        documents, _ = self._find(self._listed | redacted, again=True)
         new = self._write_beside(self._manifest, {}, documents, drop=True)
         if not new.shards:
             raise ConfigError(f"{self._folder.base}: no document would be left; drop fewer")
@@ -204,9 +206,15 @@ class _Redaction:
             )
         return None
 
-    def _find(self, listed: set[str], *, again: bool = False) -> list[Document]:
-        """Return the listed documents that are not redacted yet, unless ``again``; ``ConfigError`` for names of none."""
+    def _find(self, listed: set[str], *, again: bool = False) -> tuple[list[Document], int]:
+        """Return the listed documents that are not redacted yet, unless ``again``; and how many the build dropped.
+
+        Raises ``ConfigError`` for names of no document, and for a duplicate of a document that stays.
+        """
         documents, unknown = list[Document](), {*listed}
+        dropped = self._dropped(listed)
+        duplicates = {id: name for name, ids in dropped.items() for id in ids}
+        stay = set[str]()
         of_key, of_id = dict[str, str](), dict[str, str]()  # of listed names: the id of that key, the key of that id
         redacted = {} if again else self._manifest.redacted
         for info in self._manifest.shards:
@@ -214,15 +222,23 @@ class _Redaction:
             keys = table[KEY_COLUMN]
             ids = [compared(str(id or "")) for id in table.get("id", keys)]
             found = [n for n, (key, id) in enumerate(zip(keys, ids, strict=True)) if key in listed or id in listed]
+            if duplicates:
+                stay |= {ids[number] for number in {*range(len(ids))} - {*found}} & duplicates.keys()
             unknown -= {name for number in found for name in (keys[number], ids[number])}
             of_key |= {keys[number]: ids[number] for number in found}
             of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
                 documents += [Document(keys[number], info.name, number, int(index.lengths[number])) for number in new]
-        if unknown:
+        if nameless := sorted(unknown - dropped.keys()):
             raise ConfigError(
-                f"{self._folder.base}: {len(unknown):,} of {len(listed):,} names are no key and no id of a document: "
-                f"{first_few(sorted(unknown))}; remove them from the list"
+                f"{self._folder.base}: {len(nameless):,} of {len(listed):,} names are no key and no id of a document: "
+                f"{first_few(nameless)}; remove them from the list, or look for their texts by shardwright find"
+            )
+        if stay:
+            id = min(stay)
+            raise ConfigError(
+                f"{self._folder.base}: {duplicates[id]!r} was dropped as a duplicate of {id!r}, which has its text; "
+                f"list {id!r}, too, or remove {REJECTED_NAME} and leave {duplicates[id]!r} out"
             )
         for name in sorted(listed & of_key.keys() & of_id.keys()):
             if of_key[name] != name:
@@ -230,7 +246,20 @@ class _Redaction:
                     f"{self._folder.base}: {name!r} is the key of one document, whose id is {of_key[name]!r}, and the id of "
                     f"another, whose key is {of_id[name]!r}; list {of_key[name]!r} or {of_id[name]!r}, or both"
                 )
-        return documents
+        return documents, len(unknown)
+
+    def _dropped(self, listed: set[str]) -> dict[str, set[str]]:
+        """Return the listed names of documents that the build shows as dropped, and for each the ids of what it may duplicate."""
+        dropped: dict[str, set[str]] = {}
+        samples = itertools.chain(*self._manifest.counts.get("samples", {}).values())
+        with ExitStack() as stack:
+            lines: Iterable[bytes] = ()
+            if self._place.is_there(REJECTED_NAME):
+                lines = stack.enter_context(open(self._place.source(REJECTED_NAME), "rb"))
+            for record in itertools.chain(samples, map(orjson.loads, lines)):
+                if (name := compared(str(record.get("id") or ""))) in listed:
+                    dropped.setdefault(name, set()).update(map(compared, kept_for(str(record.get("reason")))))
+        return dropped
 
     def _removed(self, documents: Sequence[Document]) -> list[Removed]:
         """Return the documents as they were; their tokens are gone from shards that a killed redaction has replaced."""
@@ -268,7 +297,7 @@ class _Redaction:
 
         With ``drop``, the files are without the documents, which other documents then follow.
         """
-        manifest, place, traces = self._manifest, self._place, Traces(self._removed(documents))
+        manifest, place, traces = self._manifest, self._place, Traces(self._removed(documents), self._listed)
         numbers: dict[str, list[int]] = {}
         for document in documents:
             numbers.setdefault(document.shard, []).append(document.number)
