@@ -7,8 +7,8 @@
     python scripts/train_gpt.py --config run.toml --dry-run
 
 A file of ``--config`` has flags by their names, as in ``data = ["shards"]`` and ``seq-len = 512``; flags of the command
-override them. ``--dry-run`` takes one step and describes the run. A table ``[weights]`` there gives a mix weights that change
-over the run, as the arguments of ``pipeline.Schedule``; without ``unit``, positions are shares of the run's tokens:
+override them. ``--dry-run`` takes one step and describes the run. A table ``[weights]`` of the file has the arguments of
+``pipeline.Schedule``, for a mix whose weights change over the run; without ``unit``, positions are shares of the run's tokens:
 
     data = ["web=shards/web", "wiki=shards/wiki"]
     [weights]
@@ -16,8 +16,9 @@ over the run, as the arguments of ``pipeline.Schedule``; without ``unit``, posit
     points = [[0, {web = 0.9, wiki = 0.1}], [0.8, {web = 0.9, wiki = 0.1}], [1, {web = 0.5, wiki = 0.5}]]
 
 With ``--checkpoint DIRECTORY`` the same command resumes after a kill, Ctrl-C or SIGTERM. The global batch has the same
-sequences on any number of ranks, so the losses equal those of a run without a stop: exactly on as many CPU ranks, else up
-to rounding. Each step prints a line of JSON to stdout. With ``--log-file`` the lines go there, and stdout gets one a second.
+sequences on any number of ranks, so the losses equal those of a run that was never killed: exactly on the same number of CPU
+ranks, else up to rounding. Each step prints a line of JSON to stdout. With ``--log-file`` the lines go there, and stdout gets
+one a second.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class GPT(nn.Module):
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     as_written = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written, allow_abbrev=False)
+    usage = "%(prog)s WHAT... [flags]"
+    parser = argparse.ArgumentParser(None, usage, __doc__, formatter_class=as_written, allow_abbrev=False)
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="TOML file with these flags by their names")
     add("data", nargs="*", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")

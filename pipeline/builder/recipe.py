@@ -75,8 +75,8 @@ class Recipe:
     license: tuple[str, ...] = setting(
         (),
         READING,
-        "licences of sources by their SPDX names, as in wiki=CC-BY-SA-4.0, or of each source, as in CC-BY-4.0; a kept field "
-        "license holds before these (default: unknown)",
+        "licences of sources by their SPDX names, as in wiki=CC-BY-SA-4.0, or of all sources, as in CC-BY-4.0; a document's kept "
+        "field license overrides them (default: unknown)",
         optional=True,
     )
     extract: str | None = setting(
@@ -112,8 +112,8 @@ class Recipe:
     max_errors: int | float = setting(
         1000,
         READING,
-        "end the build if more records than this are bad (default: 1000), or a tenth of 100 or more records. A share, as 0.3 or "
-        "30%%, is the only limit, and counts from the first 10,000 records on",
+        "end the build if more records than this are bad, or more than a tenth of at least 100 (default: 1000). A share, such as "
+        "0.3 or 30%%, replaces both limits, and counts from the first 10,000 records on",
         least=0,
     )
     transforms: tuple[str, ...] = setting(
@@ -256,8 +256,8 @@ class Recipe:
     seed: int = setting(
         0,
         SHARDS,
-        "decides which documents are drawn for validation, --max-tokens, tokenizer training and the report's samples; "
-        "dedup does not depend on it",
+        "draws documents: for validation, and in a build for quotas, tokenizer training and the report's samples; dedup does "
+        "not depend on it",
     )
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ def make_parser(prog: str | None = None) -> Parser:
         nargs="*",
         metavar="INPUT",
         help="files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG); "
-        "name=INPUT names the source, for --max-tokens and pipeline.mix, unless it is a path as a whole",
+        "name=INPUT names the source, for --max-tokens and pipeline.mix, unless a file has this whole name",
     )
     add("--output", help="directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)")
     add("--work", metavar="DIR", help="directory for the work of a build into a bucket (default: NAME.build here)")

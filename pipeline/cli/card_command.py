@@ -23,15 +23,15 @@ from pipeline.shards.manifest import Manifest
 from .command import Command, Parser, add_requests, requests_of
 
 DESCRIPTION = """\
-Print the card of a dataset: what the hub needs to show and load it, its counts, its sources and how it was made.
+Print the card (README.md) of a dataset for the Hugging Face hub: how to load it, its counts, its sources and its build.
 
   %(prog)s shards                            # show it
   %(prog)s shards --output shards/README.md  # then: hf upload NAME shards --repo-type dataset
   %(prog)s shards --croissant                # JSON-LD of ML Commons: shards with hashes, licences, records of kept texts
   %(prog)s shards --eu-summary               # the data parts of the AI Act's public summary of training content
 
-Nothing is uploaded. Licences are those of the build's --license, or of a kept field license. Domains and dates need the kept
-fields url and date: shardwright build --keep-fields url,date,license."""
+Nothing is uploaded. Licences come from the build's --license or from a kept field license. Domains and dates come from the
+kept fields url and date: shardwright build --keep-fields url,date,license."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 

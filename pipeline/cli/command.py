@@ -37,12 +37,13 @@ OUTPUT_CLOSED = 128 + signal.SIGPIPE
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports wrong usage in two lines, and suggests a flag for a misspelt one.
 
-    ``brief``, the required arguments, is in the second line. ``prog`` None means the name of the script.
+    ``brief``, the required arguments, is the usage; the help lists the flags. ``prog`` None means the name of the script.
     """
 
     def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str | None = None) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, description=description, epilog=epilog, formatter_class=formatter, allow_abbrev=False)
+        usage = f"%(prog)s {brief} [flags]"
+        super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
         self.brief = brief
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:

@@ -21,8 +21,8 @@ Show what differs between two builds: documents, counts by source and language, 
   %(prog)s shards-old shards-new
   %(prog)s shards-old shards-new --samples 10 --judged 10000 --json
 
-Documents of equal texts are the same; those of equal source and id, but another text, have changed. Documents that only one
-build has are judged again by the language and the rules that the other's manifest states."""
+A document has changed if both builds have its source and id, but with different texts. For a document that only one build
+has, the languages and rules of the other build's manifest are tried again, to show why it is missing there."""
 
 TITLES = {SAME: "same text", CHANGED: "changed text", ONLY_A: "only in A", ONLY_B: "only in B"}
 
@@ -33,9 +33,15 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="A B", description=DESCRIPTION, epilog=EPILOG)
     for name in ("a", "b"):
         parser.add_argument(name, metavar=name.upper(), help="directory or url of a dataset")
-    parser.add_argument("--samples", type=int, default=3, metavar="N", help="documents shown for a reason (default: 3)")
     parser.add_argument(
-        "--judged", type=int, default=1000, metavar="N", help="documents of each side judged again (default: 1000)"
+        "--samples", type=int, default=3, metavar="N", help="documents shown for each reason (default: 3)"
+    )
+    parser.add_argument(
+        "--judged",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="missing documents of each side to try again (default: 1000)",
     )
     parser.add_argument("--json", action="store_true", help="print all as JSON")
     add_requests(parser)

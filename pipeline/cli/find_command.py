@@ -21,14 +21,14 @@ from .texts_options import CountingReader, add_setting, recipe_of
 from .try_rules_command import excerpt
 
 DESCRIPTION = """\
-Say whether a dataset has a text, or the texts of files, such as a benchmark: as a document, equal or nearly so.
+Say whether a dataset has a text, or the texts of a benchmark: as an equal or similar document, or within a document.
 
   %(prog)s shards "It was the best of times, it was the worst of times"
   %(prog)s shards gsm8k.jsonl --text-key question --passages
   %(prog)s shards opt-outs.parquet --index shards.index --json
 
-The signatures that a build keeps find documents. With --passages, the whole dataset is read for texts within documents:
-13 words in a row, or the whole of a text of 8 to 12 words, as --decontaminate of a build does."""
+Equal and similar documents are found by the signatures that a build keeps. With --passages, the whole dataset is read for
+13 words in a row of a text, or for the whole of a text of 8 to 12 words, as by --decontaminate of a build."""
 
 EPILOG = "exit status: 0 a text was found; 1 none was; 2 an error, or wrong usage; 130 interrupted"
 _SETTINGS = ("format", "text_key", "id_key")

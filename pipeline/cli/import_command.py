@@ -10,14 +10,14 @@ from .command import Command, Parser, add_requests, requests_of
 from .texts_options import add_setting
 
 DESCRIPTION = """\
-Make a dataset of token ids in files: checked, with a validation split, and verified.
+Make a dataset from files of token ids: check the ids, split off validation documents, write shards and verify them.
 
   %(prog)s tokens/*.parquet --output shards --tokenizer gpt2 --tokens-key input_ids
   %(prog)s megatron/text_document.bin --output shards --tokenizer /models/llama
   %(prog)s fineweb_train_000001.bin --output shards --eos-id 50256
 
 Parquet, Arrow and JSON Lines hold lists of ids in a column. NAME.bin next to NAME.idx is Megatron's. Any other .bin is a
-flat array, as nanoGPT's; it is cut after each end-of-text id, as .npy is. Rules, languages and near dedup need text, so
+flat array, as nanoGPT's; .bin and .npy are cut after each end-of-text id. Rules, languages and near dedup need text, so
 they do not run. Exact copies are counted."""
 
 EPILOG = (
@@ -47,7 +47,7 @@ def make_parser(prog: str | None = None) -> Parser:
         "--on-error",
         default="stop",
         choices=("stop", "records", "skip"),
-        help="if a document is bad: stop (default); records: skip and count it; skip: also the rest of a damaged file",
+        help="if a document is bad: stop (default); records: skip and count it; skip: skip the rest of a damaged file, too",
     )
     for name in _SETTINGS:
         add_setting(parser, name)

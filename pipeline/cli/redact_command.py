@@ -21,9 +21,9 @@ Overwrite the tokens of documents in a finished dataset by end-of-text ids, in p
 
 Each line of --ids is the key or the id of a document. Documents keep their lengths, so the order of streams, their states
 and traces stay valid, and no label counts in a redacted document. Signatures, rejected documents and the samples of the
-report are cleaned, too; kept texts with --texts. There must be room for a second copy of the shards that change. A redaction
-that was killed continues with the same command. The certificate, redaction-1.json and .html in the dataset, says what was
-there before and after, that the files were searched for it, and which steps of the runs of --state had seen it."""
+report are cleaned, too, and kept texts with --texts. The disk must have room for a second copy of the shards that change.
+If the command is killed, run it again to continue. It writes a certificate into the dataset, redaction-1.json and .html:
+the hashes of files before and after, the result of a search for copies, and the steps of --state that saw the documents."""
 
 EPILOG = "exit status: 0 done; 1 an error, or a copy is left; 2 wrong usage, or an unknown key; 130 interrupted"
 
@@ -43,7 +43,12 @@ def make_parser(prog: str | None = None) -> Parser:
         "--no-lock", action="store_true", help="for file systems without locks: see shardwright build --help"
     )
     parser.add_argument(
-        "--state", nargs="+", type=Path, default=[], metavar="FILE", help="states of runs, as JSON: which steps had it"
+        "--state",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="states of runs, as JSON, to list the steps that saw it",
     )
     parser.add_argument("--global-batch", type=int, metavar="N", help="with --state: batch size times number of ranks")
     parser.add_argument(

@@ -20,13 +20,13 @@ from .command import Command, Parser, add_requests, requests_of
 from .texts_options import CountingReader, add_setting, recipe_of
 
 DESCRIPTION = """\
-Export the texts of inputs, as they are read, with their ids and keys: BLAKE2b of the UTF-8, 128 bits as 32 hexadecimal digits.
+Export the texts that a build would read, with their ids and keys. A key is BLAKE2b of the UTF-8: 128 bits, 32 hex digits.
 
   %(prog)s raw/*.parquet --output texts.parquet
   %(prog)s s3://bucket/raw --text-key body --output texts.parquet
 
 Score them with your own model, and write a Parquet file with the column key and a column for each score. Then run
-`shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }, which read the scores.
+`shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }.
 Or embed the texts with a model, and list those that are near an earlier one by `shardwright near-vectors`."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
