@@ -105,6 +105,14 @@ def earlier_name(workspace: Workspace, number: int) -> str:
     raise BuildError(f"no earlier document {number}: a fault of the builder")
 
 
+def redacted_earlier(workspace: Workspace) -> dict[str, int]:
+    """Return how many documents of each dataset of ``--against`` were redacted or dropped: their hashes are 0."""
+    names = dataset_names(workspace.plan.recipe.against)
+    hashes = (np.load(folder / "hashes.npy", mmap_mode="r") for folder in fetch_earlier(workspace))
+    counts = (len(every) - int(np.count_nonzero(every.any(axis=1))) for every in hashes)
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
 def check_against(recipe: Recipe, requests: RequestOptions) -> dict[str, str]:
     """Return the fingerprints of the datasets of ``--against``, by their names.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import BuildError, ConfigError
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.builds import rejected, run, run_plain, write_jsonl
+from tests.helpers.builds import rejected, run, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 
 
@@ -106,3 +108,22 @@ def test_any_changed_byte_beside_the_shards_is_found(tmp_path: Path) -> None:
         "hashes.npy": "the manifest names this file, but it is not there; copy it again",
         "notes.txt": "the manifest does not name this file; remove it",
     }
+
+
+@pytest.mark.parametrize("new", [None, "without"], ids=["redacted", "dropped"])
+def test_redacted_texts_of_an_earlier_dataset_come_back_and_it_is_said(
+    tmp_path: Path, new: str | None
+) -> None:
+    source, earlier, ids = write(tmp_path / "in.jsonl", range(6)), tmp_path / "earlier", tmp_path / "ids.txt"
+    run_plain(source, earlier)
+    ids.write_text("d1\nd3\n")
+    if new:
+        drop(earlier, ["d1", "d3"], "asked", earlier := tmp_path / new)
+    else:
+        redact(earlier, ["d1", "d3"], "asked")
+    options: dict[str, Any] = {"against": [str(earlier)], "keep_rejected": True}
+    manifest = run_plain(source, tmp_path / "out", **options)
+    assert table(tmp_path / "out")["id"] == ["d1", "d3"]
+    [note] = manifest.counts["notes"]
+    assert re.match(rf"{earlier.name}: 2 of its documents were redacted or dropped, .*--drop-ids", note)
+    assert run_plain(source, tmp_path / "again", drop_ids=str(ids), **options).counts["kept"] == 0

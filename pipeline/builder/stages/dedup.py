@@ -58,7 +58,7 @@ from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import Partition, partition_rows, partitions
 from ..partitions.partition_writer import MetadataColumn
-from ..signature_store import fetch_earlier
+from ..signature_store import fetch_earlier, redacted_earlier
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
 
@@ -213,6 +213,11 @@ class DedupStage(Stage):
         stats.duplicates, stats.cluster_sizes = counted["duplicates"], counted["cluster_sizes"]
         stats.near_cluster_sizes = counted["near_cluster_sizes"]
         stats.chained = counted.get("chained", 0)
+        stats.notes += [
+            f"{name}: {count:,} of its documents were redacted or dropped, and texts like these are no duplicates of it; "
+            "list their ids in --drop-ids to keep them out"
+            for name, count in redacted_earlier(workspace).items()
+        ]
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [
