@@ -99,18 +99,38 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
             tables = _make_tables(hashes, signatures, bands, rows, progress)
             return SignatureIndex(hashes, signatures, tables, rows)
     path, fingerprint = Path(directory).absolute(), documents.manifest.fingerprint
-    if path.exists() and not (path / _INDEX).is_file():
+    if path.exists() and not _is_index(path):
         raise ConfigError(f"{path}: this is no index; name a directory that is not there yet, or an index")
-    if not path.exists() or read_json(path / _INDEX) != fingerprint:
+    if (opened := _open_tables(documents, path)) is None:
         discard_whole(path)
         with result_directory(path) as made:
             tables = _make_tables(*_signatures(documents, made), bands, rows, progress)
             np.save(made / _KEYS, np.stack([table.keys for table in tables]))
             np.save(made / _NUMBERS, np.stack([table.numbers for table in tables]))
             write_json(made / _INDEX, fingerprint)
-    keys, numbers = (np.load(path / name, mmap_mode="r") for name in (_KEYS, _NUMBERS))
-    tables = [BandTable(*pair) for pair in zip(keys, numbers, strict=True)]
-    return SignatureIndex(*_signatures(documents, path), tables, rows)
+        opened = _open_tables(documents, path)
+        assert opened is not None
+    return SignatureIndex(*_signatures(documents, path), opened, rows)
+
+
+def _is_index(path: Path) -> bool:
+    """Return whether a directory has the files of an index and no others: it is removed if the dataset has changed."""
+    names = {file.name for file in path.iterdir()} if path.is_dir() else set[str]()
+    return {_INDEX} <= names <= {_INDEX, _KEYS, _NUMBERS, *FILES}
+
+
+def _open_tables(documents: Documents, path: Path) -> list[BandTable] | None:
+    """Return the tables of an index; None if it is missing, damaged, or of another dataset."""
+    copied = signature_files(documents.folder.base, documents.manifest) if documents.folder.remote else []
+    try:
+        if read_json(path / _INDEX) != documents.manifest.fingerprint:
+            return None
+        if any((path / Path(info.name).name).stat().st_size != info.bytes for info in copied):
+            return None
+        keys, numbers = (np.load(path / name, mmap_mode="r") for name in (_KEYS, _NUMBERS))
+        return [BandTable(*pair) for pair in zip(keys, numbers, strict=True)]
+    except (OSError, ValueError, EOFError):
+        return None
 
 
 def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
@@ -120,7 +140,10 @@ def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8
         folder = directory
         if not (folder / FILES[0]).exists():
             fetch_signatures(documents.folder.base, documents.manifest, folder, documents.folder.requests)
-    hashes, signatures = (np.load(folder / name, mmap_mode="r") for name in FILES)
+    try:
+        hashes, signatures = (np.load(folder / name, mmap_mode="r") for name in FILES)
+    except (ValueError, EOFError) as error:
+        raise CorruptShardError(f"{folder}: the signatures are damaged ({error}); {REPAIR}") from error
     if len(hashes) != len(signatures) or len(hashes) < len(documents):  # more: of documents that were dropped later
         raise CorruptShardError(
             f"{folder}: {len(hashes)} hashes and {len(signatures)} signatures, but the dataset has {len(documents)} documents; "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,35 @@ def test_an_index_is_kept_and_made_again_if_the_dataset_changes_and_nothing_else
     assert [bool(matches) for matches in found] == [k >= 5 for k in range(12)] + [False]
     with pytest.raises(ConfigError, match=r"set: this is no index; name a directory"):
         ask(tmp_path / "set", asked, index=tmp_path / "set")
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:50], lambda data: b"", lambda data: b"\xd2" * len(data)])
+@pytest.mark.parametrize("name", ["index.json", "keys.npy", "numbers.npy"])
+def test_a_damaged_index_is_made_again(
+    built: Path, tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
+    kept, texts = tmp_path / "index", TEXTS[:3]
+    expected = ask(built, texts, index=kept)
+    before, file = (kept / name).read_bytes(), kept / name
+    file.write_bytes(damage(before))
+    assert ask(built, texts, index=kept) == expected
+    assert file.read_bytes() == before
+
+
+def test_a_folder_of_other_files_is_not_replaced_though_it_has_an_index_of_its_own(built: Path, tmp_path: Path) -> None:
+    files = [tmp_path / "index.json", tmp_path / "shard.00000.mds"]
+    for file in files:
+        file.write_text('{"version": 2}')
+    with pytest.raises(ConfigError, match=r": this is no index; name a directory"):
+        ask(built, TEXTS[:1], index=tmp_path)
+    assert all(file.exists() for file in files)
+
+
+def test_damaged_signatures_are_named(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built, tmp_path / "set")
+    (tmp_path / "set" / "signatures" / "signatures.npy").write_bytes(b"")
+    with pytest.raises(CorruptShardError, match=r"signatures: the signatures are damaged .*; copy the dataset"):
+        ask(tmp_path / "set", TEXTS[:1])
 
 
 def test_a_dataset_at_a_url_is_asked_with_and_without_an_index(built: Path, tmp_path: Path) -> None:

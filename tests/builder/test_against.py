@@ -111,9 +111,7 @@ def test_any_changed_byte_beside_the_shards_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("new", [None, "without"], ids=["redacted", "dropped"])
-def test_redacted_texts_of_an_earlier_dataset_come_back_and_it_is_said(
-    tmp_path: Path, new: str | None
-) -> None:
+def test_redacted_texts_of_an_earlier_dataset_come_back_and_it_is_said(tmp_path: Path, new: str | None) -> None:
     source, earlier, ids = write(tmp_path / "in.jsonl", range(6)), tmp_path / "earlier", tmp_path / "ids.txt"
     run_plain(source, earlier)
     ids.write_text("d1\nd3\n")
