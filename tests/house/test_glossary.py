@@ -19,8 +19,7 @@ from pipeline.cli import COMMANDS
 from pipeline.cli.main import load_command, make_parser
 from tests.helpers.documentation import PAGES
 from tests.helpers.shard_samples import make_documents, write_named
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.house.sources import FILES, PRODUCT, ROOT, nodes, relative
 
 ERRORS = (
     "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingDatasetError"
@@ -58,18 +57,10 @@ COMMAND_NAMES = (
 # Private dialect, which texts for users do not use.
 TERMS_NOT_TO_USE = [
     *"aim alike anew anywhere goods held_out ours story theirs".split(),
-    *(
-        "cursor stream",
-        "in its hands",
-        "knows ahead",
-        "let go",
-        "nobody knows",
-        "read head",
-        "say nothing",
-        "stood before",
-    ),
-    *("streams with cursors", "the place", "through with", "without a word"),
+    *("cursor stream", "in its hands", "knows ahead", "let go", "nobody knows", "read head", "say nothing"),
+    *("stood before", "streams with cursors", "the place", "through with", "without a word"),
 ]
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(map(re.escape, TERMS_NOT_TO_USE))})\b", re.IGNORECASE)
 
 
 def public_methods(owner: type) -> dict[str, Any]:
@@ -131,10 +122,9 @@ def help_texts() -> Iterator[tuple[str, str]]:
     yield "shardwright", make_parser("shardwright").format_help()
     for name in COMMANDS:
         yield f"shardwright {name}", load_command(name).make_parser(name).format_help()
-    for path in sorted((ROOT / "scripts").glob("[a-z]*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        yield path.name, ast.get_docstring(tree) or ""
-        for node in ast.walk(tree):
+    for path in (path for path in FILES if path.parent == ROOT / "scripts"):
+        yield path.name, ast.get_docstring(nodes(path)[0]) or ""  # type: ignore[arg-type]
+        for node in nodes(path):
             if isinstance(node, ast.keyword) and node.arg == "help" and isinstance(node.value, ast.Constant):
                 yield path.name, str(node.value.value)
 
@@ -151,21 +141,19 @@ def docstrings() -> Iterator[tuple[str, str]]:
 
 def messages() -> Iterator[tuple[str, str]]:
     """Yield the texts of errors, warnings and what commands say: all strings of the sources but docstrings, by line."""
-    for path in sorted(path for room in ("pipeline", "filters", "scripts") for path in (ROOT / room).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        unsaid = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-        unsaid |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+    for path in FILES:
+        unsaid = {id(part) for node in nodes(path) if isinstance(node, ast.JoinedStr) for part in node.values}
+        unsaid |= {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+        for node in nodes(path):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             strings = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
             if id(node) not in unsaid and strings and "{" not in (text := "…".join(strings)):  # no style sheet
-                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", text
+                yield f"{relative(path)}:{getattr(node, 'lineno', 0)}", text
 
 
 def terms_in(text: str) -> list[str]:
     """Return the terms not to use that a text holds, across lines and in any case."""
-    words = re.sub(r"\s+", " ", text)
-    return [term for term in TERMS_NOT_TO_USE if re.search(rf"\b{re.escape(term)}\b", words, re.IGNORECASE)]
+    return [term.lower() for term in FORBIDDEN.findall(re.sub(r"\s+", " ", text))]
 
 
 @pytest.mark.parametrize(
@@ -186,10 +174,8 @@ def test_every_public_docstring_begins_with_a_sentence_and_has_an_example() -> N
 @cache
 def known_flags() -> frozenset[str]:
     """Return the flags of the commands and scripts, and those of other programs that pages name."""
-    known = set("--nproc-per-node --nnodes --rdzv-backend --rdzv-endpoint".split())  # of torchrun
-    known |= set(
-        "--nodes --ntasks-per-node --gpus-per-node --cpus-per-task --requeue --signal --open-mode".split()
-    )  # of Slurm
+    known = set("--nproc-per-node --nnodes --rdzv-backend --rdzv-endpoint".split())  # of torchrun; below, of Slurm
+    known |= set("--nodes --ntasks-per-node --gpus-per-node --cpus-per-task --requeue --signal --open-mode".split())
     known |= set("--head --address --port --num-cpus --block".split())  # of Ray
     known |= {"--all", "--prefix"}  # of git checkout-index
     known |= set("--input --output-prefix --tokenizer-type --append-eod --data-path".split())  # of Megatron-LM
@@ -217,9 +203,7 @@ def test_the_readme_is_short_and_every_section_is_under_a_screen() -> None:
 
 
 def test_every_type_that_a_caller_may_pass_is_a_name_of_the_package() -> None:
-    files = [path for room in ("pipeline", "filters") for path in (ROOT / room).rglob("*.py")]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
-    classes = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for path in PRODUCT for node in nodes(path) if isinstance(node, ast.ClassDef)}
     public = [getattr(pipeline, name) for name in NAMES.split()]
     functions = [
         *filter(inspect.isfunction, public),

@@ -6,17 +6,14 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(path for room in ("pipeline", "filters", "scripts") for path in (ROOT / room).rglob("*.py"))
+from tests.house.sources import FILES, ROOT, nodes, relative
+
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py")
-
-
-def relative(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
 
 
 # Imports
@@ -37,11 +34,10 @@ def imports(path: Path, *, types: bool) -> frozenset[str]:
     Of ``from a import b``, these are a and a.b.
     """
     parts = path.relative_to(ROOT).with_suffix("").parts
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    tests = [node for node in nodes(path) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     for_types = {id(inner) for node in tests for inner in ast.walk(node)}
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if id(node) in for_types and not types:
             continue
         if isinstance(node, ast.Import):
@@ -136,7 +132,7 @@ def test_no_room_imports_what_lies_behind_its_walls(room: str) -> None:
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=relative)
 def test_the_docstring_of_a_room_names_its_files_and_folders(folder: Path) -> None:
-    written = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    written = ast.get_docstring(nodes(folder / "__init__.py")[0]) or ""  # type: ignore[arg-type]
     files = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
     folders = {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
     # A line of the map begins with names, ahead of two spaces.
@@ -153,11 +149,11 @@ def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> No
     assert stated == rooms | {"presets/", "scripts/", "tests/"}
 
 
-def names_assigned_twice(source: str) -> set[str]:
+def names_assigned_twice(module: Any) -> set[str]:
     """Return the constants that a module gives a value by ``=`` more than once; mypy finds only values of different types."""
     stores = [
         name.id
-        for node in ast.parse(source).body
+        for node in module.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for name in ast.walk(node)
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id.isupper()
@@ -166,8 +162,9 @@ def names_assigned_twice(source: str) -> set[str]:
 
 
 def test_a_module_gives_no_constant_a_second_value() -> None:
-    assert names_assigned_twice("_MOST = 4\ndef f(): return _MOST\n_MOST: int = 32\nA, B = 1, 2\nA += 1") == {"_MOST"}
-    found = {relative(path): names_assigned_twice(path.read_text(encoding="utf-8")) for path in FILES}
+    twice = ast.parse("_MOST = 4\ndef f(): return _MOST\n_MOST: int = 32\nA, B = 1, 2\nA += 1")
+    assert names_assigned_twice(twice) == {"_MOST"}
+    found = {relative(path): names_assigned_twice(nodes(path)[0]) for path in FILES}
     assert {path: names for path, names in found.items() if names} == {}
 
 
