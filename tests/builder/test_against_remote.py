@@ -13,6 +13,7 @@ from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 from tests.helpers.builds import digests, rejected, run_plain, write_jsonl
 from tests.helpers.corpus import english
+from tests.helpers.faulty_bucket import credentials
 from tests.helpers.faulty_server import FaultyServer, running_server
 
 pytestmark = pytest.mark.stacks
@@ -92,9 +93,8 @@ def test_a_build_is_held_against_a_dataset_in_a_bucket(
     files = s3fs.S3FileSystem(**s3)
     files.mkdir("earlier")
     files.put(str(folder / "first"), "earlier/first", recursive=True)
-    for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("DEFAULT_REGION", "us-east-1")):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3["client_kwargs"]["endpoint_url"])
+    for name, value in credentials(s3["client_kwargs"]["endpoint_url"]).items():
+        monkeypatch.setenv(name, value)
     run(folder / "more.jsonl", tmp_path / "held", against=["s3://earlier/first"])
     assert digests(tmp_path / "held") == digests(folder / "held")
 

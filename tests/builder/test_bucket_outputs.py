@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,35 +18,38 @@ import pipeline
 from pipeline.cli.main import main
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import OWNER_NAME
-from tests.helpers.builds import ROOT, run_plain, write_jsonl
+from tests.helpers.builds import contents_of, run_plain, write_jsonl
 from tests.helpers.corpus import english
-from tests.helpers.faulty_bucket import faulty_bucket
-from tests.helpers.interpreters import Interpreter
+from tests.helpers.faulty_bucket import credentials, kill_at_put, objects_below, run_through
 from tests.helpers.interruptions import interrupt_after
 
 SETTINGS: dict[str, Any] = {"tokens_per_shard": 8_000, "keep_texts": "parquet", "keep_signatures": True}
 
 
-@pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_jsonl(tmp_path_factory.mktemp("source") / "in.jsonl", [english(k) for k in range(60)])
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(60)])
 
 
-@pytest.fixture
-def expected(source: Path, tmp_path: Path) -> dict[str, bytes]:
-    """What a build gives in a directory."""
-    return contents_of(run_local(source, tmp_path / "local"))
+@pytest.fixture(scope="module")
+def local(source: Path) -> Path:
+    """What a build gives in a directory, which tests leave as it is."""
+    run_plain(source, source.parent / "local", **SETTINGS)
+    return source.parent / "local"
 
 
-def run_local(source: Path, output: Path, **settings: Any) -> Path:
-    run_plain(source, output, **{**SETTINGS, **settings})
-    return output
+@pytest.fixture(scope="module")
+def expected(local: Path) -> dict[str, bytes]:
+    return without_run(contents_of(local))
 
 
-def contents_of(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "run.json"]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+def without_run(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name != "run.json"}
 
 
 @pytest.fixture
@@ -60,25 +62,21 @@ def memory() -> Iterator[str]:
 
 def held(url: str, **options: Any) -> dict[str, bytes]:
     """Return what a bucket holds below a url, but for ``run.json``."""
-    files = fsspec.filesystem(url.partition(":")[0], **options)
-    files.invalidate_cache()
-    root = files._strip_protocol(url) + "/"
-    names = [name for name in files.find(root) if not name.endswith("run.json")]
-    return {name.removeprefix(root): files.cat_file(name) for name in names}
+    return without_run(objects_below(url, **options))
 
 
 def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
     source: Path, expected: dict[str, bytes], memory: str, tmp_path: Path
 ) -> None:
-    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    run_plain(source, memory, **SETTINGS)
     assert held(memory) == expected
-    assert sorted(os.listdir(tmp_path)) == ["in.jsonl", "local"]
-    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type] # complete
+    assert os.listdir(tmp_path) == []
+    run_plain(source, memory, **SETTINGS)  # complete
     with pytest.raises(PlanChangedError, match="keep_texts: gone"):
-        run_plain(source, memory)  # type: ignore[arg-type]
-    run_plain(source, memory, overwrite=True, keep_signatures=False)  # type: ignore[arg-type]
-    assert held(memory).keys() == contents_of(run_local(source, tmp_path / "b", keep_texts=None, keep_signatures=False,
-                                                        tokens_per_shard=None)).keys()  # fmt: skip
+        run_plain(source, memory)
+    for output, overwrite in ((memory, True), (tmp_path / "here", False)):
+        run_plain(source, output, overwrite=overwrite, keep_signatures=False)
+    assert held(memory).keys() == without_run(contents_of(tmp_path / "here")).keys()
 
 
 @pytest.mark.parametrize("stage", ["plan", "ingest", "write"])
@@ -87,16 +85,16 @@ def test_a_build_goes_on_with_its_own_directory_and_with_no_other(
 ) -> None:
     work = tmp_path / "work"
     with pytest.raises(KeyboardInterrupt):
-        run_plain(source, memory, **SETTINGS, work=work, after_stage=interrupt_after(stage))  # type: ignore[arg-type]
+        run_plain(source, memory, **SETTINGS, work=work, after_stage=interrupt_after(stage))
     if stage == "write":
         assert not [*work.glob("*.tar"), *work.glob("texts/*")]  # each moved when it was finished
         with pytest.raises(pipeline.ShardwrightError, match="has not finished; run its command again"):
             pipeline.ShardDataset(memory)
     with pytest.raises(BuildError, match=rf"another build writes there \(process {os.getpid()} on .*/work\); wait"):
-        run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type] # a directory of its own
+        run_plain(source, memory, **SETTINGS)  # a directory of its own
     with pytest.raises(ConfigError, match=r"belongs to memory://bucket/set, not to memory://bucket/other"):
-        run_plain(source, "memory://bucket/other", **SETTINGS, work=work)  # type: ignore[arg-type]
-    run_plain(source, memory, **SETTINGS, work=work)  # type: ignore[arg-type]
+        run_plain(source, "memory://bucket/other", **SETTINGS, work=work)
+    run_plain(source, memory, **SETTINGS, work=work)
     assert held(memory) == expected
     assert not work.exists()
 
@@ -109,9 +107,9 @@ def test_what_is_there_and_not_of_a_build_is_named_and_left(
     for name in sorted(others, reverse=True):
         files.pipe_file(f"{memory}/{name}", others[name])
         with pytest.raises(BuildError, match=rf"set/{re.escape(name)}: the output is not empty.*--overwrite"):
-            run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+            run_plain(source, memory, **SETTINGS)
     assert held(memory) == others
-    run_plain(source, memory, **SETTINGS, overwrite=True)  # type: ignore[arg-type]
+    run_plain(source, memory, **SETTINGS, overwrite=True)
     assert held(memory) == expected | {"notes.txt": b"mine"}
 
 
@@ -123,7 +121,7 @@ def test_a_build_that_another_one_took_over_does_not_finish(source: Path, memory
             )
 
     with pytest.raises(BuildError, match=r"another build took it over \(me\)"):
-        run_plain(source, memory, after_stage=taken)  # type: ignore[arg-type]
+        run_plain(source, memory, after_stage=taken)
     assert "manifest.json" not in held(memory)
 
 
@@ -133,7 +131,7 @@ def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) 
             fsspec.filesystem("memory").rm_file(f"{memory}/train-000000.tar")
 
     with pytest.raises(BuildError, match=r"set/train-000000\.tar: no bytes, but this build uploaded \d+"):
-        run_plain(source, memory, after_stage=lost)  # type: ignore[arg-type]
+        run_plain(source, memory, after_stage=lost)
 
 
 @pytest.mark.parametrize(
@@ -142,36 +140,33 @@ def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) 
         ("https://host/set", {}, "http servers take no uploads"),
         ("hf://datasets/org/name", {}, "shardwright card"),
         ("here", {"work": "there"}, "work 'there' is for an output in a bucket"),
-        ("memory://bucket/set", {"work": "local"}, "local: a dataset, where --work names the directory"),
-        (
-            "memory://bucket/set",
-            {"against": ["memory://bucket/set"]},
-            "is in the output, memory://bucket/set",
-        ),
+        ("memory://bucket/set", {"work": "LOCAL"}, "local: a dataset, where --work names the directory"),
+        ("memory://bucket/set", {"against": ["memory://bucket/set"]}, "is in the output, memory://bucket/set"),
     ],
 )
 def test_outputs_that_cannot_be_are_refused(
-    source: Path, expected: dict[str, bytes], output: str, settings: dict[str, Any], message: str
+    source: Path, local: Path, output: str, settings: dict[str, Any], message: str
 ) -> None:
+    given = {name: str(local) if value == "LOCAL" else value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=message):
-        run_plain(source, output, **settings)  # type: ignore[arg-type]
+        run_plain(source, output, **given)
 
 
-@pytest.mark.parametrize("spec", ["set", "set/", "set/texts", "set/texts/*.parquet", "set/texts/train-000000.parquet"])
 def test_overwrite_removes_no_bucket_that_is_also_the_input(
-    source: Path, expected: dict[str, bytes], memory: str, spec: str
+    source: Path, expected: dict[str, bytes], memory: str
 ) -> None:
-    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=rf"bucket/{re.escape(spec)}: is in the output, {memory}.*choose another"):
-        run_plain(f"memory://bucket/{spec}", memory, overwrite=True)  # type: ignore[arg-type]
-    assert held(memory) == expected
+    run_plain(source, memory, **SETTINGS)
+    for spec in ("set", "set/", "set/texts", "set/texts/*.parquet", "set/texts/train-000000.parquet"):
+        with pytest.raises(InputError, match=rf"bucket/{re.escape(spec)}: is in the output, {memory}.*choose another"):
+            run_plain(f"memory://bucket/{spec}", memory, overwrite=True)
+        assert held(memory) == expected
 
 
 def test_a_folder_of_a_bucket_is_read_without_the_output_in_it(source: Path, memory: str) -> None:
-    run_plain(source, memory, **SETTINGS)  # type: ignore[arg-type]
+    run_plain(source, memory, **SETTINGS)
     fsspec.filesystem("memory").pipe_file("memory://bucket/raw/a.jsonl", source.read_bytes())
     with pytest.warns(UserWarning, match=rf"the output, {memory}, is never read"):
-        manifest = run_plain("memory://bucket", memory, overwrite=True)  # type: ignore[arg-type]
+        manifest = run_plain("memory://bucket", memory, overwrite=True)
     assert [item["name"] for item in manifest.inputs] == ["raw/a.jsonl"]
 
 
@@ -184,27 +179,11 @@ Bucket = Callable[..., tuple[int, str]]
 @pytest.fixture
 def bucket(s3: dict[str, Any], source: Path, tmp_path: Path) -> Bucket:
     """Return a function that builds into ``s3://NAME/set`` by the command, through a proxy that ``act`` rules."""
-    server = s3["client_kwargs"]["endpoint_url"]
 
     def run(name: str, act: Callable[..., str] = lambda *_: "", *more: str) -> tuple[int, str]:
-        begun = threading.Event()
-        with faulty_bucket(server, lambda *request: begun.wait() and act(process, *request)) as proxy:
-            variables = {
-                "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-                "AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": str(ROOT),
-            }  # fmt: skip
-            arguments = [
-                "build", str(source), "--output", f"s3://{name}/set", "--tokenizer", "bytes", "--rules", "none", "--keep-texts",
-                "parquet", "--tokens-per-shard", "8000", "--val-fraction", "0", "--quiet", "--workers", "1", *more,
-            ]  # fmt: skip
-            with open(tmp_path / "errors", "w+") as errors:
-                process = Interpreter(
-                    "-m", "pipeline", *arguments, stdout=1, stderr=errors.fileno(), cwd=tmp_path, variables=variables,
-                    new_session=True,
-                )  # fmt: skip
-                begun.set()
-                process.wait(280)
-        return process.returncode, (tmp_path / "errors").read_text()
+        command = f"build {source} --output s3://{name}/set --tokenizer bytes --rules none --keep-texts parquet"
+        command += " --tokens-per-shard 8000 --val-fraction 0 --quiet --workers 1"
+        return run_through(s3, act, *command.split(), *more, cwd=tmp_path)[:2]
 
     return run
 
@@ -242,18 +221,7 @@ def test_a_kill_at_any_upload_and_a_re_run_give_the_same_bytes(
     for at, applied in random.Random(44).sample(moments, kills):
         name = f"killed-{kills}-{at}-{applied}".lower()
         store.mkdir(name)
-
-        def kill(
-            process: Any, method: str, path: str, number: int, forward: Any, at: int = at, applied: bool = applied
-        ) -> str:
-            if method != "PUT" or number != at:
-                return ""
-            if applied:
-                forward()
-            os.killpg(process.pid, signal.SIGKILL)
-            return "drop"
-
-        assert bucket(name, kill)[0] == -signal.SIGKILL
+        assert bucket(name, kill_at_put(at, applied))[0] == -signal.SIGKILL
         store.invalidate_cache()
         assert store.exists(f"{name}/set/manifest.json") == (applied and at == len(puts) - 1)
         assert bucket(name) == (0, "")
@@ -317,9 +285,9 @@ def test_a_bucket_is_the_same_by_each_of_its_schemes(
 ) -> None:
     name = f"same-{len(url)}"
     store.mkdir(name)
-    run_plain(source, f"s3://{name}/set", **SETTINGS, storage_options=s3)  # type: ignore[arg-type]
+    run_plain(source, f"s3://{name}/set", **SETTINGS, storage_options=s3)
     with pytest.raises(InputError, match="is in the output"):
-        run_plain(url.format(name), f"s3://{name}/set", overwrite=True, storage_options=s3)  # type: ignore[arg-type]
+        run_plain(url.format(name), f"s3://{name}/set", overwrite=True, storage_options=s3)
     assert held(f"s3://{name}/set", **s3) == expected
 
 
@@ -328,7 +296,7 @@ def test_a_dataset_in_a_bucket_is_streamed_and_built_against(
     source: Path, expected: dict[str, bytes], s3: dict[str, Any], store: Any, tmp_path: Path
 ) -> None:
     store.mkdir("used")
-    manifest = run_plain(source, "s3://used/set", **SETTINGS, storage_options=s3, workers=2)  # type: ignore[arg-type]
+    manifest = run_plain(source, "s3://used/set", **SETTINGS, storage_options=s3, workers=2)
     stream = pipeline.ShardDataset("s3://used/set", storage_options=s3, epochs=1).documents()
     assert sum(1 for _ in stream) == manifest.splits["train"].documents == 60
     more = write_jsonl(tmp_path / "more.jsonl", [*(english(k) for k in range(50, 60)), english(999)])
@@ -338,31 +306,24 @@ def test_a_dataset_in_a_bucket_is_streamed_and_built_against(
 
 @pytest.mark.stacks
 def test_commands_say_of_a_dataset_in_a_bucket_what_they_say_of_it_here(
-    source: Path,
-    s3: dict[str, Any],
-    store: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    source: Path, local: Path, s3: dict[str, Any], store: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    variables = {"AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"], "AWS_ACCESS_KEY_ID": "test"}
-    for name, value in {**variables, "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}.items():
+    for name, value in credentials(s3["client_kwargs"]["endpoint_url"]).items():
         monkeypatch.setenv(name, value)
     type(store).clear_instance_cache()  # clients of earlier servers, which these variables named then
     store.mkdir("asked")
-    run_local(source, tmp_path / "here")
-    run_plain(source, "s3://asked/set", **SETTINGS)  # type: ignore[arg-type]
+    run_plain(source, "s3://asked/set", **SETTINGS)
 
     def said(command: str, dataset: object, *more: object) -> tuple[int, str]:
         code = main([command, str(dataset), *map(str, more)])
         return code, re.sub(r"[\d.]+ s\b", "", capsys.readouterr().out.replace(str(dataset), "SET"))
 
     for command in (["inspect"], ["inspect", "--document", "3"], ["verify", "--quick"], ["verify"]):
-        here, there = (said(command[0], dataset, *command[1:]) for dataset in (tmp_path / "here", "s3://asked/set"))
+        here, there = (said(command[0], dataset, *command[1:]) for dataset in (local, "s3://asked/set"))
         assert there == here
         assert here[0] == 0
     for to in ("megatron", "parquet"):
-        for number, dataset in enumerate((tmp_path / "here", "s3://asked/set")):
+        for number, dataset in enumerate((local, "s3://asked/set")):
             assert said("export", dataset, "--to", to, "--output", tmp_path / f"{to}-{number}")[0] == 0
         assert contents_of(tmp_path / f"{to}-1") == contents_of(tmp_path / f"{to}-0")
 

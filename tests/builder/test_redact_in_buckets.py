@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -21,10 +20,9 @@ from pipeline.builder.redaction.redact import redact
 from pipeline.errors import BuildError, ConfigError
 from pipeline.shards.manifest import OWNER_NAME, REDACTING_NAME
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.builds import ROOT, run_plain, write_jsonl
+from tests.helpers.builds import contents_of, run_plain, write_jsonl
 from tests.helpers.corpus import english
-from tests.helpers.faulty_bucket import faulty_bucket
-from tests.helpers.interpreters import Interpreter
+from tests.helpers.faulty_bucket import kill_at_put, objects_below, run_through
 
 IDS, REASON = ["d1", "d9", "d17"], "order 17"
 
@@ -43,9 +41,7 @@ def expected(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """What a redaction gives in a directory."""
     folder = Path(shutil.copytree(built, tmp_path_factory.mktemp("local") / "set"))
     redact(folder, IDS, REASON, texts=True)
-    return comparable(
-        {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    )
+    return comparable(contents_of(folder))
 
 
 def comparable(files: dict[str, bytes]) -> dict[str, Any]:
@@ -57,18 +53,10 @@ def comparable(files: dict[str, bytes]) -> dict[str, Any]:
     return plain | {"manifest": manifest, "hashes": certificate["files"], "found": certificate["search"]["found"]}
 
 
-def held(url: str, **options: Any) -> dict[str, bytes]:
-    files = fsspec.filesystem(url.partition(":")[0], **options)
-    files.invalidate_cache()
-    root = files._strip_protocol(url) + "/"
-    return {name.removeprefix(root): files.cat_file(name) for name in files.find(root)}
-
-
 def upload(built: Path, url: str, **options: Any) -> str:
     files = fsspec.filesystem(url.partition(":")[0], **options)
-    for path in built.rglob("*"):
-        if path.is_file():
-            files.pipe_file(f"{url}/{path.relative_to(built).as_posix()}", path.read_bytes())
+    for name, data in contents_of(built).items():
+        files.pipe_file(f"{url}/{name}", data)
     return url
 
 
@@ -85,7 +73,7 @@ def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
 ) -> None:
     certificate = redact(memory, IDS, REASON, texts=True)
     assert certificate is not None
-    assert comparable(held(memory)) == expected
+    assert comparable(objects_below(memory)) == expected
     assert (
         certificate["search"]["files"]
         == len(certificate["files"]) + 1 - ("signatures" in str(certificate["files"])) * 2
@@ -97,11 +85,11 @@ def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
 def test_a_bucket_in_which_another_writes_is_refused(memory: str) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 names .* 'd99'"):
         redact(memory, ["d1", "d99"], REASON, texts=True)
-    assert OWNER_NAME not in held(memory)
+    assert OWNER_NAME not in objects_below(memory)
     fsspec.filesystem("memory").pipe_file(f"{memory}/{OWNER_NAME}", b'{"id": "other", "by": "process 7"}')
     with pytest.raises(BuildError, match=r"another build or redaction writes there \(process 7\); wait"):
         redact(memory, ["d1"], REASON, texts=True)
-    assert REDACTING_NAME not in held(memory)
+    assert REDACTING_NAME not in objects_below(memory)
 
 
 def test_a_redaction_of_a_bucket_that_did_not_finish_is_a_problem(memory: str) -> None:
@@ -138,38 +126,10 @@ def test_a_kill_at_any_upload_is_read_on_and_a_re_run_continues(
 
     def run(name: str, kill_at: int = -1, applied: bool = False) -> tuple[int, int]:
         """Return the exit status of the command, and how many objects were put."""
-        puts = 0
-
-        def act(method: str, path: str, number: int, forward: Any) -> str:
-            nonlocal puts
-            puts += method == "PUT"
-            if method != "PUT" or number != kill_at:
-                return ""
-            if applied:
-                forward()
-            os.killpg(process.pid, signal.SIGKILL)
-            return "drop"
-
-        with faulty_bucket(s3["client_kwargs"]["endpoint_url"], act) as proxy:
-            variables = {
-                "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-                "AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": str(ROOT),
-            }  # fmt: skip
-            arguments = [
-                "redact",
-                f"s3://{name}/set",
-                "--ids",
-                str(tmp_path / "ids.txt"),
-                "--reason",
-                REASON,
-                "--texts",
-            ]
-            process = Interpreter(
-                "-m", "pipeline", *arguments, stdout=1, stderr=2, cwd=tmp_path, variables=variables, new_session=True
-            )
-            process.wait(280)
+        arguments = ["redact", f"s3://{name}/set", "--ids", tmp_path / "ids.txt", "--reason", REASON, "--texts"]
+        status, _, requests = run_through(s3, kill_at_put(kill_at, applied), *arguments, cwd=tmp_path)
         store.invalidate_cache()
-        return process.returncode, puts
+        return status, requests["PUT"]
 
     def make(name: str) -> str:
         store.mkdir(name)  # the server has the buckets of the other case too
@@ -182,7 +142,7 @@ def test_a_kill_at_any_upload_is_read_on_and_a_re_run_continues(
     whole = make(name := f"whole-{kills}")
     before = epoch(whole)
     status, puts = run(name)
-    assert (status, comparable(held(whole, **s3))) == (0, expected)
+    assert (status, comparable(objects_below(whole, **s3))) == (0, expected)
     after = epoch(whole)
     moments = [(at, applied) for at in range(puts) for applied in (False, True)]
     for at, applied in random.Random(47).sample(moments, kills):
@@ -191,5 +151,5 @@ def test_a_kill_at_any_upload_is_read_on_and_a_re_run_continues(
         read = epoch(url)
         assert ((read == before) | (read == after)).all()
         assert run(name)[0] == 0
-        assert comparable(held(url, **s3)) == expected
+        assert comparable(objects_below(url, **s3)) == expected
         assert not list(tmp_path.glob("*.redaction"))

@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
 PLAIN: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
 
 
-def run(inputs: Any, output: Path, **options: Any) -> Manifest:
+def run(inputs: Any, output: str | Path, **options: Any) -> Manifest:
     """Build in this process: workers for each stage cost more than a small build. A test of workers states their number.
 
     They are forked, because pytest-xdist runs a thread, with which they would be spawned by default.
@@ -33,7 +33,7 @@ def run(inputs: Any, output: Path, **options: Any) -> Manifest:
     return build(inputs, output, **{**plain, **SETTINGS, **options})
 
 
-def run_plain(inputs: Any, output: Path, **options: Any) -> Manifest:
+def run_plain(inputs: Any, output: str | Path, **options: Any) -> Manifest:
     """Build without rules, languages and validation, by the tokenizer of bytes."""
     return run(inputs, output, **{**PLAIN, **options})
 
@@ -67,6 +67,11 @@ def kept(output: Path) -> list[str]:
 def rejected(output: Path) -> list[dict[str, Any]]:
     """Return the lines of ``rejected.jsonl``."""
     return [json.loads(line) for line in (output / "rejected.jsonl").read_text().splitlines()]
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """Return the files below a folder by their names there."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def digests(directory: Path) -> dict[str, str]:

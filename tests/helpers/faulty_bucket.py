@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import fsspec
+
+from tests.helpers.interpreters import ROOT, Interpreter
 
 Act = Callable[[str, str, int, Callable[[], None]], str]
 
@@ -103,3 +110,52 @@ def faulty_bucket(target: str, act: Act) -> Iterator[FaultyBucket]:
         yield server
         server.shutdown()
         thread.join()
+
+
+def credentials(url: str) -> dict[str, str]:
+    """Return the variables by which a command reaches an S3 server."""
+    given = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "DEFAULT_REGION": "us-east-1", "ENDPOINT_URL": url}
+    return {f"AWS_{name}": value for name, value in given.items()}
+
+
+def run_through(
+    options: dict[str, Any], act: Callable[..., str], *arguments: object, cwd: Path
+) -> tuple[int, str, dict[str, int]]:
+    """Run a command through a proxy before the server of ``options``; ``act`` gets its process first, then what `Act` gets.
+
+    Returns its exit status, what it said of errors, and how many requests of each method there were.
+    """
+    begun = threading.Event()
+    server = options["client_kwargs"]["endpoint_url"]
+    with faulty_bucket(server, lambda *request: begun.wait() and act(process, *request)) as proxy:
+        variables = {**credentials(proxy.url), "PYTHONPATH": str(ROOT)}
+        with open(cwd / "errors", "w+") as errors:
+            process = Interpreter(
+                "-m", "pipeline", *arguments, stdout=1, stderr=errors.fileno(), cwd=cwd, variables=variables,
+                new_session=True,
+            )  # fmt: skip
+            begun.set()
+            process.wait(280)
+    return process.wait(), (cwd / "errors").read_text(), proxy.counts
+
+
+def kill_at_put(at: int, applied: bool) -> Callable[..., str]:
+    """Return what `run_through` takes to kill a command at one of the objects that it puts, before or after it is there."""
+
+    def act(process: Interpreter, method: str, path: str, number: int, forward: Callable[[], None]) -> str:
+        if method != "PUT" or number != at:
+            return ""
+        if applied:
+            forward()
+        os.killpg(process.pid, signal.SIGKILL)
+        return "drop"
+
+    return act
+
+
+def objects_below(url: str, **options: Any) -> dict[str, bytes]:
+    """Return what a bucket holds below a url."""
+    files = fsspec.filesystem(url.partition(":")[0], **options)
+    files.invalidate_cache()
+    root = files._strip_protocol(url) + "/"
+    return {name.removeprefix(root): files.cat_file(name) for name in files.find(root)}

@@ -20,6 +20,7 @@ from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main
 from tests.helpers.corpus import english
+from tests.helpers.faulty_bucket import credentials
 from tests.helpers.faulty_server import FaultyServer, running_server
 from tests.helpers.shard_samples import make_documents, scan_tar, write_dataset
 
@@ -146,17 +147,13 @@ def test_the_commands_work_on_s3_in_processes_of_their_own(tmp_path: Path, s3: d
     files = s3fs.S3FileSystem(**s3)
     files.mkdir("bucket-v")
     files.put(f"{tmp_path}/data", "bucket-v/data", recursive=True)
-    environment = {
-        **os.environ,
-        "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"],
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "SHARDWRIGHT_CACHE": str(tmp_path / "cache"),
-    }
+    variables = {**credentials(s3["client_kwargs"]["endpoint_url"]), "SHARDWRIGHT_CACHE": str(tmp_path / "cache")}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120
+        )
 
     verified = run("scripts/verify_shards.py", "s3://bucket-v/data", "--workers", "2")
     assert (verified.returncode, verified.stdout[:10]) == (0, "no problem"), verified.stderr
