@@ -174,7 +174,13 @@ def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path) -> N
         assert json.loads(found[each["line"] - 1])["text"].startswith(each["text"][:600])
 
 
-@pytest.mark.parametrize("preset", sorted(bundled_rule_sets()))
+@pytest.mark.parametrize(
+    "preset",
+    [
+        pytest.param(name, marks=pytest.mark.nightly) if name == "gopher_datatrove" else name
+        for name in sorted(bundled_rule_sets())
+    ],
+)  # that one takes long for its tokenizer
 def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_path: Path, preset: str) -> None:
     texts = [english(k, 40) for k in range(30)] + [
         "Read more.\nshort { javascript }\n" + english(k, 9) for k in range(30, 40)

@@ -24,7 +24,7 @@ PACK = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_checksum=Tr
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return run_plain(inputs, output, **{"on_error": "skip", **options})
+    return run_plain(inputs, output, **{"on_error": "skip", "dedup": False, **options})
 
 
 def wrong_sum(data: bytes) -> bytes:

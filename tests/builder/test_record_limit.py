@@ -84,10 +84,10 @@ def damaged(folder: Path, target: Path) -> Path:
 
 def test_a_fault_beyond_the_limit_is_not_met_and_one_before_it_is(folder: Path, tmp_path: Path) -> None:
     inputs = damaged(folder, tmp_path / "in")
-    assert run(inputs, tmp_path / "before", limit=75, workers=2).counts["read"] == 75
+    assert run(inputs, tmp_path / "before", limit=75).counts["read"] == 75
     with pytest.raises(InputError, match=r"3\.jsonl\.gz: .*cut off"):
-        run(inputs, tmp_path / "after", limit=101, workers=1)
-    manifest = run(inputs, tmp_path / "skip", limit=101, workers=2, on_error="skip")
+        run(inputs, tmp_path / "after", limit=101)
+    manifest = run(inputs, tmp_path / "skip", limit=101, on_error="skip")
     assert manifest.counts["read"] + sum(manifest.counts["bad"].values()) == 101
     run(inputs, tmp_path / "skip 3", limit=101, workers=3, on_error="skip")
     assert digests(tmp_path / "skip") == digests(tmp_path / "skip 3")
