@@ -13,6 +13,7 @@ import numpy as np
 
 import pipeline
 from pipeline.shards.extents.table_file import payload_bytes
+from pipeline.stream.order import RankStep
 from tests.helpers.shard_samples import EOS, index_extents, read_index, write_dataset
 from tests.stream.order_oracle import (
     EXTENT_BYTES,
@@ -142,3 +143,24 @@ def assert_rows(item: dict[str, Any], rows: list[Row], batch: int | None) -> Non
         given = [[missing if token is None else token for token in row[column]] for row in full]
         assert found == [[*row, *[missing] * (width - len(row))] for row in given]
     assert int(item["valid_tokens"]) == sum(token is not None for _, targets in rows for token in targets)
+
+
+def global_rows(ranks: list[list[Any]], batch: int, lanes: int, *, start: int = 0, end: int | None = None) -> list[Any]:
+    """Return the rows of all ranks in global order, step by step, what fills a step's missing rows behind its own.
+
+    ``ranks`` hold the rows of each, ``batch`` a step, from sequence index ``start`` on; ``end`` bounds the stream.
+    """
+    found: list[Any] = []
+    size = batch * len(ranks)
+    for number in range(max(map(len, ranks)) // batch):
+        begin = start + number * size
+        own = size if end is None else max(0, min(size, end - begin))
+        placed, filling = [None] * own, []
+        for rank, rows in enumerate(ranks):
+            mine = rows[number * batch : (number + 1) * batch]
+            indices = list(RankStep(begin, own, rank, len(ranks), lanes))
+            for i, row in zip(indices, mine, strict=False):
+                placed[i - begin] = row
+            filling += mine[len(indices) :]
+        found += placed + filling
+    return found

@@ -18,9 +18,8 @@ from pipeline.stream.batch.batch_keys import KEYS
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
 from pipeline.stream.batch.row_buffer import DocumentRows
 from tests.helpers.shard_samples import make_documents, write_dataset, write_named
-from tests.stream.global_order import global_rows
 from tests.stream.order_oracle import Options, Stream
-from tests.stream.order_samples import numbered, written
+from tests.stream.order_samples import global_rows, numbered, written
 
 
 def expected_rows(oracle: Stream, seq_len: int, shift: int, epochs: int) -> list[list[tuple[int, int]]]:

@@ -73,7 +73,7 @@ def rows_of_lane(folder: Path, name: str, seed: int, lane: int, kind: str) -> It
         case = Case(
             corpus=[("jsonl", texts)], seed=own, lanes_a_row=1 if alone else LANES // ROWS, window=None, eos=True, modulus=0,
             kind=kind, seq_len=SEQ_LEN, stride=SEQ_LEN, shift=1, rows=1 if alone else ROWS, epochs=None, take=None,
-            last="pad", files=[folder / f"{name}.jsonl"],
+            last="pad", files=[folder / f"{name}.jsonl"], of_mix=(seed, lane),
         )  # fmt: skip
         yield from (ids for ids, _ in sequences_of(case, 0 if alone else lane))
         return
@@ -86,21 +86,28 @@ def rows_of_lane(folder: Path, name: str, seed: int, lane: int, kind: str) -> It
         yield list(islice(tokens, SEQ_LEN))
 
 
-@settings(max_examples=6, deadline=None)
-@given(st.integers(0, 9), st.lists(st.integers(1, 5), min_size=4, max_size=4), st.sampled_from(["pack", "documents"]))
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(0, 9),
+    st.lists(st.integers(1, 5), min_size=4, max_size=4),
+    st.sampled_from(["pack", "documents", "best_fit"]),
+)
 def test_a_mix_of_texts_and_tokens_is_its_plain_definition(
     folder: Path, seed: int, weights: list[int], kind: str
 ) -> None:
-    exact = {name: Fraction(weight, sum(weights)) for name, weight in zip(COUNTS, weights, strict=True)}
-    sequences = {(name, lane): rows_of_lane(folder, name, seed, lane, kind) for name in COUNTS for lane in range(LANES)}
-    drawn = [served(list(COUNTS), {0: exact}, seed, lane) for lane in range(LANES)]
+    names = TEXTS if kind == "best_fit" else tuple(COUNTS)  # which has no plain definition for tokens
+    weighed = dict(zip(names, weights, strict=False))
+    exact = {name: Fraction(weight, sum(weighed.values())) for name, weight in weighed.items()}
+    sequences = {(name, lane): rows_of_lane(folder, name, seed, lane, kind) for name in names for lane in range(LANES)}
+    drawn = [served(list(names), {0: exact}, seed, lane) for lane in range(LANES)]
     expected = [next(sequences[next(drawn[i % LANES])[0], i % LANES]) for i in range(20 * ROWS)]
-    stream = mixed(folder, seed=seed, weights=dict(zip(COUNTS, weights, strict=True)))
-    stream = stream.documents() if kind == "documents" else stream.pack(SEQ_LEN)
+    stream = mixed(folder, names, seed=seed, weights=weighed)
+    stream = stream.documents() if kind == "documents" else stream.pack(SEQ_LEN, best_fit=kind == "best_fit")
     found = [row for batch in islice(stream.batch(ROWS), 20) for row in batch["input_ids"].tolist()]
     assert [row[: len(own)] for row, own in zip(found, expected, strict=True)] == expected
+    assert all({*row[len(own) :]} <= {EOS} for row, own in zip(found, expected, strict=True))
     tokens = {name: stats["tokens"] for name, stats in stream.batch(ROWS).stats()["sources"].items()}
-    assert tokens == dict.fromkeys(COUNTS, 0)  # of another iterator
+    assert tokens == dict.fromkeys(names, 0)  # of another iterator
 
 
 Chain = Callable[[pipeline.Stream], pipeline.Stream]
@@ -143,7 +150,7 @@ def test_a_mix_says_how_many_tokens_each_source_gave(folder: Path) -> None:
         assert all(stats["tokens"] > 0 for stats in stream.stats()["sources"].values())
 
 
-def test_a_filter_of_texts_and_tokens_together_is_refused_since_it_would_get_both(folder: Path) -> None:
+def test_a_filter_of_texts_and_tokens_together_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="gets the records of texts and the ids of shards"):
         mixed(folder).filter(lambda record: True, name="all")
 
@@ -151,7 +158,7 @@ def test_a_filter_of_texts_and_tokens_together_is_refused_since_it_would_get_bot
 # Buckets
 
 
-def test_buckets_of_a_mix_hold_the_documents_of_their_groups_each_once_side_by_side_by_length(folder: Path) -> None:
+def test_buckets_of_a_mix_hold_their_groups_side_by_side_by_length(folder: Path) -> None:
     def documents(bucket: int | None) -> list[tuple[int, ...]]:
         stream = mixed(folder, ARRAYS).documents(bucket=bucket)
         return [tuple(item["input_ids"].tolist()) for item in islice(stream, 3 * 128)]
@@ -166,7 +173,7 @@ def test_buckets_of_a_mix_hold_the_documents_of_their_groups_each_once_side_by_s
 
 
 @pytest.mark.parametrize("at", [1, 100, 128, 130])
-def test_weights_of_a_mix_in_buckets_change_between_groups_so_that_no_document_is_lost(folder: Path, at: int) -> None:
+def test_weights_of_a_mix_in_buckets_change_between_groups(folder: Path, at: int) -> None:
     row = -(-at // LANES) * LANES  # the next one of all lanes
     changed = -(-row // 128) * 128  # the next group
 
@@ -217,7 +224,7 @@ def arrays(**sizes: int) -> dict[str, pipeline.Stream]:
     kind=st.sampled_from(["pack", "documents", "sample"]),
     data=st.data(),
 )
-def test_a_mix_ends_with_the_first_source_that_is_exhausted_or_with_the_last(
+def test_a_mix_ends_with_its_first_or_last_exhausted_source(
     sizes: list[int], weights: list[list[int]], change: int, lanes: int | None, kind: str, data: Any
 ) -> None:
     named = dict(zip("abc", sizes, strict=False))

@@ -16,10 +16,8 @@ import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.order.mixture import PERIOD, quotas, temperature_weights
 from tests.helpers.shard_samples import make_documents, write_dataset
-from tests.stream.global_order import rows_in_order as run
 
 NAMES = ("books", "code", "web")
-BAD_TEMPERATURES = (0, -1, float("nan"), float("inf"), "1", True, [1])
 
 
 @pytest.fixture(scope="module")
@@ -72,62 +70,6 @@ def test_a_block_serves_the_shares_asked_exactly(folder: Path) -> None:
     assert sources["books"]["epoch"] > sources["web"]["epoch"]
 
 
-@pytest.mark.parametrize("boundaries", [False, True])
-def test_a_mix_resumes_exactly_on_any_number_of_ranks(folder: Path, boundaries: bool) -> None:
-    def make() -> pipeline.Stream:
-        return mixed(folder).shuffle(seed=5, lanes=6).pack(16, boundaries=boundaries).take(240)
-
-    whole = run(make, 1, 1)
-    assert len(whole) == 240
-    stream = make().shard(0, 2).batch(3)
-    states = [json.loads(json.dumps(stream.state_dict())) for _ in stream][::7]
-    for state in states:
-        assert len(json.dumps(state)) < 2048
-        for world_size, batch in ((1, 4), (3, 1), (4, 2)):
-            rest = run(make, world_size, batch, state)
-            assert rest[: 240 - state["sequence_index"]] == whole[state["sequence_index"] :]
-
-
-def test_weights_changed_in_mid_run_lose_and_repeat_nothing(folder: Path) -> None:
-    def make() -> pipeline.Stream:
-        return mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
-
-    def sequences(rows: list[list[int]], mark: int) -> list[list[int]]:
-        return [row for row in rows if mark <= max(row) < mark + 1000]
-
-    stream = make()
-    rows = [row for _, batch in zip(range(40), stream, strict=False) for row in batch["input_ids"].tolist()]
-    stream.set_weights({"books": 1, "code": 0, "web": 1})
-    state = stream.state_dict()
-    rows += [row for _, batch in zip(range(40), stream, strict=False) for row in batch["input_ids"].tolist()]
-    assert sequences(rows[80:], 2000) == []
-    assert len(sequences(rows[80:], 1000)) == pytest.approx(40, abs=15)
-    # What each source gave is a prefix of what it gives under any weights, lane by lane.
-    reference = [row for _, batch in zip(range(900), make(), strict=False) for row in batch["input_ids"].tolist()]
-    for mark in (1000, 3000):
-        for lane in (0, 1):
-            ours = sequences(rows[lane::2], mark)
-            assert ours == sequences(reference[lane::2], mark)[: len(ours)]
-    resumed = make()
-    resumed.load_state_dict(json.loads(json.dumps(state)))
-    again = [row for _, batch in zip(range(40), resumed, strict=False) for row in batch["input_ids"].tolist()]
-    assert again == rows[80:]
-
-
-def test_set_weights_right_after_loading_a_state_holds_from_there(folder: Path) -> None:
-    stream = mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
-    state = [stream.state_dict() for _, _ in zip(range(5), stream, strict=False)][-1]
-    other = mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
-    other.load_state_dict(state)
-    other.set_weights({"books": 0, "code": 1, "web": 0})
-    rows = [row for _, batch in zip(range(10), other, strict=False) for row in batch["input_ids"].tolist()]
-    assert all(2000 <= max(row) < 3000 for row in rows)
-    iterator = iter(other)
-    next(iterator)
-    with pytest.raises(StateError, match="live"):
-        other.set_weights({"books": 0, "code": 0, "web": 1})
-
-
 @pytest.mark.parametrize(
     ("began", "edited"),
     [
@@ -136,7 +78,7 @@ def test_set_weights_right_after_loading_a_state_holds_from_there(folder: Path) 
         ([(0, shares(web=1)), (96, shares(code=1))], shares(web=1)),
     ],
 )
-def test_weights_that_were_edited_in_the_script_are_refused_on_resume(folder: Path, began: Any, edited: Any) -> None:
+def test_weights_edited_in_the_script_are_refused_on_resume(folder: Path, began: Any, edited: Any) -> None:
     stream = mixed(folder, began).shuffle(seed=2, lanes=3).pack(16).batch(3)
     list(islice(stream, 4))
     state = json.loads(json.dumps(stream.state_dict()))
@@ -151,16 +93,6 @@ def test_weights_that_were_edited_in_the_script_are_refused_on_resume(folder: Pa
     assert [batch["input_ids"].tolist() for batch in islice(resumed, 6)] == expected
     with pytest.raises(StateError, match="weights was"):
         mixed(folder, shares(books=1)).shuffle(seed=2, lanes=3).pack(16).batch(3).load_state_dict(changed)
-
-
-def test_a_schedule_changes_weights_at_its_places(folder: Path) -> None:
-    alone = {name: {**dict.fromkeys(NAMES, 0), name: 1} for name in NAMES}
-    schedule = [(0, alone["books"]), (64, alone["code"]), (128, alone["web"])]
-    stream = mixed(folder, schedule).shuffle(lanes=4).pack(16).batch(4)
-    rows = [
-        max(row) // 1000 for _, batch in zip(range(48), stream, strict=False) for row in batch["input_ids"].tolist()
-    ]
-    assert rows == [1] * 64 + [2] * 64 + [3] * 64
 
 
 def test_temperature_weighs_by_tokens(folder: Path) -> None:
@@ -178,9 +110,7 @@ def test_temperature_weighs_by_tokens(folder: Path) -> None:
     tokens=st.lists(st.integers(1, 10**15), min_size=1, max_size=12),
     temperature=st.floats(1e-320, 1e300) | st.integers(1, 9) | st.fractions(Fraction(1, 99), 9),
 )
-def test_every_source_has_a_share_of_at_least_one_in_4096_at_any_temperature(
-    tokens: list[int], temperature: Any
-) -> None:
+def test_every_source_has_a_row_of_4096_at_any_temperature(tokens: list[int], temperature: Any) -> None:
     named = {f"{k:02}": count for k, count in enumerate(tokens)}
     found = temperature_weights(named, temperature)
     assert sum(found.values()) == 1
@@ -197,7 +127,7 @@ def test_every_source_has_a_share_of_at_least_one_in_4096_at_any_temperature(
     assert np.abs(shares - powers / powers.sum()).max() < (len(tokens) + 1) / PERIOD
 
 
-def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_row(folder: Path) -> None:
+def test_temperature_one_is_the_share_of_tokens_and_a_row_at_least(folder: Path) -> None:
     assert temperature_weights({"a": 3, "b": 1}, 1) == {"a": Fraction(3, 4), "b": Fraction(1, 4)}
     found = temperature_weights({"web": 10**12, "tiny": 1}, temperature=1.0)
     assert found == {"web": Fraction(4095, 4096), "tiny": Fraction(1, 4096)}
@@ -221,13 +151,11 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda f: pipeline.mix({}, {}), "at least one source"),
         (lambda f: mixed(f, {"books": 1, "wbe": 1}), "did you mean 'web'"),
         (lambda f: mixed(f, {"books": 1, "web": 1}), "no share of source 'code'; write 'code': 0 to leave it out"),
         (lambda f: mixed(f, [(0, {"books": 1, "code": 0, "web": 1}), (8, {"web": 1})]), "no share of source 'books'"),
         (lambda f: mixed(f).pack(4).set_weights({"web": 1}), "no share of source 'books'"),
         (lambda f: mixed(f, dict.fromkeys(NAMES, 0)), "not all 0"),
-        (lambda f: mixed(f, dict.fromkeys(NAMES, "many")), "must be numbers"),
         (lambda f: mixed(f, [(5, {"books": 1})]), "must begin at global sequence 0"),
         (lambda f: mixed(f, {"books": 1}, temperature=1.0), "one of them"),
         (
@@ -236,17 +164,8 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
         ),
         (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web").shuffle()}, {"a": 1}), "bare dataset"),
         (lambda f: pipeline.ShardDataset(f / "web").pack(4).set_weights({}), "pipeline.mix"),
-        (lambda f: pipeline.mix({"a": str(f / "web")}, {"a": 1}), r"source 'a' must be a dataset.*of type str"),
-        (lambda f: pipeline.mix([pipeline.ShardDataset(f / "web")], {"a": 1}), "at least one source, as"),
-        (lambda f: pipeline.mix({1: pipeline.ShardDataset(f / "web")}, {1: 1}), "names of type str, got 1"),
         (lambda f: pipeline.mix({"a": mixed(f)}, {"a": 1}), "bare dataset"),
-        (lambda f: mixed(f, [0.2, 0.3, 0.5]), "a dict of shares, or a list of"),
-        (lambda f: mixed(f, "web"), "a dict of shares, or a list of"),
         (lambda f: mixed(f, [(0, 0.5)]), r"a dict of shares by the name.* got 0\.5"),
-        (lambda f: mixed(f, [(0.5, {"web": 1})]), "a global sequence of the schedule must be an integer"),
-        (lambda f: mixed(f, dict.fromkeys(NAMES, "1/0")), "must be numbers"),
-        (lambda f: mixed(f).pack(4).set_weights(0.5), r"a dict of shares by the name.* got 0\.5"),
-        *((lambda f, t=t: mixed(f, temperature=t), "temperature must be a number above 0") for t in BAD_TEMPERATURES),
     ],
 )
 def test_a_mix_that_cannot_work_is_refused_with_the_reason(folder: Path, make: Any, message: str) -> None:
@@ -270,7 +189,7 @@ def test_a_source_without_tokens_is_refused_at_the_call(folder: Path, tmp_path: 
             pipeline.mix(sources, **options)
 
 
-def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder: Path) -> None:
+def test_a_change_of_weights_survives_counting_and_stats_tell_it(folder: Path) -> None:
     def make() -> pipeline.Stream:
         return mixed(folder).pack(8).batch(2)
 
@@ -287,6 +206,10 @@ def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder:
     list(islice(fresh, 1))
     assert asked == {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
     assert asked["books"] == 0.25
+    iterator = iter(fresh)
+    next(iterator)
+    with pytest.raises(StateError, match="live"):
+        fresh.set_weights({"books": 0, "code": 0, "web": 1})
 
 
 def test_the_sources_of_a_mix_share_the_threads_of_one(folder: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import pipeline
-from pipeline.errors import ConfigError, StateError
+from pipeline.errors import ConfigError
 from pipeline.stream.indexed import draw
 from tests.helpers.shard_samples import make_documents, write_dataset
 
@@ -63,26 +61,6 @@ def test_an_epoch_is_as_many_sequences_as_hold_all_tokens(dataset: Path, shards:
     stream.set_epoch(3)
     assert stream.state_dict()["sequence_index"] == -(-3 * tokens // SEQ_LEN)
     assert stream.stats()["epoch"] == 3
-
-
-def test_the_state_tells_samples_from_packs_and_other_lengths_and_seeds(dataset: Path) -> None:
-    state = sampled(dataset).state_dict()
-    whole = pipeline.ShardDataset(dataset)
-    for stream, field in (
-        (whole.shuffle(seed=3).pack(SEQ_LEN), "kind was 'sample'"),
-        (whole.shuffle(seed=3).sample(8), "seq_len was 16"),
-        (whole.shuffle(seed=4).sample(SEQ_LEN), "seed was 3"),
-        (whole.sample(SEQ_LEN), "seed was 3"),
-    ):
-        with pytest.raises(StateError, match=field):
-            stream.load_state_dict(state)
-
-
-def test_a_split_smaller_than_a_sequence_goes_round_and_round() -> None:
-    data = pipeline.ShardDataset.from_tokens(np.arange(1, 6))
-    for sample in islice(data.sample(12), 10):
-        taken = sample["input_ids"]
-        assert torch.equal(taken.roll(-1)[:-1], taken[:-1] % 5 + 1)
 
 
 def test_no_shard_is_opened_that_no_sequence_lies_in(tmp_path: Path) -> None:

@@ -39,15 +39,14 @@ def lanes(dataset: Path) -> pipeline.Stream:
         (lambda d: pipeline.ShardDataset(d).shuffle().pack(8, stride=4), "stride"),
         (lambda d: pipeline.ShardDataset(d, epochs=1).shuffle().pack(8), "epochs"),
         (lambda d: pipeline.ShardDataset(d).shuffle().documents(), "kind"),
+        (lambda d: pipeline.ShardDataset(d).shuffle().sample(8), "kind"),
         # What other fields follow from is named before them.
         (lambda d: pipeline.ShardDataset(d).filter(len, name="long").shuffle().pack(8), "filters"),
         (lambda d: pipeline.ShardDataset(d).map_documents(list, name="m").shuffle().pack(8), "document_maps"),
         (lambda d: pipeline.ShardDataset(d).shuffle().pack(8, best_fit=True), "best_fit"),
     ],
 )
-def test_a_state_of_another_shape_is_refused_with_field_and_both_values(
-    dataset: Path, change: Change, field: str
-) -> None:
+def test_a_state_of_another_shape_is_refused_with_both_values(dataset: Path, change: Change, field: str) -> None:
     one, other = batches(dataset), change(dataset).batch(2)
     for saved, loaded in ((one, other), (other, one)):
         if field == "epochs" and saved is other:
@@ -56,9 +55,7 @@ def test_a_state_of_another_shape_is_refused_with_field_and_both_values(
             loaded.load_state_dict(saved.state_dict())
 
 
-def test_other_data_and_another_order_of_shards_are_named_before_all_that_follows_from_them(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_other_data_and_another_order_of_shards_are_named_first(dataset: Path, tmp_path: Path) -> None:
     write_dataset(tmp_path / "other", [make_documents(9, seed=3)])
     turned = shutil.copytree(dataset, tmp_path / "turned")
     manifest = Manifest.read(turned)
@@ -73,6 +70,30 @@ def test_epochs_may_not_be_lowered_on_resume(dataset: Path) -> None:
         state = pipeline.ShardDataset(dataset, epochs=saved).pack(8).state_dict()
         with pytest.raises(StateError, match=rf"epochs was {saved} when the state was saved, but is {now}"):
             pipeline.ShardDataset(dataset, epochs=now).pack(8).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("raised", "seq_len", "stride", "lanes"), [(3, 16, 16, 6), (None, 16, 7, 6), (3, 16, 16, 1)])
+def test_epochs_may_be_raised_on_resume(
+    dataset: Path, raised: int | None, seq_len: int, stride: int, lanes: int
+) -> None:
+    def make(epochs: int | None) -> pipeline.Stream:
+        source = pipeline.ShardDataset(dataset, epochs=epochs)
+        return source.shuffle(seed=5, lanes=lanes).pack(seq_len, stride=stride).batch(1)
+
+    bounded = list(make(2))
+    count = len(bounded)
+    whole = list(islice(make(raised), count + 12))
+    starts = [n for n, item in enumerate(bounded) if int(item["valid_tokens"]) < seq_len]
+    # The sequence that begins last holds the fewest tokens.
+    last = min(starts, key=lambda n: int(bounded[n]["valid_tokens"]))
+    for stop in (0, last, last + 1, count):
+        stream = make(2)
+        list(islice(stream, stop))
+        state = json.loads(json.dumps(stream.state_dict()))
+        resumed = make(raised)
+        resumed.load_state_dict(state)
+        following = list(islice(resumed, len(whole) - stop))
+        assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(whole[stop:], following, strict=True))
 
 
 def test_every_live_iterator_counts_not_only_the_latest(dataset: Path) -> None:
@@ -90,7 +111,7 @@ def test_every_live_iterator_counts_not_only_the_latest(dataset: Path) -> None:
     del second
 
 
-def test_an_iterator_made_before_the_position_was_moved_never_goes_to_the_old_one(dataset: Path) -> None:
+def test_an_iterator_made_before_a_move_never_goes_to_the_old_position(dataset: Path) -> None:
     stream = batches(dataset)
     list(islice(stream, 3))
     state = stream.state_dict()

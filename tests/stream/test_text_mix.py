@@ -1,9 +1,7 @@
-"""A mix of texts: its rows by the letter of the definition, exact shares, and the same rows on any ranks after any stop."""
+"""A mix of texts: exact shares, weights that change, filters and functions of its documents."""
 
 from __future__ import annotations
 
-import json
-from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from tests.helpers.text_samples import jsonl, write_sources
 from tests.helpers.tokenizer_samples import train
-from tests.stream.order_oracle import key
-from tests.stream.order_oracle_mixes import PERIOD, served
-from tests.stream.sequential_oracle import Case, sequences_of
+from tests.stream.order_oracle_mixes import PERIOD
 
 COUNTS = {"web": 200, "wiki": 60, "tiny": 5}
 WEIGHTS = {"web": 0.6, "wiki": 0.3, "tiny": 0.1}
@@ -38,22 +31,12 @@ def bare(folder: Path, weights: Any = None) -> pipeline.Stream:
     return pipeline.mix(sources, weights or WEIGHTS)
 
 
-def mixed(folder: Path, ranks: int = 1, seed: int = 3, weights: Any = None) -> pipeline.Stream:
-    return bare(folder, weights).shuffle(seed=seed, lanes=LANES).pack(SEQ_LEN).batch(ROWS // ranks)
-
-
-def padded(ids: Any) -> Any:
-    return torch.nn.functional.pad(ids, (0, SEQ_LEN - len(ids)))
+def mixed(folder: Path, weights: Any = None) -> pipeline.Stream:
+    return bare(folder, weights).shuffle(seed=3, lanes=LANES).pack(SEQ_LEN).batch(ROWS)
 
 
 def rows(batches: Any) -> list[list[list[int]]]:
     return [batch["input_ids"].tolist() for batch in batches]
-
-
-def on_ranks(streams: list[pipeline.Stream], count: int) -> list[list[list[int]]]:
-    """Return global batches: the rows of all ranks, rank after rank."""
-    parts = [rows(islice(stream, count)) for stream in streams]
-    return [[row for batch in step for row in batch] for step in zip(*parts, strict=True)]
 
 
 def sources_of(batches: list[list[list[int]]], folder: Path) -> dict[str, int]:
@@ -68,59 +51,7 @@ def sources_of(batches: list[list[list[int]]], folder: Path) -> dict[str, int]:
     return counts
 
 
-@settings(max_examples=6, deadline=None)
-@given(
-    st.integers(0, 9),
-    st.lists(st.integers(1, 5), min_size=3, max_size=3),
-    st.sampled_from(["pack", "documents", "best_fit"]),
-)
-def test_a_mix_of_texts_is_its_plain_definition(folder: Path, seed: int, weights: list[int], kind: str) -> None:
-    stated = dict(zip(COUNTS, weights, strict=True))
-    exact = {name: Fraction(weight, sum(weights)) for name, weight in stated.items()}
-    sequences: dict[tuple[str, int], Any] = {}
-    for name in COUNTS:
-        texts = [json.loads(line)["text"] for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        for lane in range(LANES):
-            alone = len(texts) < LANES
-            case = Case(
-                corpus=[("jsonl", texts)], seed=key("text source", seed, name, *([lane] if alone else [])),
-                lanes_a_row=1 if alone else LANES // ROWS, window=None, eos=True, modulus=0, kind=kind,
-                seq_len=SEQ_LEN, stride=SEQ_LEN, shift=1, rows=1 if alone else ROWS, epochs=None, take=None, last="pad",
-                files=[folder / f"{name}.jsonl"], of_mix=(seed, lane),
-            )  # fmt: skip
-            sequences[name, lane] = sequences_of(case, 0 if alone else lane)
-    drawn = [served(list(COUNTS), {0: exact}, seed, lane) for lane in range(LANES)]
-    expected = [next(sequences[next(drawn[i % LANES])[0], i % LANES])[0] for i in range(20 * ROWS)]
-    stream = bare(folder, stated).shuffle(seed=seed, lanes=LANES)
-    stream = stream.documents() if kind == "documents" else stream.pack(SEQ_LEN, best_fit=kind == "best_fit")
-    found = [row for batch in islice(stream.batch(ROWS), 20) for row in batch["input_ids"].tolist()]
-    padding = 0 if kind == "pack" else 1  # the id that ends documents fills rows
-    assert [row[: len(own)] for row, own in zip(found, expected, strict=True)] == expected
-    assert all(set(row[len(own) :]) <= {padding} for row, own in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize("kind", ["pack", "documents", "best_fit"])
-def test_a_mix_goes_on_with_the_same_rows_on_any_ranks(folder: Path, kind: str) -> None:
-    def mixed(folder: Path, ranks: int = 1) -> pipeline.Stream:
-        stream = bare(folder).shuffle(seed=3, lanes=LANES)
-        stream = stream.documents(SEQ_LEN) if kind == "documents" else stream.pack(SEQ_LEN, best_fit=kind == "best_fit")
-        return stream.map(lambda row: {"input_ids": padded(row["input_ids"])}).batch(ROWS // ranks)
-
-    whole = rows(islice(mixed(folder), 30))
-    states: list[dict[str, Any]] = []
-    at = 0
-    for ranks, steps in ((2, 4), (3, 5), (1, 6), (6, 3), (2, 12)):
-        streams = [mixed(folder, ranks).shard(rank, ranks) for rank in range(ranks)]
-        for stream in streams:
-            if states:
-                stream.load_state_dict(pipeline.merge_states(states))
-        assert on_ranks(streams, steps) == whole[at : at + steps]
-        at += steps
-        states = [json.loads(json.dumps(stream.state_dict())) for stream in streams]
-    assert at == 30
-
-
-def test_each_source_serves_its_share_of_a_period_and_each_document_as_often_as_its_epochs(tmp_path: Path) -> None:
+def test_each_source_serves_its_share_of_a_period(tmp_path: Path) -> None:
     for name, count in (("one", 40), ("two", 30)):
         jsonl(tmp_path / f"{name}.jsonl", [f"{name[0]}{n:02}" for n in range(count)])
     sources = {name: pipeline.TextDataset(tmp_path / f"{name}.jsonl", "bytes") for name in ("one", "two")}
@@ -140,7 +71,7 @@ def test_each_source_serves_its_share_of_a_period_and_each_document_as_often_as_
         assert abs(stats[name]["epoch"] - len(own) / count) <= 4
 
 
-def test_weights_change_by_a_schedule_and_by_set_weights_and_a_state_keeps_the_change(folder: Path) -> None:
+def test_a_state_keeps_a_change_of_weights_by_schedule_and_by_hand(folder: Path) -> None:
     first, second = {"web": 1, "wiki": 0, "tiny": 0}, {"web": 0, "wiki": 1, "tiny": 0}
     stream = mixed(folder, weights=[(0, first), (10 * LANES, second)])
     found = rows(islice(stream, 40))
@@ -153,11 +84,6 @@ def test_weights_change_by_a_schedule_and_by_set_weights_and_a_state_keeps_the_c
     again.load_state_dict(stream.state_dict())
     assert rows(islice(again, 3)) == whole[5:]
     assert again.stats()["sources"]["tiny"]["asked"] == 1
-
-
-def test_workers_make_the_batches_of_a_mix(folder: Path) -> None:
-    whole = rows(islice(mixed(folder), 12))
-    assert rows(islice(DataLoader(mixed(folder), batch_size=None, num_workers=2), 12)) == whole
 
 
 def test_a_mix_of_texts_is_filtered_and_mapped_as_one_text_is(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +30,6 @@ def rows(stream: Any, count: int | None = None) -> list[list[int]]:
 def mapped(tmp_path: Path, tokens: np.ndarray[Any, Any] = TOKENS) -> np.ndarray[Any, Any]:
     tokens.tofile(tmp_path / "train.bin")
     return np.memmap(tmp_path / "train.bin", dtype=tokens.dtype, mode="r")
-
-
-def test_a_shuffle_moves_pieces_of_4096_tokens_by_the_seed() -> None:
-    def order(seed: int) -> list[int]:
-        data = pipeline.ShardDataset.from_tokens(TOKENS, epochs=1).shuffle(seed=seed, lanes=1)
-        return [token for row in rows(data.pack(64)) for token in row][: len(TOKENS)]
-
-    found = order(0)
-    assert sorted(found) == TOKENS.tolist()
-    assert found != TOKENS.tolist()
-    assert found != order(1)
-    jumps = [token for before, token in pairwise(found) if token != before + 1]
-    assert len(jumps) > 40
-    assert all(token % PIECE == 0 for token in jumps)
-
-
-def test_lanes_of_shuffled_tokens_begin_at_other_places_for_another_seed() -> None:
-    first = [
-        rows(pipeline.ShardDataset.from_tokens(TOKENS).shuffle(seed=seed).pack(64).batch(64), 1) for seed in range(2)
-    ]
-    assert first[0] != first[1]
-    assert [row[0] for row in first[0]] != sorted(row[0] for row in first[0])
-
-
-def test_without_shuffle_the_tokens_are_in_the_order_of_the_array() -> None:
-    found = rows(pipeline.ShardDataset.from_tokens(TOKENS, epochs=1).pack(100))
-    assert [token for row in found for token in row] == TOKENS.tolist()
 
 
 @pytest.mark.parametrize(
