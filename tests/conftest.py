@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from tests.helpers.builds import run
@@ -23,6 +23,8 @@ from tests.helpers.tokenizer_samples import CORPUS, train
 # No test depends on how fast the machine is. `make test-nightly` draws more examples.
 settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
+# For a fault that is seeded: the first example that fails is enough, so none is made smaller.
+settings.register_profile("fault", deadline=None, max_examples=30, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("quick")
 
 # A small build calls fsync a hundred times, of 1 to 10 ms each: half of its time. No test can make what it guards against, a

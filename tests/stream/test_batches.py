@@ -153,7 +153,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_labels_are_the_tokens_shift_ahead_or_the_inputs_for_models_that_shift(dataset: Path) -> None:
+def test_labels_are_the_tokens_shift_ahead_or_the_inputs(dataset: Path) -> None:
     for shift in (1, 3):
         plain = next(iter(pipeline.ShardDataset(dataset).pack(8, shift=shift).batch(2)))
         whole = next(iter(pipeline.ShardDataset(dataset).pack(16 + shift).batch(1)))["input_ids"][0]

@@ -97,7 +97,7 @@ def test_best_fit_pads_less_than_three_percent(tmp_path: Path) -> None:
     assert sum(rows) > 0.97 * 500 * 1024
 
 
-def test_filtered_epochs_hold_what_the_predicate_keeps_as_often_as_they_should(dataset: Path) -> None:
+def test_filtered_epochs_hold_what_the_predicate_keeps(dataset: Path) -> None:
     stream = make(dataset, epochs=2).filter(is_long).documents()
     found = Counter(tuple(item["input_ids"].tolist()) for item in stream)
     assert found == Counter(document for document in DOCUMENTS for _ in range(2) if len(document) > 20)
@@ -115,7 +115,7 @@ def test_without_shuffle_a_filter_leaves_the_order_of_the_files(dataset: Path) -
     assert rows == tokens[:-1] or rows[: len(tokens)] == tokens  # a last token alone has no label
 
 
-def test_a_predicate_sees_each_document_as_an_array_that_it_cannot_change(dataset: Path) -> None:
+def test_a_predicate_cannot_change_the_document(dataset: Path) -> None:
     def change(document: Any) -> bool:
         assert document.ndim == 1
         document[0] = 0

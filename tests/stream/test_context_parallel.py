@@ -99,7 +99,7 @@ def counted(batch: Any) -> torch.Tensor:
     multiple=st.integers(1, 8),
     narrow=st.booleans(),
 )
-def test_each_document_is_padded_to_the_multiple_and_rows_to_the_longest(
+def test_documents_are_padded_to_the_multiple_rows_to_the_longest(
     rows: list[list[int]], multiple: int, narrow: bool
 ) -> None:
     length = max(map(sum, rows))

@@ -105,7 +105,7 @@ def kept_documents(case: Case) -> int:
 
 @settings(max_examples=25, deadline=None)
 @given(cases(), st.data())
-def test_any_sequential_stream_is_its_plain_definition_on_any_ranks_and_after_any_stop(case: Case, data: Any) -> None:
+def test_any_sequential_stream_is_its_definition_after_any_stop(case: Case, data: Any) -> None:
     with TemporaryDirectory() as folder:
         case.files = [write_texts(Path(folder) / f"{n}.{kind}", held) for n, (kind, held) in enumerate(case.corpus)]
         steps = 2 * case.lanes_a_row + 1

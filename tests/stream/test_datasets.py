@@ -55,7 +55,7 @@ def test_tokens_of_another_byte_order_are_the_same_tokens() -> None:
     assert next(iter(ours[0]))["input_ids"].tolist() == next(iter(ours[1]))["input_ids"].tolist()
 
 
-def test_tokens_are_not_copied_to_fingerprint_them_or_to_find_their_documents() -> None:
+def test_tokens_are_not_copied_to_find_their_documents() -> None:
     tokens = np.zeros(64 << 20, np.uint16)
     tokens[:: 1 << 16] = 1
     tracemalloc.start()
@@ -81,7 +81,7 @@ def tokenizers_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_a_tokenizer_is_a_name_a_path_or_loaded_and_each_is_the_same_to_a_state(folder: Path) -> None:
+def test_a_tokenizer_by_name_path_or_loaded_is_the_same_to_a_state(folder: Path) -> None:
     expected = load_tokenizer(folder / "tokenizer")
     state = pipeline.TextDataset(folder / "a.jsonl", folder / "tokenizer").shuffle().pack(8).state_dict()
     for given in tokenizers_of(folder).values():
@@ -93,7 +93,7 @@ def test_a_tokenizer_is_a_name_a_path_or_loaded_and_each_is_the_same_to_a_state(
         pipeline.TextDataset(folder / "a.jsonl", given).shuffle().pack(8).load_state_dict(state)
 
 
-def test_a_loaded_tokenizer_with_truncation_or_padding_set_still_gives_all_ids(folder: Path) -> None:
+def test_a_tokenizer_with_truncation_or_padding_set_gives_all_ids(folder: Path) -> None:
     loaded = tokenizers_of(folder)["tokenizers"]
     loaded.enable_truncation(3)
     loaded.enable_padding(length=50)
@@ -129,7 +129,7 @@ def test_another_end_of_text_of_a_loaded_tokenizer_is_heeded() -> None:
     assert load_tokenizer(load_tokenizer("bytes"), eos="<pad>").eos_id == loaded.eos_id == 0
 
 
-def test_stages_that_cannot_work_or_are_in_a_wrong_order_are_refused_with_the_right_one(folder: Path) -> None:
+def test_stages_in_a_wrong_order_are_refused_with_the_right_one(folder: Path) -> None:
     source = pipeline.ShardDataset.from_tokens(np.arange(99), lengths=[99])
     write_dataset(folder / "empty", [[]])
     empty = pipeline.ShardDataset(folder / "empty")

@@ -81,7 +81,7 @@ def test_ids_of_any_width_arrive_as_int64(dtype: str) -> None:
             assert torch.equal(here[key], there[key]), key
 
 
-def test_arrays_are_moved_as_tensors_are_and_what_is_no_dict_is_refused(dataset: Path) -> None:
+def test_arrays_are_moved_as_tensors_and_what_is_no_dict_refused(dataset: Path) -> None:
     batches = pipeline.ShardDataset(dataset).pack(8).batch(2).take(1)
     (arrays,) = sent(batches.map(lambda batch: {"x": batch["input_ids"].numpy(), "name": "a", "count": 3}))
     assert isinstance(arrays["x"], torch.Tensor)
@@ -122,7 +122,7 @@ def test_a_gpu_that_is_not_there_is_refused_at_the_call(dataset: Path, device: A
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_a_gpu_beyond_those_there_are_is_refused_and_the_check_leaves_forks_usable(dataset: Path) -> None:
+def test_a_gpu_beyond_those_there_are_is_refused_without_cuda_begun(dataset: Path) -> None:
     source = pipeline.ShardDataset(dataset).pack(8).batch(2)
     with pytest.raises(ConfigError, match=r"this process sees \d+ GPUs"):
         source.to("cuda:999")

@@ -32,7 +32,7 @@ def saved(stream: pipeline.Stream, epoch: int, batches: int) -> dict[str, Any]:
     return state
 
 
-def test_a_state_in_epoch_3_of_an_endless_stream_stays_and_epoch_4_is_next(small: Path) -> None:
+def test_a_state_in_epoch_3_of_an_endless_stream_stays_and_4_is_next(small: Path) -> None:
     begins = bounds(small)
     reference = batched(small)
     stream = batched(small)
@@ -84,7 +84,7 @@ def test_passes_of_a_mix_keep_the_weights_that_were_set(small: Path) -> None:
     assert stream.stats()["sources"]["b"]["served"] == 1
 
 
-def test_on_several_epochs_set_epoch_above_0_is_refused_and_names_the_cure(small: Path) -> None:
+def test_set_epoch_above_0_is_refused_on_several_epochs(small: Path) -> None:
     stream = batched(small, 2)
     whole = ids(stream)
     with pytest.raises(ConfigError, match=r"set_epoch\(1\) on a stream with epochs=2.*use epochs=1"):

@@ -50,7 +50,7 @@ def test_each_rank_gets_as_many_rows_in_every_pass_as_in_the_first(take: int | N
         assert [len(rows) for rows in passes(part, 3)] == [expected] * 3 == [len(part)] * 3
 
 
-def test_a_run_resumed_at_any_batch_of_three_passes_goes_on_as_if_never_stopped() -> None:
+def test_a_run_resumed_at_any_batch_of_three_passes_goes_on() -> None:
     whole = passes(unequal(2), 3)
     for number in range(3):
         for stop in range(len(whole[number])):
@@ -76,9 +76,7 @@ def test_the_pass_after_several_epochs_has_the_epochs_after_them() -> None:
 
 
 @pytest.mark.parametrize(("start_epoch", "options"), [(1, {}), (0, {"shift": 63})])
-def test_a_state_of_a_pass_that_earlier_releases_cut_otherwise_is_refused(
-    start_epoch: int, options: dict[str, Any]
-) -> None:
+def test_a_state_of_a_pass_that_was_cut_otherwise_is_refused(start_epoch: int, options: dict[str, Any]) -> None:
     state = {**unequal(**options).state_dict(batches=3), "version": 2, "start_epoch": start_epoch}
     with pytest.raises(StateError, match=rf"pass {start_epoch} .*set_epoch\({start_epoch}\)"):
         unequal(**options).load_state_dict(state)

@@ -44,7 +44,7 @@ def parts_of(ids: Any, prefix: int = 1, suffix: int = 2, middle: int = 3) -> tup
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_the_parts_are_the_text_each_tokenized_by_itself_at_the_asked_rates(coder: Tokenizer, seed: int) -> None:
+def test_parts_are_the_text_each_tokenized_alone_at_the_asked_rates(coder: Tokenizer, seed: int) -> None:
     function = pipeline.fim(coder, rate=0.7, spm=0.3, seed=seed)
     filled = suffix_first = inside = 0
     places = []
@@ -130,7 +130,7 @@ def test_begin_and_end_of_text_stay_where_they_are(coder: Tokenizer) -> None:
         assert function(np.array(first + last, np.uint16), None)[0].tolist() == first + last
 
 
-def test_marks_and_rates_that_cannot_work_are_refused_before_anything_is_read(coder: Tokenizer) -> None:
+def test_marks_and_rates_that_cannot_work_are_refused_at_the_call(coder: Tokenizer) -> None:
     data = pipeline.ShardDataset.from_texts(TEXTS, "bytes")
     with pytest.raises(ConfigError, match=r"bytes: has none of the usual marks.*marks=.*--special-tokens"):
         pipeline.fim("bytes")

@@ -25,9 +25,7 @@ def _go_on(iterator: Any, stream: pipeline.Stream, found: Any) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_an_iterator_that_was_begun_before_a_fork_is_refused_after_it_and_iter_begins_anew(
-    dataset: Path, ahead: int
-) -> None:
+def test_an_iterator_begun_before_a_fork_is_refused_after_it(dataset: Path, ahead: int) -> None:
     stream = batched(dataset).prefetch(ahead)
     first = ids([next(iter(stream))])[0]
     iterator = iter(stream)

@@ -35,7 +35,7 @@ stages = st.lists(
 
 @settings(max_examples=60)
 @given(sizes=st.lists(st.integers(0, 60), min_size=1, max_size=20).filter(lambda s: sum(s) > 2), plan=stages)
-def test_every_token_is_an_input_once_over_any_plan_of_lengths_ranks_and_batches(
+def test_every_token_is_an_input_once_over_any_plan_of_lengths(
     sizes: list[int], plan: list[tuple[int, int, tuple[int, int]]]
 ) -> None:
     rows = data(sizes).shuffle(seed=3, lanes=5).pack(LONGEST)
@@ -102,7 +102,7 @@ def test_a_row_that_is_cut_is_a_batch_of_the_shorter_length(
     assert len(long) - len(short) in (0, 1)
 
 
-def test_sequential_streams_and_mixes_name_the_source_of_each_row_that_is_cut() -> None:
+def test_each_row_that_is_cut_names_its_source() -> None:
     other = pipeline.ShardDataset.from_tokens(np.arange(500, 900, dtype=np.uint16), lengths=[80] * 5, eos_id=EOS)
     indexed = pipeline.mix({"a": data([40] * 9, None), "b": other}, weights={"a": 1, "b": 1})
     for mix in (indexed, indexed.filter(len, name="all")):

@@ -66,7 +66,7 @@ def by_definition(key: str, share: Fraction, level: int) -> bool:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), max_size=9), st.integers(0, 3))
 @example(["\udce9", "a\ud800"], 0)
-def test_the_rule_for_keys_is_its_definition_whatever_other_keys_there_are(keys: list[str], level: int) -> None:
+def test_the_rule_for_keys_is_its_definition(keys: list[str], level: int) -> None:
     share = Fraction(1, 3)
     expected = [by_definition(key, share, level) for key in keys]
     assert held_out(keys, share, level).tolist() == expected
@@ -85,7 +85,7 @@ def test_one_long_key_among_many_takes_no_room_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize("make", ["{:012d}", "https://example.org/page/{}"])
-def test_shares_of_like_keys_are_those_asked_for_nested_and_independent_of_another_split(make: str) -> None:
+def test_shares_are_those_asked_for_nested_and_independent(make: str) -> None:
     keys = [make.format(n) for n in range(100_000)]
     held = {share: held_out(keys, Fraction(share)) for share in ("1/1000", "1/100", "1/5")}
     for share, out in held.items():
@@ -96,9 +96,7 @@ def test_shares_of_like_keys_are_those_asked_for_nested_and_independent_of_anoth
     assert abs(int((held["1/5"] & held_out(keys, Fraction(1, 5), level=1)).sum()) - 4000) < 300
 
 
-def test_of_more_than_1000_extents_each_is_in_one_half_and_nothing_is_read(
-    datasets: dict[str, Path], tmp_path: Path
-) -> None:
+def test_more_than_1000_extents_are_split_and_nothing_is_read(datasets: dict[str, Path], tmp_path: Path) -> None:
     large = datasets["large"]
     table = decode_table((large / EXTENTS_NAME).read_bytes())
     expected: list[int] = []
@@ -119,16 +117,14 @@ def test_of_more_than_1000_extents_each_is_in_one_half_and_nothing_is_read(
 
 
 @pytest.mark.parametrize(("extent_bytes", "group"), [(10, 0), (EXTENT_BYTES, 0), (EXTENT_BYTES, 40)])
-def test_halves_stay_as_they_are_when_shards_are_added_or_grouped_otherwise(
-    tmp_path: Path, extent_bytes: int, group: int
-) -> None:
+def test_halves_stay_when_shards_are_added_or_grouped_otherwise(tmp_path: Path, extent_bytes: int, group: int) -> None:
     few = write_shards(tmp_path / "few", [1200, 50], extent_bytes)
     more = write_shards(tmp_path / "more", [1200, 50, 300], extent_bytes, tokens_per_sample=group)
     for one, other in zip(*(pipeline.ShardDataset(each, epochs=1).split(val=0.1) for each in (few, more)), strict=True):
         assert numbers(one) == [n for n in numbers(other) if n < 1250]
 
 
-def test_more_than_200_mb_of_few_long_documents_are_split_by_extents_and_not_read(tmp_path: Path) -> None:
+def test_more_than_200_mb_of_few_documents_are_split_unread(tmp_path: Path) -> None:
     (tmp_path / "tokens.bin").touch()
     os.truncate(tmp_path / "tokens.bin", 202_000_000)  # without blocks on the disk
     tokens = np.memmap(tmp_path / "tokens.bin", "<u2", "r")
@@ -143,9 +139,7 @@ def test_more_than_200_mb_of_few_long_documents_are_split_by_extents_and_not_rea
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_halves_shuffle_pack_resume_and_split_again_by_a_hash_of_their_own(
-    name: str, datasets: dict[str, Path]
-) -> None:
+def test_halves_resume_and_split_again_by_a_hash_of_their_own(name: str, datasets: dict[str, Path]) -> None:
     half = {"small": 0, "large": 1}[name]
     pipeline.assert_resumes(
         lambda: pipeline.ShardDataset(datasets[name]).split(val=0.2)[half].shuffle(lanes=4).pack(16).batch(2), items=3

@@ -84,7 +84,7 @@ def test_filters_that_differ_do_not_load_into_each_other(what: str) -> None:
         other.load_state_dict(one.state_dict())
 
 
-def test_equal_filters_made_apart_are_one_and_so_is_one_that_sets_a_global() -> None:
+def test_equal_filters_made_apart_are_one() -> None:
     for make in (lambda: above(7), lambda: above([1, {"a": 2}]), lambda: lambda ids: True):
         assert name(make()) == name(make())
     assert name(above({"b": 1, "a": {3, 1, 2}})) == name(above({"a": {2, 1, 3}, "b": 1}))
@@ -121,7 +121,7 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_helpers_globals_and_constants_of_modules_count_in_all_processes_and_comments_do_not(tmp_path: Path) -> None:
+def test_helpers_globals_and_constants_count_and_comments_do_not(tmp_path: Path) -> None:
     options = {"limit": "3", "space": "", "comment": ""}
 
     def write(

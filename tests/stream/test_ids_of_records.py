@@ -77,7 +77,7 @@ def test_ids_split_filter_resume_and_mix_with_texts(tmp_path: Path) -> None:
     assert len(list(islice(mixed.pack(8).batch(2), 5))) == 5
 
 
-def test_ids_outside_the_vocabulary_and_other_values_are_bad_records_named_by_line(tmp_path: Path) -> None:
+def test_ids_outside_the_vocabulary_are_bad_records_named_by_line(tmp_path: Path) -> None:
     path = tmp_path / "ids.jsonl"
     path.write_text(
         '{"input_ids": [5]}\n{"input_ids": [5, 999]}\n{"input_ids": "x"}\n{"input_ids": [[1]]}\n{"input_ids": [6]}\n'

@@ -17,7 +17,7 @@ from tests.helpers.format_samples import tar_of
 
 
 @pytest.mark.parametrize("batches_before", [0, 1, 5])
-def test_a_stream_is_the_first_stage_of_a_pipeline_and_its_state_resumes_it(batches_before: int) -> None:
+def test_the_state_of_a_stream_resumes_the_pipeline_it_begins(batches_before: int) -> None:
     def make() -> tuple[Any, Any]:
         data = pipeline.ShardDataset.from_tokens(range(400), lengths=[10] * 40)
         stream = data.shuffle(seed=1).pack(16).batch(2)
@@ -48,7 +48,7 @@ def texts(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_pipeline_of_webdataset_is_a_live_source_that_resumes_exactly(texts: list[str], ranks: int) -> None:
+def test_a_pipeline_of_webdataset_is_a_live_source_that_resumes(texts: list[str], ranks: int) -> None:
     def records() -> Any:
         return iter(wds.WebDataset(texts, shardshuffle=False, nodesplitter=None).decode())
 
@@ -69,7 +69,7 @@ def test_a_pipeline_of_webdataset_is_a_live_source_that_resumes_exactly(texts: l
     assert len(set(read)) == len(read) == 14 * ranks
 
 
-def test_a_pipeline_that_does_not_decode_is_refused_with_the_kind_of_its_values(texts: list[str]) -> None:
+def test_a_pipeline_that_does_not_decode_is_refused(texts: list[str]) -> None:
     data = pipeline.TextDataset(
         lambda: iter(wds.WebDataset(texts, shardshuffle=False)), "bytes", text_key="txt", epochs=1
     )
@@ -91,7 +91,7 @@ def test_tokens_and_other_members_of_one_tar_are_read_by_both(tmp_path: Path) ->
     assert [(sample["cls"], sample["json"]["url"], sample["score.txt"]) for sample in samples][3] == (3, "u3", "0.3")
 
 
-def test_shards_of_a_build_are_samples_whose_stream_of_tokens_is_that_of_webdataset(tmp_path: Path) -> None:
+def test_webdataset_reads_shards_of_a_build(tmp_path: Path) -> None:
     documents = ([n, n + 1, 0] for n in range(1, 50))
     pipeline.write_shards(documents, tmp_path / "out", eos_id=0)
     urls = [str(path) for path in sorted((tmp_path / "out").glob("*.tar"))]

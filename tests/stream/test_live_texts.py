@@ -64,7 +64,7 @@ SOURCES: list[Callable[[], Any]] = [lambda: records, Saved, streaming, lambda: s
 
 
 @pytest.mark.parametrize("make", SOURCES, ids=["function", "object", "dataset", "mapped dataset"])
-def test_each_kind_gives_every_document_once_an_epoch_and_resumes_after_every_item(make: Callable[[], Any]) -> None:
+def test_each_kind_gives_every_document_once_an_epoch_and_resumes(make: Callable[[], Any]) -> None:
     source = make()
     assert texts_of(pipeline.TextDataset(source, "bytes", epochs=1, eos=False).documents()) == TEXTS
     both = texts_of(documents(source, epochs=2))
@@ -135,7 +135,7 @@ def _two_ranks_killed(folder: str, limit: int | None) -> list[str]:
     return done
 
 
-def test_two_ranks_that_are_killed_go_on_and_give_every_document_once_an_epoch(tmp_path: Path) -> None:
+def test_two_killed_ranks_go_on_and_give_every_document_once(tmp_path: Path) -> None:
     expected = run_ranks(_two_ranks_killed, 2, str(tmp_path), None)
     for path in tmp_path.iterdir():
         path.unlink()
@@ -238,7 +238,7 @@ def numbers_in(batches: list[list[list[int]]]) -> list[int]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_mix_gives_each_live_document_once_an_epoch_and_goes_on_on_as_many_ranks(file: Path, ranks: int) -> None:
+def test_a_mix_gives_each_live_document_once_and_goes_on(file: Path, ranks: int) -> None:
     whole = []
     for rank in range(ranks):
         stream = mixed(numbered, file, ranks, rank)
@@ -260,7 +260,7 @@ def test_a_mix_gives_each_live_document_once_an_epoch_and_goes_on_on_as_many_ran
         mixed(numbered, file, 4).load_state_dict(pipeline.merge_states(states))
 
 
-def test_best_fit_goes_on_though_the_source_writes_its_state_in_another_way() -> None:
+def test_best_fit_goes_on_though_the_state_is_written_otherwise() -> None:
     def fitted() -> pipeline.Stream:
         return (
             pipeline.TextDataset(Numbered(9000), "bytes").shuffle(seed=2, window=1).pack(20, best_fit=True).batch(300)
@@ -273,7 +273,7 @@ def test_best_fit_goes_on_though_the_source_writes_its_state_in_another_way() ->
     assert ids(islice(resumed, 8)) == [batch for _, batch in states[7:]]
 
 
-def test_a_mix_of_live_sources_changes_its_weights_and_is_read_by_one_worker_of_a_loader(file: Path) -> None:
+def test_a_mix_of_live_sources_changes_weights_and_has_one_worker(file: Path) -> None:
     expected = ids(islice(mixed(numbered, file), 10))
     assert ids(islice(DataLoader(mixed(numbered, file), batch_size=None, num_workers=1), 10)) == expected
     assert_raises(ConfigError, "which 2 workers", DataLoader(mixed(numbered, file), batch_size=None, num_workers=2))
@@ -291,7 +291,7 @@ def test_a_mix_of_live_sources_changes_its_weights_and_is_read_by_one_worker_of_
 # What sources do wrong
 
 
-def test_a_shuffle_buffer_of_datasets_loses_what_it_held_and_doubles_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shuffle_buffer_of_datasets_loses_what_it_held(caplog: pytest.LogCaptureFixture) -> None:
     stream = documents(streaming().shuffle(seed=4, buffer_size=8))
     items = iter(stream)
     before = texts_of(islice(items, 20))
@@ -319,7 +319,7 @@ def test_a_shuffle_buffer_of_datasets_loses_what_it_held_and_doubles_nothing(cap
         ({"x": float("nan")}, r"key \['x'\] is of type float, nan"),
     ],
 )
-def test_a_state_that_json_does_not_give_back_is_refused_naming_the_key(state: Any, said: str) -> None:
+def test_a_state_that_json_does_not_give_back_is_refused(state: Any, said: str) -> None:
     class Other(Saved):
         def state_dict(self) -> Any:
             return state
@@ -328,7 +328,7 @@ def test_a_state_that_json_does_not_give_back_is_refused_naming_the_key(state: A
         next(iter(documents(Other())))
 
 
-def test_what_cannot_be_begun_again_is_refused_with_the_function_to_give() -> None:
+def test_what_cannot_be_begun_again_is_refused() -> None:
     with pytest.raises(InputError, match=r"generator object can be read once.*\(records, not records\(\)\)"):
         pipeline.TextDataset(records(), "bytes")
     with pytest.raises(InputError, match="a map object can be read once"):
@@ -352,7 +352,7 @@ def test_a_live_source_is_streamed_alone_and_has_one_lane() -> None:
         iter(pipeline.TextDataset(records, "bytes").shuffle(lanes=4).documents())
 
 
-def test_a_function_that_gives_other_records_is_refused_when_it_is_resumed() -> None:
+def test_a_function_that_gives_other_records_is_refused_on_resume() -> None:
     stream = documents(records)
     next(islice(stream, 30, None))
     state = stream.state_dict()

@@ -39,7 +39,7 @@ def test_a_model_that_shifts_labels_trains_on_the_labels_of_the_stream(dataset: 
         assert all(isinstance(value, torch.Tensor) for value in theirs.values())
 
 
-def test_labels_that_are_the_inputs_stay_and_padded_documents_keep_their_mask(dataset: Path) -> None:
+def test_labels_that_are_inputs_stay_and_documents_keep_their_mask(dataset: Path) -> None:
     same = make(dataset, labels="same", boundaries=True)
     for ours, theirs in zip(islice(same, 5), same.loader(keys="hf"), strict=False):
         assert torch.equal(theirs["labels"], ours["labels"])
@@ -50,9 +50,7 @@ def test_labels_that_are_the_inputs_stay_and_padded_documents_keep_their_mask(da
         assert "valid_tokens" not in theirs
 
 
-def test_torchtitan_gets_flat_inputs_positions_and_shifted_labels_and_a_function_makes_other_keys(
-    dataset: Path,
-) -> None:
+def test_torchtitan_gets_flat_inputs_and_a_function_other_keys(dataset: Path) -> None:
     for boundaries in (False, True):
         stream = make(dataset, boundaries=boundaries)
         for ours, (inputs, labels) in zip(islice(stream, 5), stream.loader(keys="torchtitan"), strict=False):
@@ -83,7 +81,7 @@ def test_keys_that_do_not_suit_the_stream_are_refused_with_the_cure(
         change(pipeline.ShardDataset(dataset)).loader(keys=keys)
 
 
-def test_the_length_is_true_for_bounded_streams_as_stated_for_others_and_huge_by_default(dataset: Path) -> None:
+def test_the_length_is_true_as_stated_or_huge_by_default(dataset: Path) -> None:
     assert len(make(dataset, 1).loader()) == len(list(make(dataset, 1)))
     assert len(make(dataset).take(5).loader()) == 5
     assert len(make(dataset).loader()) == 2**31
@@ -132,9 +130,7 @@ def test_a_pass_that_is_left_in_its_middle_is_followed_by_the_next(dataset: Path
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_that_begins_with_the_same_items_again_and_again_says_so(
-    dataset: Path, workers: int, tmp_path: Path
-) -> None:
+def test_a_stream_that_begins_again_and_again_alike_says_so(dataset: Path, workers: int, tmp_path: Path) -> None:
     handler = logging.FileHandler(tmp_path / "log")  # to which workers write, too
     logging.getLogger("pipeline").addHandler(handler)
     try:
@@ -155,9 +151,7 @@ def test_a_stream_that_begins_with_the_same_items_again_and_again_says_so(
 
 @pytest.mark.parametrize("calls", [False, True])
 @pytest.mark.parametrize(("epoch", "stop"), [(0, 0), (2, 3), (2, -1)])
-def test_it_resumes_inside_an_epoch_and_at_its_end_with_and_without_set_epoch(
-    dataset: Path, epoch: int, stop: int, calls: bool
-) -> None:
+def test_it_resumes_inside_an_epoch_and_at_its_end(dataset: Path, epoch: int, stop: int, calls: bool) -> None:
     whole = epochs_of(dataset, epoch + 3, calls)
     first = make(dataset, 1).loader()
     for number in range(epoch + 1):
@@ -211,9 +205,7 @@ UNKNOWN = ["text", "filter", "best fit", "stage", "take after a stage"]
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
-def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream_whatever_was_done_with_it(
-    dataset: Path, texts: Path, kind: str
-) -> None:
+def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream(dataset: Path, texts: Path, kind: str) -> None:
     stream = BOUNDED[kind](dataset, texts)
     whole = ids(stream)
     assert len(whole) > 2
@@ -232,7 +224,7 @@ def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream_whatever_was_don
     assert ids(loader) == whole
 
 
-def test_a_loader_that_repeats_moves_no_stream_that_is_read_elsewhere_and_starts_at_its_start(dataset: Path) -> None:
+def test_a_loader_that_repeats_moves_no_stream_read_elsewhere(dataset: Path) -> None:
     stream = make(dataset, 1)
     whole = ids(stream)
     stream.set_epoch(3)
@@ -253,7 +245,7 @@ def drop_some(batches: Any) -> Any:
 
 
 @pytest.mark.parametrize("calls", [False, True])
-def test_passes_of_a_mix_that_ends_after_a_stage_that_drops_follow_one_another(dataset: Path, calls: bool) -> None:
+def test_passes_of_a_mix_after_a_stage_that_drops_follow_one_another(dataset: Path, calls: bool) -> None:
     def mixed() -> pipeline.Stream:
         sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
         stream = pipeline.mix(sources, {"a": 1, "b": 2}).shuffle(seed=1, lanes=3).pack(16).batch(4)

@@ -57,7 +57,7 @@ def test_more_ranks_times_workers_than_shards_take_equally_many_steps(dataset: P
 
 
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
-def test_persistent_workers_see_a_position_that_is_set_later_and_no_file_is_left_for_it(
+def test_persistent_workers_see_a_position_that_is_set_later(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other test writes
@@ -75,7 +75,7 @@ def test_persistent_workers_see_a_position_that_is_set_later_and_no_file_is_left
     assert not list(tmp_path.glob("shardwright-*"))
 
 
-def test_a_position_too_large_for_running_workers_is_an_error_that_names_the_cure() -> None:
+def test_a_position_too_large_for_running_workers_is_an_error() -> None:
     sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in "ab"}
     stream = pipeline.mix(sources, weights={"a": 1, "b": 1}).pack(4).batch(2).take(9)
     persistent = DataLoader(stream, batch_size=None, num_workers=1, persistent_workers=True)
@@ -94,7 +94,7 @@ def _set_and_send(stream: pipeline.Stream, moved: Any, connection: Any) -> None:
     connection.send([inherited, stream.state_dict()["sequence_index"]])
 
 
-def test_a_position_that_is_set_is_seen_by_forked_processes_and_not_the_other_way_round(dataset: Path) -> None:
+def test_forks_see_a_position_set_in_the_parent_and_not_vice_versa(dataset: Path) -> None:
     stream, context = batched(dataset), multiprocessing.get_context("fork")
     moved, (receiver, sender) = context.Event(), context.Pipe()
     process = context.Process(target=_set_and_send, args=(stream, moved, sender))
@@ -106,7 +106,7 @@ def test_a_position_that_is_set_is_seen_by_forked_processes_and_not_the_other_wa
     assert stream.state_dict()["sequence_index"] == 4
 
 
-def test_copies_and_pickles_stand_where_the_stream_stood_and_move_apart(dataset: Path) -> None:
+def test_copies_stand_where_the_stream_stood_and_move_apart(dataset: Path) -> None:
     stream = batched(dataset)
     stream.load_state_dict(stream.state_dict(batches=3))
     twins = [copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))]
@@ -116,7 +116,7 @@ def test_copies_and_pickles_stand_where_the_stream_stood_and_move_apart(dataset:
         assert ids(islice(twin, 2)) == ids(islice(batched(dataset), 5))[3:]
 
 
-def test_the_position_behind_a_plain_loader_is_counted_by_batches_and_refused_otherwise(dataset: Path) -> None:
+def test_the_position_of_a_plain_loader_is_counted_by_batches(dataset: Path) -> None:
     stream = batched(dataset).prefetch(3)
     next(iter(stream))  # a look before the loader
     loader = iter(DataLoader(stream, batch_size=None, num_workers=2, prefetch_factor=6))
@@ -140,7 +140,7 @@ def test_stateful_data_loader_resumes_after_any_batch(dataset: Path, options: di
     assert_goes_on(make, count, (4, count - 1) if options else (0, 1, 4, count - 1))
 
 
-def test_stateful_data_loader_starts_its_next_epoch_at_the_position_not_at_the_offset(dataset: Path) -> None:
+def test_a_stateful_loader_starts_its_next_epoch_at_the_position(dataset: Path) -> None:
     def loader() -> Any:
         return stateful(batched(dataset).take(6), batch_size=None, num_workers=2, persistent_workers=True)
 
@@ -151,9 +151,7 @@ def test_stateful_data_loader_starts_its_next_epoch_at_the_position_not_at_the_o
     assert ids(second) == whole
 
 
-def test_batches_that_a_loader_makes_of_single_sequences_are_not_counted_but_saved_by_a_stateful_one(
-    dataset: Path,
-) -> None:
+def test_batches_that_a_loader_makes_of_sequences_are_not_counted(dataset: Path) -> None:
     stream = packed(dataset)
     assert len(list(islice(DataLoader(stream, batch_size=4, num_workers=2), 3))) == 3
     with pytest.raises(StateError, match=r"add \.batch\(size\).*batch_size=None"):
@@ -161,7 +159,7 @@ def test_batches_that_a_loader_makes_of_single_sequences_are_not_counted_but_sav
     assert_goes_on(lambda: stateful(packed(dataset), batch_size=4, num_workers=2), 8, [3])
 
 
-def test_a_state_of_other_workers_is_refused_naming_both_numbers_and_the_cure(dataset: Path) -> None:
+def test_a_state_of_other_workers_is_refused_with_the_cure(dataset: Path) -> None:
     first = stateful(batched(dataset), batch_size=None, num_workers=2)
     list(islice(first, 3))
     second = stateful(batched(dataset), batch_size=None, num_workers=1)
@@ -173,7 +171,7 @@ def test_a_state_of_other_workers_is_refused_naming_both_numbers_and_the_cure(da
 
 
 @pytest.mark.parametrize("start", [None, "forkserver"])
-def test_several_launched_processes_without_a_group_are_an_error_that_names_every_cure(
+def test_launched_processes_without_a_group_are_an_error(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, start: str | None
 ) -> None:
     expected = ids(islice(batched(dataset), 3))
@@ -213,7 +211,7 @@ class _MadeInWorker(IterableDataset[Any]):
         return iter(stream.shard(*self.topology) if self.topology else stream)
 
 
-def test_a_stream_made_in_a_worker_that_cannot_see_its_parents_group_is_an_error(dataset: Path) -> None:
+def test_a_worker_that_cannot_see_its_parents_group_is_an_error(dataset: Path) -> None:
     expected = ids(islice(batched(dataset), 3))
 
     def read(start: str, *topology: int) -> DataLoader[Any]:
@@ -249,9 +247,7 @@ def _rank(rank: int, world_size: int, dataset: str, sent: pipeline.Stream, folde
     dist.destroy_process_group()
 
 
-def test_ranks_of_torch_distributed_share_the_global_order_in_every_kind_of_worker(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_ranks_share_the_global_order_in_every_kind_of_worker(dataset: Path, tmp_path: Path) -> None:
     arguments = (2, str(dataset), batched(dataset).take(3), str(tmp_path))
     torch.multiprocessing.start_processes(_rank, arguments, nprocs=2, start_method="forkserver")
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]

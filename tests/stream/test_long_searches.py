@@ -39,9 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_what_keeps_nothing_for_seconds_is_logged_with_what_it_read_and_kept(
-    small: Path, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_keeps_nothing_for_seconds_is_logged(small: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     data = pipeline.ShardDataset.from_texts([f"text {number}" for number in range(3000)], "bytes")
     stream = data.shuffle(seed=1, lanes=16).filter(clock.is_late, name="slow").documents().batch(2)
     with caplog.at_level(logging.WARNING, logger="pipeline"):
@@ -94,7 +92,7 @@ def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(small: Path, t
         next(iter(on_two))
 
 
-def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_stream_is_left_alone(small: Path) -> None:
+def test_a_stage_that_gives_one_item_of_an_epoch_is_left_alone(small: Path) -> None:
     tokens = Counter(int(t) for batch in batched(small, 1) for t in batch["input_ids"].flatten())
     rare = min(tokens, key=tokens.__getitem__)
     assert tokens[rare] == 1

@@ -39,7 +39,7 @@ def masked_labels(rows: Any) -> list[tuple[int, int]]:
     return [(int(i), int(t)) for row in rows for i, t in zip(row["input_ids"], row["labels"], strict=True)]
 
 
-def test_documents_are_replaced_before_they_are_packed_and_masked_labels_count_nowhere() -> None:
+def test_documents_are_replaced_before_they_are_packed() -> None:
     rows = list(source(epochs=1).map_documents(doubled).map_documents(marked).pack(22))
     assert len(rows) == 40
     for n, row in enumerate(rows):
@@ -108,7 +108,7 @@ def test_a_state_belongs_to_its_functions() -> None:
         (lambda ids, mask: (ids, [0.5] * 10), "dtype float64"),
     ],
 )
-def test_what_is_no_document_is_refused_naming_the_function_and_what_it_returned(function: Any, message: str) -> None:
+def test_what_is_no_document_is_refused_with_the_function(function: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"map_documents function bad .*{message}"):
         next(iter(source().map_documents(function, name="bad").pack(8)))
 
@@ -133,7 +133,7 @@ def test_ids_beyond_the_vocabulary_are_refused_unless_they_are_stated() -> None:
         texts.map_documents(fill_in, vocab_size=0)
 
 
-def test_a_function_cannot_change_a_document_in_place_and_may_drop_all_of_it() -> None:
+def test_a_function_may_drop_a_document_but_not_change_it_in_place() -> None:
     def change(ids: Any, mask: Any) -> Any:
         ids[0] = 0
         return ids
@@ -177,7 +177,7 @@ LAYOUTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_functions_that_keep_lengths_leave_the_order_and_the_counts_as_they_are(layout: str) -> None:
+def test_functions_that_keep_lengths_leave_order_and_counts(layout: str) -> None:
     order = source().shuffle(seed=3) if layout == "sample" else source().shuffle(seed=3, lanes=4)
 
     def mapped() -> Any:
@@ -194,7 +194,7 @@ def test_functions_that_keep_lengths_leave_the_order_and_the_counts_as_they_are(
     pipeline.assert_resumes(mapped, items=3)
 
 
-def test_a_bounded_stream_ends_where_it_did_and_reads_its_shards_in_workers(tmp_path: Path) -> None:
+def test_a_bounded_stream_of_mapped_documents_ends_where_it_did(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [make_documents(60, seed=n, longest=40) for n in range(2)])
 
     def rows(change: bool, **options: Any) -> list[Any]:

@@ -118,7 +118,7 @@ def test_a_source_begins_again_at_the_token_that_the_plan_says() -> None:
     tokens=st.integers(500, 40_000),
     caps=st.dictionaries(st.sampled_from(NAMES[:2]), st.sampled_from([0.5, 1, 2.5]), min_size=1),
 )
-def test_weights_that_fit_keep_within_the_caps_and_leave_the_others_their_proportion(
+def test_weights_that_fit_keep_the_caps_and_other_proportions(
     sizes: list[int], weights: Any, kind: str, tokens: int, caps: dict[str, float]
 ) -> None:
     named = [dict(zip(NAMES, [*row[:2], row[2] + 1], strict=True)) for row in weights]
@@ -150,7 +150,7 @@ def test_weights_that_fit_keep_within_the_caps_and_leave_the_others_their_propor
         stream_of(stated).plan(tokens, max_epochs=caps)
 
 
-def test_a_cap_lowers_a_source_by_one_factor_at_all_points_of_a_schedule() -> None:
+def test_a_cap_lowers_a_source_by_one_factor_at_all_points() -> None:
     points = [(0, {"web": 80, "wiki": 20}), (0.8, {"web": 80, "wiki": 20}), (1, {"web": 20, "wiki": 80})]
     schedule = pipeline.Schedule(points, unit="shares", linear=True, tokens=1e5)
     data = {

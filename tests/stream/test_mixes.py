@@ -275,7 +275,7 @@ def test_a_mix_that_ends_far_from_the_end_of_an_epoch_says_so(strategy: str, cap
     assert "each of 16 lanes has its own end; .shuffle(lanes=1)" in caplog.text
 
 
-def test_what_cannot_end_or_has_no_strategy_is_refused_naming_the_way_out(folder: Path) -> None:
+def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"texts, filters and best fit.*\.take\(n\)"):
         len(mixed(folder, stopping_strategy="all_exhausted").pack(8))
     with pytest.raises(ConfigError, match="stopping_strategy must be 'first_exhausted' or 'all_exhausted'"):

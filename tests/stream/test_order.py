@@ -66,7 +66,7 @@ def test_default_windows_hold_four_mebibytes_and_a_block_at_least(size: int, ext
 
 
 @pytest.mark.parametrize(("lanes", "sources"), [(16, 1), (16, 5), (16, 6), (16, 20), (64, 2), (16, 1000)])
-def test_the_windows_of_a_mix_hold_256_mebibytes_together_however_many_sources(lanes: int, sources: int) -> None:
+def test_windows_of_a_mix_hold_256_mib_together_for_any_sources(lanes: int, sources: int) -> None:
     blocks = blocks_of(400_000, 1000, in_mix=True)
     size = 1000 * mix_window(blocks, lanes, sources)
     assert size * lanes * sources <= (256 << 20) + 500 * lanes * sources
@@ -107,6 +107,6 @@ def test_each_lane_is_read_by_few_ranks(ranks: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize(("shards", "documents"), [(16, 80_000), (100, 60_000), (1000, 200_000)])
-def test_neighbours_come_from_all_over_the_corpus_at_the_start_and_the_end(shards: int, documents: int) -> None:
+def test_neighbours_come_from_all_over_the_corpus(shards: int, documents: int) -> None:
     for tenth in (0, 9):
         assert near_pairs(shards, documents, epoch=0, tenth=tenth, draws=8) < 0.025

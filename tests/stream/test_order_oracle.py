@@ -62,9 +62,7 @@ def all_tokens(source: Source) -> list[int]:
 
 @few
 @given(sources(selected=True), options(), st.integers(0, 5))
-def test_an_epoch_holds_every_kept_document_once_and_without_shuffle_in_file_order(
-    source: Source, chosen: Options, e: int
-) -> None:
+def test_an_epoch_holds_every_kept_document_once(source: Source, chosen: Options, e: int) -> None:
     documents = oracle.kept_documents(source)
     assert sorted(Stream(source, chosen, sequential=e == 5).epoch_documents(e)) == sorted(documents)
     plain = Stream(source, replace(chosen, seed=None))
@@ -77,9 +75,7 @@ def test_an_epoch_holds_every_kept_document_once_and_without_shuffle_in_file_ord
 
 @few
 @given(sources(), options(), st.none() | st.integers(1, 3))
-def test_indices_of_an_epoch_are_its_sequences_and_lanes_read_near_equal_runs_of_them(
-    source: Source, chosen: Options, bucket: int
-) -> None:
+def test_lanes_read_near_equal_runs_of_the_sequences_of_an_epoch(source: Source, chosen: Options, bucket: int) -> None:
     stream = Stream(source, replace(chosen, bucket=bucket if chosen.whole_documents else None))
     for e in range(4):
         begin, end = stream.A(e), stream.A(e + 1)
@@ -104,9 +100,7 @@ def test_ranks_share_every_step_whatever_their_number(C: int, R: int, B: int, a:
 
 @few
 @given(sources(), options(), st.integers(1, 3))
-def test_every_token_is_an_input_once_an_epoch_and_a_bounded_stream_begins_an_endless_one(
-    source: Source, chosen: Options, epochs: int
-) -> None:
+def test_every_token_is_an_input_once_an_epoch(source: Source, chosen: Options, epochs: int) -> None:
     endless, ending = Stream(source, chosen), Stream(source, replace(chosen, epochs=epochs))
     bounded = oracle.first_rows(ending, 10**6)
     for i, (ours, theirs) in enumerate(zip(bounded, oracle.first_rows(endless, len(bounded)), strict=True)):
@@ -249,8 +243,6 @@ def test_samples_begin_everywhere_alike() -> None:
     ("documents", "chosen"),
     [([[]], Options()), ([[1, 2]], Options(seq_len=2, stride=3)), ([], Options(whole_documents=True))],
 )
-def test_streams_without_tokens_and_strides_beyond_a_sequence_are_refused(
-    documents: list[list[int]], chosen: Options
-) -> None:
+def test_streams_without_tokens_and_too_long_strides_are_refused(documents: list[list[int]], chosen: Options) -> None:
     with pytest.raises(ValueError, match="no tokens"):
         Stream(Source([oracle.memory_shard(documents, 2)], 2), chosen)

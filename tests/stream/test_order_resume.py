@@ -23,9 +23,7 @@ def without_a_third(items: Iterator[Any]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", ["packed", "samples", "mix"])
-def test_a_state_inside_a_step_goes_on_under_the_same_ranks_and_batches_and_is_refused_under_others(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_state_inside_a_step_goes_on_under_its_ranks_and_batches(tmp_path: Path, kind: str) -> None:
     for name, first in (("one", 1), ("two", 20_000)):
         written(tmp_path / name, numbered([[n % 40 for n in range(size)] for size in (30, 0, 8, 1, 21)], first))
 

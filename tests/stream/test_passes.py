@@ -206,7 +206,7 @@ def test_a_loop_that_calls_set_epoch_loses_and_repeats_no_pass(
 
 
 @pytest.mark.parametrize(("kind", "loader"), CASES)
-def test_a_loop_without_set_epoch_reads_the_rest_and_then_the_whole_pass(
+def test_a_loop_without_set_epoch_reads_the_rest_then_the_pass(
     small: Path, texts: Path, whole: Callable[[str], list[list[Any]]], kind: str, loader: str
 ) -> None:
     passes = whole(kind)
@@ -259,7 +259,7 @@ def test_a_state_that_the_only_worker_loads_holds_in_the_next_pass(
 
 
 @pytest.mark.parametrize("place", [0, 3, -1])
-def test_set_epoch_of_the_stream_before_passes_of_its_loader_skips_none(
+def test_set_epoch_of_the_stream_skips_no_pass_of_its_loader(
     small: Path, whole: Callable[[str], list[list[Any]]], place: int
 ) -> None:
     passes = whole("epochs=1")

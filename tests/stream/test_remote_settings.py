@@ -31,7 +31,7 @@ def test_a_request_is_made_so_many_times(face: Callable[..., Any]) -> None:
 
 
 @faces
-def test_a_server_that_never_answers_is_given_up_after_half_of_the_timeout(face: Callable[..., Any]) -> None:
+def test_a_server_that_never_answers_is_given_up(face: Callable[..., Any]) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -115,7 +115,7 @@ print((resident() - before) / 200 / 1e6)
     assert float(run(code)) < 1  # MB of a stage: each has memory that workers would share
 
 
-def test_a_process_that_ends_in_the_middle_says_nothing_and_leaves_no_shared_memory(dataset: Path) -> None:
+def test_a_process_that_ends_in_the_middle_leaves_nothing(dataset: Path) -> None:
     code = f"""
 import os, pipeline, torch
 print(os.getpid())

@@ -61,7 +61,7 @@ POINTS = st.lists(
     batches=st.lists(st.sampled_from([(1, 1), (2, 3), (3, 2), (4, 2), (1, 5)]), min_size=2, max_size=4),
     data=st.data(),
 )
-def test_rows_of_a_schedule_are_those_of_its_changes_resumed_at_every_border_on_any_ranks(
+def test_rows_of_a_schedule_are_those_of_its_changes(
     points: Any, unit: str, linear: bool, lanes: int, batches: list[tuple[int, int]], data: Any
 ) -> None:
     sizes, shares = zip(*points, strict=True)
@@ -134,7 +134,7 @@ def test_stats_say_what_each_source_gave_in_each_phase_that_has_begun() -> None:
     assert "phases" not in mixed(A).stats()["sources"]["web"]
 
 
-def test_a_state_of_another_schedule_is_refused_and_one_of_its_own_is_small() -> None:
+def test_a_state_of_another_schedule_is_refused() -> None:
     state = mixed(decay()).state_dict()
     assert len(json.dumps(state)) < 2048
     by_steps = mixed(pipeline.Schedule([(0, A), (9, B)], unit="steps", global_batch=8)).state_dict()
@@ -170,7 +170,7 @@ def test_weights_set_by_hand_end_a_schedule_and_are_resumed() -> None:
     }  # code, from the next row of all lanes on
 
 
-def test_positions_in_tokens_of_documents_count_the_mean_document_of_each_source() -> None:
+def test_positions_in_tokens_count_the_mean_document() -> None:
     lengths = {"books": [60, 100] * 50, "code": [9, 11] * 50, "web": [20] * 100}
     schedule = pipeline.Schedule([(0, A), (50_000, A), (80_000, B)], unit="tokens", linear=True)
     mean_a, mean_b = Fraction(8 * 80 + 10 + 20, 10), Fraction(80 + 10 + 160, 10)

@@ -84,9 +84,7 @@ def test_the_spans_of_each_document_are_those_of_all_traces(folders: list[Path],
     assert_inverse(stream, draw(st.integers(0, 14)), documents)
 
 
-def test_a_run_that_changed_its_weights_and_was_resumed_on_other_ranks_is_searched_as_it_was(
-    folders: list[Path],
-) -> None:
+def test_a_run_that_changed_weights_and_ranks_is_searched(folders: list[Path]) -> None:
     def mix(ranks: int, size: int) -> pipeline.Stream:
         sources = {name: pipeline.ShardDataset(folder) for name, folder in zip("ab", folders, strict=True)}
         stream = pipeline.mix(sources, weights={"a": 3, "b": 1}).shuffle(seed=5, lanes=4)
@@ -106,7 +104,7 @@ def test_a_run_that_changed_its_weights_and_was_resumed_on_other_ranks_is_search
 
 
 @pytest.mark.parametrize("layout", [lambda mix: mix.pack(7), lambda mix: mix.documents(bucket=2)])
-def test_a_mix_whose_weights_follow_a_schedule_is_searched_in_every_phase(folders: list[Path], layout: Any) -> None:
+def test_a_mix_with_a_schedule_is_searched_in_every_phase(folders: list[Path], layout: Any) -> None:
     sources = {name: pipeline.ShardDataset(folder) for name, folder in zip("ab", folders, strict=True)}
     points = [(0, {"a": 3, "b": 1}), (9, {"a": 0, "b": 1}), (14, {"a": 1, "b": 0})]
     weights = pipeline.Schedule(points, unit="steps", global_batch=4, linear=True)
@@ -191,7 +189,7 @@ def test_an_id_of_any_signs_is_found_and_a_part_of_an_id_is_not(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("split", ["train", None])
-def test_of_several_datasets_together_each_document_of_a_key_or_a_place_is_found(tmp_path: Path, split: Any) -> None:
+def test_each_document_of_a_key_is_found_in_several_datasets(tmp_path: Path, split: Any) -> None:
     for name in "ab":
         texts = [f"text {k} of {name}" for k in range(12)]
         run_plain(
@@ -234,7 +232,7 @@ def test_a_sequential_stream_is_read_from_the_beginning_of_its_pass(
 
 
 @pytest.mark.parametrize("last", ["pad", "drop"])
-def test_the_end_of_a_sequential_stream_is_that_of_its_traces_on_all_ranks(folders: list[Path], last: str) -> None:
+def test_the_end_of_a_sequential_stream_is_that_of_its_traces(folders: list[Path], last: str) -> None:
     data = pipeline.ShardDataset(folders[0], epochs=1).filter(len, name="all")
     assert_inverse(data.shuffle(seed=1).documents().shard(0, 2).batch(2, last=last), 6, range(0, DOCUMENTS, 4))
 

@@ -93,7 +93,7 @@ def test_little_data_gives_rows_or_an_error(
     assert count >= (STEPS if epochs is None else 1)
 
 
-def test_the_error_names_the_source_of_a_mix_whose_documents_have_no_label() -> None:
+def test_the_source_whose_documents_have_no_label_is_named() -> None:
     good = pipeline.ShardDataset.from_texts(["to be or not to be"] * 20, "bytes")
     empty = pipeline.ShardDataset.from_texts([""], "bytes")
     mixed = pipeline.mix({"good": good, "empty": empty}, {"good": 0.99, "empty": 0.01})

@@ -64,7 +64,7 @@ def assert_sources_of_rows(batches: Iterable[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_each_row_of_a_mix_names_its_source_in_every_layout_on_any_ranks(name: str) -> None:
+def test_each_row_of_a_mix_names_its_source_in_every_layout(name: str) -> None:
     def stream_of(size: int) -> pipeline.Stream:
         return LAYOUTS[name](mixed()).batch(size)
 
@@ -79,7 +79,7 @@ def test_each_row_of_a_mix_names_its_source_in_every_layout_on_any_ranks(name: s
     assert begun + assert_sources_of_rows(islice(other, 7)) == whole
 
 
-def test_rows_before_they_are_batched_and_those_of_workers_name_their_sources_too() -> None:
+def test_rows_before_batches_and_of_workers_name_their_sources() -> None:
     stream = mixed().pack(8, source=True)
     by_hand = [torch.utils.data.default_collate(list(islice(stream, 6)))]
     mapped = islice(stream.map(lambda row: {**row, "twice": 2 * row["source"]}).batch(6), 4)
@@ -106,14 +106,14 @@ def test_rows_of_texts_in_a_mix_name_their_sources(tmp_path: Path) -> None:
         assert text in texts[stream.source_names[row["source"]]]
 
 
-def test_rows_that_fill_the_last_batch_have_no_label_and_the_number_zero() -> None:
+def test_rows_that_fill_the_last_batch_have_the_number_zero() -> None:
     *_, last = mixed().pack(8, source=True).take(10).batch(4)
     assert (last["labels"][2:] == -100).all()
     assert last["source"][2:].tolist() == [0, 0]
     assert_sources_of_rows([{key: last[key][:2] for key in ("input_ids", "source")}])
 
 
-def test_sources_are_given_only_where_they_are_asked_for_and_to_no_model() -> None:
+def test_sources_are_given_only_where_they_are_asked_for() -> None:
     assert "source" not in next(iter(mixed().pack(8).batch(2)))
     asked = mixed().pack(8, source=True)
     assert (

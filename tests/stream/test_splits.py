@@ -66,7 +66,7 @@ def patterns(folder: str) -> list[str]:
     return [f"{folder}/*.tar", f"{folder}/*-00000?.tar", f"{folder}/*", f"{folder}/[tv]*"]
 
 
-def test_every_name_of_a_dataset_streams_its_split_and_no_document_of_another(dataset: Path) -> None:
+def test_every_name_of_a_dataset_streams_its_split_alone(dataset: Path) -> None:
     state = pipeline.ShardDataset(dataset).shuffle(seed=1).pack(8).state_dict()
     for source in [*spellings(str(dataset)).values(), *patterns(str(dataset)), f"{dataset.parent}/**/*.tar"]:
         assert documents(source) == documents(source, "train") == TRAIN
@@ -175,7 +175,7 @@ def test_where_a_manifest_belongs_its_absence_is_an_error_and_no_leak(dataset: P
 
 
 @pytest.mark.parametrize("status", ["403", "404"])
-def test_a_manifest_afar_that_is_refused_or_missing_is_an_error_and_no_leak(dataset: Path, status: str) -> None:
+def test_a_manifest_afar_that_is_refused_or_missing_is_an_error(dataset: Path, status: str) -> None:
     with running_server() as server:
         url = server.serve(dataset)
         if status == "404":
@@ -188,7 +188,7 @@ def test_a_manifest_afar_that_is_refused_or_missing_is_an_error_and_no_leak(data
                 pipeline.ShardDataset(source, cache_dir=None, tries=2)
 
 
-def test_shards_of_a_build_that_has_not_finished_are_no_tars_without_a_manifest(dataset: Path) -> None:
+def test_shards_of_an_unfinished_build_are_refused(dataset: Path) -> None:
     (dataset / MANIFEST_NAME).unlink()
     (dataset / ".build").mkdir()
     (dataset / ".build" / "plan.json").write_text("{}")
@@ -284,7 +284,7 @@ def test_the_commands_name_the_splits_that_there_are(built: Path, capsys: pytest
         assert main(["verify", *map(str, names)]) == 0  # of every split
 
 
-def test_an_earlier_dataset_is_compared_with_all_its_splits_and_named_once(
+def test_an_earlier_dataset_is_compared_with_all_its_splits(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [

@@ -59,9 +59,7 @@ def prepare_everything(dataset: Path, dispatch: bool | None) -> list[str]:
 
 
 @pytest.mark.parametrize("dispatch", [None, False])
-def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused_naming_the_cure(
-    dataset: Path, dispatch: bool | None
-) -> None:
+def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused(dataset: Path, dispatch: bool | None) -> None:
     for refusals in run_ranks(prepare_everything, 2, dataset, dispatch):
         assert all(refusal.startswith(SPLIT) for refusal in refusals), refusals
         assert all("stream.loader()" in refusal for refusal in refusals)
@@ -103,9 +101,7 @@ def rows_of_what_is_allowed(dataset: Path, dispatch: bool | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("dispatch", [None, False])
-def test_streams_that_state_one_rank_or_are_not_prepared_give_every_sequence_once(
-    dataset: Path, dispatch: bool | None
-) -> None:
+def test_streams_of_one_rank_or_not_prepared_give_all_once(dataset: Path, dispatch: bool | None) -> None:
     whole = [sample["input_ids"].tolist() for sample in islice(sequences(dataset), 24)]
     ranks = run_ranks(rows_of_what_is_allowed, 2, dataset, dispatch)
     for prepared_and_not in zip(*ranks, strict=True):
@@ -144,7 +140,7 @@ def only_tensors(sample: dict[str, Any]) -> dict[str, Any]:
     return {key: sample[key] for key in ("input_ids", "labels")}
 
 
-def test_a_trainer_on_two_ranks_refuses_a_stream_as_training_and_evaluation_set(dataset: Path, tmp_path: Path) -> None:
+def test_a_trainer_on_two_ranks_refuses_a_stream_as_its_dataset(dataset: Path, tmp_path: Path) -> None:
     for refusals in run_ranks(train_on_a_dataset, 2, dataset, str(tmp_path), True):
         assert [refusal[: len(SPLIT)] for refusal in refusals] == [SPLIT, SPLIT]
 

@@ -116,7 +116,7 @@ def test_neighbouring_ranks_are_peers_and_others_are_refused() -> None:
         assert said[3].startswith("a mesh of dp, cp: give")
 
 
-def test_a_model_of_transformers_has_the_loss_of_the_row_over_its_slices() -> None:
+def test_a_model_has_the_loss_of_the_row_over_its_slices() -> None:
     import transformers
 
     shape: dict[str, Any] = {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 0}

@@ -90,9 +90,7 @@ def flat(found: list[Rows]) -> Rows:
 
 
 @pytest.mark.parametrize("kind", ["plain", "generator"])
-def test_ranks_two_one_and_three_go_on_in_the_order_of_an_uninterrupted_run(
-    dataset: str, tmp_path: Path, kind: str
-) -> None:
+def test_ranks_two_one_and_three_go_on_in_one_order(dataset: str, tmp_path: Path, kind: str) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     whole = rows_of(islice(make(dataset, kind), 3 * 2 + 4 + 3 * 2))
     counts = [2, 1] if kind == "generator" else [2, 1, 3]  # a stage of the user's own binds the keys to the ranks
@@ -125,7 +123,7 @@ def test_weights_that_were_set_in_mid_run_survive(dataset: str, tmp_path: Path) 
         found += part
 
 
-def test_lanes_of_a_sequential_stream_are_found_by_other_ranks_without_merging(dataset: str, tmp_path: Path) -> None:
+def test_lanes_are_found_by_other_ranks_without_merging(dataset: str, tmp_path: Path) -> None:
     whole, _ = run_ranks(run, 1, dataset, "sequential", None, None, 7, None)[0]
     first, second, third = (str(tmp_path / name) for name in ("first", "second", "third"))
     found: Rows = []
@@ -141,9 +139,7 @@ def test_lanes_of_a_sequential_stream_are_found_by_other_ranks_without_merging(d
     assert found == whole
 
 
-def test_a_stage_that_drops_goes_on_on_the_same_ranks_and_is_refused_by_name_on_others(
-    dataset: str, tmp_path: Path
-) -> None:
+def test_a_stage_that_drops_goes_on_on_the_same_ranks_alone(dataset: str, tmp_path: Path) -> None:
     saved = str(tmp_path / "saved")
     whole = [rows for rows, _ in run_ranks(run, 2, dataset, "dropping", None, None, 6, None)]
     first = [rows for rows, _ in run_ranks(run, 2, dataset, "dropping", None, saved, 3, None)]

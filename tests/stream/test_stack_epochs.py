@@ -94,7 +94,7 @@ def test_lightning_reads_the_next_epoch_after_limit_train_batches(dataset: str, 
         ),
     ],
 )
-def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
+def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on(
     dataset: str, tmp_path: Path, name: str, saved: int, why: str
 ) -> None:
     expected = [step for epoch in epochs(dataset, 6, 1) for step in epoch]
@@ -136,9 +136,7 @@ def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
     ("loader", "saved"),
     [("stream", 6), ("StatefulDataLoader(stream, batch_size=None, num_workers=2)", 3)],
 )
-def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
-    dataset: str, tmp_path: Path, loader: str, saved: int
-) -> None:
+def test_lightning_loses_no_batch_without_the_loader(dataset: str, tmp_path: Path, loader: str, saved: int) -> None:
     (expected,) = epochs(dataset, 1, 1)
     code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
     bounded = {"epochs": 1, "max_steps": 7, "save_every": saved, "replace": code}
@@ -150,9 +148,7 @@ def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
     "loader",
     ["stream", "StatefulDataLoader(stream, None, num_workers=2)"],
 )
-def test_lightning_is_refused_a_loader_without_a_length_naming_the_one_that_has_it(
-    dataset: str, tmp_path: Path, loader: str
-) -> None:
+def test_lightning_is_refused_a_loader_without_a_length(dataset: str, tmp_path: Path, loader: str) -> None:
     code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
     with pytest.raises(AssertionError, match=r"each resume would lose a batch of this stream: .* stream\.loader\(\)"):
         run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(tmp_path), None, {"replace": code})

@@ -261,7 +261,7 @@ def through_datasets(dataset: Path, directory: str) -> list[Any]:
     return [whole, resumed, refusal]
 
 
-def test_rows_go_through_a_dataset_of_hugging_face_with_one_worker_at_most(dataset: Path, tmp_path: Path) -> None:
+def test_rows_go_through_a_dataset_with_one_worker_at_most(dataset: Path, tmp_path: Path) -> None:
     [[whole, resumed, refusal]] = run_ranks(through_datasets, 1, dataset, str(tmp_path))
     assert json.dumps([row for batch in whole for row in batch]) == json.dumps(ids(islice(packed(dataset), 12)))
     assert resumed == whole[3:]

@@ -49,7 +49,7 @@ def run_until_sigterm(folder: Path, recipe: str, wait_for_error: bool) -> tuple[
         return process.wait(), output.read().splitlines(), (folder / "errors").read_text()
 
 
-def test_a_training_with_workers_saves_after_sigterm_to_its_process_group(tmp_path: Path) -> None:
+def test_a_training_with_workers_saves_after_sigterm(tmp_path: Path) -> None:
     status, printed, errors = run_until_sigterm(tmp_path, RECIPE, wait_for_error=False)
     assert (status, printed) == (0, ["4 saved"]), errors
     stream = pipeline.ShardDataset.from_tokens(range(4096)).shuffle().pack(16).batch(2)
@@ -59,7 +59,7 @@ def test_a_training_with_workers_saves_after_sigterm_to_its_process_group(tmp_pa
     assert next(iter(resumed))["input_ids"].tolist() == expected["input_ids"].tolist()
 
 
-def test_without_the_function_the_signal_ends_workers_and_their_training(tmp_path: Path) -> None:
+def test_without_the_function_sigterm_ends_the_training(tmp_path: Path) -> None:
     plain = RECIPE.replace(", worker_init_fn=outlive_sigterm", "")
     assert plain != RECIPE
     status, printed, errors = run_until_sigterm(tmp_path, plain, wait_for_error=True)

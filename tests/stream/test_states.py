@@ -169,7 +169,7 @@ def test_what_is_no_state_is_refused(dataset: Path) -> None:
         stream.load_state_dict({**state, "bound_to": "0.Twice"})
 
 
-def test_numbers_that_no_position_has_are_refused_naming_field_and_value(dataset: Path) -> None:
+def test_numbers_that_no_position_has_are_refused(dataset: Path) -> None:
     stream, sequential = batches(dataset, lanes=2), lanes(dataset)
     for value in (-1, 10**30, 1 << 54, True, 1.5, "0", float("nan"), [1], {}):
         words = rf"of a state must be an integer .*, got {re.escape(repr(value))}; "

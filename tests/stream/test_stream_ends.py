@@ -80,7 +80,7 @@ def _drops(file: str) -> Any:
     return rows, [one for one in said if one.startswith("last=")]
 
 
-def test_each_rank_says_what_it_drops_where_the_first_of_them_lacks_a_row(file: str) -> None:
+def test_each_rank_says_what_it_drops_when_one_lacks_a_row(file: str) -> None:
     (given, said), (other_given, other_said) = run_ranks(_drops, 2, file)
     assert given == other_given == [3]
     begins = "last='drop' ends the stream when a rank lacks a row: this rank drops "
@@ -97,7 +97,7 @@ def uneven(last: str = "pad") -> pipeline.Stream:
     return kept.documents().batch(3, last=last)
 
 
-def test_two_ranks_take_equally_many_steps_and_give_every_document_once(file: str) -> None:
+def test_two_ranks_take_as_many_steps_and_give_all_once(file: str) -> None:
     ranks = run_ranks(_passes, 2, file)
     for rank in ranks:
         assert rank["nothing"].startswith("no document was kept of the whole stream")

@@ -31,7 +31,7 @@ def is_nothing(record: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_shuffle_every_kind_of_file_streams_its_documents_in_their_order(tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_file_streams_its_documents_in_order(tmp_path: Path, kind: str) -> None:
     found = [write_texts(tmp_path / f"part{n}.{kind}", texts) for n, texts in enumerate(TEXTS)]
     stream = pipeline.TextDataset(found, tokenizer="bytes", epochs=1).documents()
     assert [spelled(item["input_ids"]) for item in stream] == [text for texts in TEXTS for text in texts]
@@ -58,7 +58,7 @@ def test_a_lane_of_which_an_epoch_is_rejected_goes_on_to_the_next(files: list[Pa
     assert stream.stats()["epoch"] > 0
 
 
-def test_an_epoch_of_which_all_lanes_of_a_rank_keep_nothing_raises_and_never_spins(files: list[Path]) -> None:
+def test_an_epoch_of_which_nothing_is_kept_raises(files: list[Path]) -> None:
     with pytest.raises(
         ConfigError, match=r"no document was kept of a whole epoch, in any of the 36 lanes .* 206 rejected"
     ):
@@ -68,7 +68,7 @@ def test_an_epoch_of_which_all_lanes_of_a_rank_keep_nothing_raises_and_never_spi
 
 
 @pytest.mark.parametrize("layout", ["pack", "best fit", "documents"])
-def test_a_bounded_stream_without_a_row_is_an_error_and_its_end_is_none(files: list[Path], layout: str) -> None:
+def test_a_bounded_stream_without_a_row_is_an_error(files: list[Path], layout: str) -> None:
     def laid_out(stream: Any) -> Any:
         stream = stream.documents() if layout == "documents" else stream.pack(64, best_fit=layout == "best fit")
         return stream.batch(6)
@@ -87,7 +87,7 @@ def test_a_bounded_stream_without_a_row_is_an_error_and_its_end_is_none(files: l
     assert list(few) == []
 
 
-def test_ranks_and_workers_that_cannot_share_the_lanes_are_refused_naming_what_can(files: list[Path]) -> None:
+def test_ranks_and_workers_that_cannot_share_lanes_are_refused(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match=r"lanes=36 is no multiple of the 24 rows .* use lanes=48 or 24"):
         iter(packed(files).shard(0, 4))
     with pytest.raises(ConfigError, match=r"unshuffled stream has one lane.*2 ranks.*add \.shuffle\(\)"):

@@ -54,9 +54,7 @@ def test_a_loader_that_saves_its_workers_states_resumes(files: list[Path]) -> No
     assert ids(islice(resumed, 8)) == expected[5:]
 
 
-def test_states_of_ranks_are_small_plain_json_and_merge_for_any_other_topology(
-    files: list[Path], tmp_path: Path
-) -> None:
+def test_states_of_ranks_are_small_and_merge_for_other_ranks(files: list[Path], tmp_path: Path) -> None:
     expected = ids(islice(packed(files), 14))
     states = []
     for rank in range(3):

@@ -87,7 +87,7 @@ def test_rules_go_with_functions_shuffles_mixes_workers_and_states(texts: Path) 
 
 
 @pytest.mark.nightly
-def test_filters_compile_where_they_are_named_not_while_rows_are_waited_for() -> None:
+def test_filters_compile_where_they_are_named() -> None:
     code = (
         "import sys, pipeline; data = pipeline.TextDataset([{'text': 'x'}], 'bytes')\n"
         "assert 'filters.compiled.scan_kernels' not in sys.modules\n"

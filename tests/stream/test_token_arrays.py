@@ -65,7 +65,7 @@ def test_an_eos_id_that_the_tokens_do_not_hold_ends_no_document() -> None:
         lambda data: pipeline.mix({"a": data}, {"a": 1}).map_documents(lambda ids, mask: ids, same_length=True),
     ],
 )
-def test_what_needs_documents_is_an_error_that_names_lengths_and_eos_id(stage: Any) -> None:
+def test_what_needs_documents_is_an_error_with_the_cure(stage: Any) -> None:
     with pytest.raises(ConfigError, match=r"needs documents, but nothing says where .* lengths=, or the eos_id="):
         stage(pipeline.ShardDataset.from_tokens(TOKENS))
     stage(pipeline.ShardDataset.from_tokens(TOKENS, lengths=[len(TOKENS)]))

@@ -85,7 +85,7 @@ def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, data: st.D
     assert_traces(stream, draw(st.integers(1, 3)), draw(st.integers(1, 3)), [0, 1, draw(st.integers(2, 30))], passes)
 
 
-def test_a_step_after_the_end_is_refused_one_after_an_epoch_is_of_the_next(dataset: Path) -> None:
+def test_a_step_after_the_end_is_refused_and_after_an_epoch_is_not(dataset: Path) -> None:
     twice = pipeline.ShardDataset(dataset, epochs=2).pack(16).batch(2)
     with pytest.raises(pipeline.ConfigError, match=f"step 99 is after the end: the stream has {len(twice)} steps"):
         twice.trace(99)

@@ -37,7 +37,7 @@ def twice(items: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
-def test_a_method_returns_a_new_stage_and_samples_are_this_ranks_own_rows(dataset: Path) -> None:
+def test_a_method_returns_a_new_stage_of_this_ranks_rows(dataset: Path) -> None:
     source = packed(dataset)
     whole = ids(islice(source, 12))
     assert all(len(row) == 16 for row in whole)
@@ -69,7 +69,7 @@ def test_stages_that_change_or_drop_samples_keep_the_order_in_workers(dataset: P
         assert ids(DataLoader(stream, batch_size=None, num_workers=3)) == ids(stream)
 
 
-def test_a_generator_over_the_items_is_a_stage_and_a_state_behind_it_goes_to_other_ranks(dataset: Path) -> None:
+def test_a_generator_is_a_stage_whose_state_goes_to_other_ranks(dataset: Path) -> None:
     def first_tokens(samples: Any) -> Any:
         for sample in samples:
             yield {"input_ids": sample["input_ids"][:4]}
@@ -83,7 +83,7 @@ def test_a_generator_over_the_items_is_a_stage_and_a_state_behind_it_goes_to_oth
 
 
 @pytest.mark.parametrize("stage", [odd, pairs])
-def test_a_state_behind_a_stage_that_drops_or_joins_goes_on_and_belongs_to_its_rank(dataset: Path, stage: Any) -> None:
+def test_a_state_after_a_stage_that_drops_belongs_to_its_rank(dataset: Path, stage: Any) -> None:
     assert_goes_on(lambda: packed(dataset).apply(stage).batch(2), 5)
     stream = packed(dataset).shard(0, 2).apply(stage)
     list(islice(stream, 4))
@@ -93,7 +93,7 @@ def test_a_state_behind_a_stage_that_drops_or_joins_goes_on_and_belongs_to_its_r
             packed(dataset).shard(rank, world_size).apply(stage).load_state_dict(stream.state_dict())
 
 
-def test_a_stage_that_drops_goes_on_in_the_workers_of_a_stateful_data_loader(dataset: Path) -> None:
+def test_a_stage_that_drops_goes_on_in_workers_of_a_stateful_loader(dataset: Path) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     stream = batched(dataset).apply(odd).take(9)
     assert ids(stateful(stream, batch_size=None, num_workers=2)) == ids(stream)
@@ -122,7 +122,7 @@ def test_drop_gives_full_batches_and_reports_the_rest(dataset: Path, caplog: pyt
     assert f"drops the last {len(whole) % 4} of {len(whole)} sequences" in caplog.text
 
 
-def test_reading_ahead_changes_neither_order_nor_state_and_leaves_no_thread(dataset: Path) -> None:
+def test_reading_ahead_changes_nothing_and_leaves_no_thread(dataset: Path) -> None:
     before = set(threading.enumerate())
     plain, ahead = batched(dataset, 1), batched(dataset, 1).prefetch(3)
     for a, b in zip(plain, ahead, strict=True):
@@ -188,7 +188,7 @@ _MASK = torch.ones(3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stage_that_gives_two_items_for_one_is_an_error_by_its_second_item(dataset: Path, kind: str) -> None:
+def test_a_stage_that_gives_two_items_for_one_is_an_error(dataset: Path, kind: str) -> None:
     for stage in (in_order_of_sums, twice):
         found = []
         with pytest.raises(ConfigError, match=r"stage [01]\.\w+ gave two items for one"):
@@ -232,9 +232,7 @@ def test_stages_that_drop_or_join_keep_nothing_and_are_no_error(dataset: Path, k
         lambda s: s.apply(odd).take(7).batch(2).apply(pairs),
     ],
 )
-def test_a_stage_that_drops_from_a_bounded_stream_is_refused_on_several_ranks_with_the_cure(
-    dataset: Path, make: Any
-) -> None:
+def test_a_stage_that_drops_from_a_bounded_stream_is_refused_on_ranks(dataset: Path, make: Any) -> None:
     stream = make(packed(dataset, 1))
     assert len(list(stream)) > 0  # one rank may
     for rank in range(2):
@@ -284,7 +282,7 @@ def five(items: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
-def test_stages_that_give_one_for_one_or_end_by_themselves_are_left_alone(dataset: Path) -> None:
+def test_stages_that_give_one_for_one_or_end_are_left_alone(dataset: Path) -> None:
     lengths = []
     for rank in range(3):
         stream = packed(dataset, 1).shard(rank, 3)

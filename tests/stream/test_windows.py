@@ -124,7 +124,7 @@ def test_documents_that_a_split_reads_are_verified_too(folder: Path) -> None:
         ("lengths", 1, "but .* were counted before; the shard was replaced meanwhile"),
     ],
 )
-def test_an_index_and_a_checksum_that_were_forged_together_read_nothing_outside_a_block(
+def test_a_forged_index_and_checksum_read_nothing_outside_a_block(
     tmp_path: Path, column: str, change: int, message: str
 ) -> None:
     write_dataset(tmp_path, [make_documents(60, longest=100)], tokens_per_sample=1000)
@@ -156,7 +156,7 @@ def test_a_function_of_documents_gets_ids_that_it_cannot_change(folder: Path) ->
             next(iter(rows))
 
 
-def test_a_shard_that_is_cut_while_it_is_streamed_is_an_error_that_names_the_byte(folder: Path) -> None:
+def test_a_shard_that_is_cut_while_it_is_streamed_is_an_error(folder: Path) -> None:
     an_epoch, batches = len(shuffled(folder, epochs=1)), iter(shuffled(folder))
     list(islice(batches, an_epoch))
     for path in folder.glob("*.tar"):
@@ -176,7 +176,7 @@ next(kept)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_stream_that_is_dropped_in_mid_epoch_keeps_no_thread_no_file_and_no_array(tmp_path: Path) -> None:
+def test_a_stream_that_is_dropped_keeps_no_thread_and_no_file(tmp_path: Path) -> None:
     write_dataset(tmp_path, [make_documents(2000, seed=k, longest=1000) for k in range(6)])
 
     def batches() -> Iterator[Any]:

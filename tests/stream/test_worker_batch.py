@@ -88,7 +88,7 @@ def test_a_batch_of_a_worker_travels_in_stored_width(kind: str) -> None:
     assert max(len(pickle.dumps(WorkerBatch(batch))) for batch in STREAMS[kind]()) < arrays * 2 * tokens + 1200
 
 
-def test_a_large_array_travels_in_shared_memory_and_a_small_one_in_the_message() -> None:
+def test_a_large_array_travels_in_shared_memory() -> None:
     small, large = (torch.zeros(size, dtype=torch.uint8) for size in (4 << 20, (4 << 20) + 1))
     assert len(ForkingPickler.dumps(WorkerBatch(input_ids=small))) > len(small)
     assert len(ForkingPickler.dumps(WorkerBatch(input_ids=large))) < 10_000

@@ -159,7 +159,7 @@ SHARD_CASES: list[tuple[str, tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("call", "wrong", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_wrong_value_is_an_error_of_this_package_that_names_the_argument(
+def test_a_wrong_value_is_an_error_that_names_the_argument(
     call: Callable[[Any], Any], wrong: tuple[Any, ...], words: str
 ) -> None:
     for value in wrong:
@@ -201,7 +201,7 @@ def test_text_given_as_shards_is_sent_to_where_text_is_read(tmp_path: Path, name
             pipeline.ShardDataset(given)
 
 
-def test_the_name_of_a_dataset_of_the_hub_and_texts_are_answered_with_what_to_write() -> None:
+def test_names_of_the_hub_and_texts_are_answered_with_what_to_write() -> None:
     with pytest.raises(InputError, match=r"no such file.*hf://datasets/HuggingFaceFW/fineweb-edu$"):
         pipeline.TextDataset("HuggingFaceFW/fineweb-edu", "bytes")
     for given in ("to be, or not to be", "to be? that is [so]", "to be or not to be " * 60):
@@ -229,7 +229,7 @@ def test_relative_paths_hold_when_the_process_changes_its_directory(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fewer_documents_than_rows_of_a_shuffled_stream_are_said_with_a_cure_that_helps(tmp_path: Path) -> None:
+def test_fewer_documents_than_rows_are_an_error_with_the_cure(tmp_path: Path) -> None:
     for most in (1, 3):
         (tmp_path / "x.jsonl").write_text('{"text": "to be"}\n' * most)
         stream = pipeline.TextDataset(tmp_path / "x.jsonl", "bytes").shuffle(seed=1).pack(4).batch(4).shard(0, 2)
@@ -238,7 +238,7 @@ def test_fewer_documents_than_rows_of_a_shuffled_stream_are_said_with_a_cure_tha
         assert "shuffle" not in str(error.value)
 
 
-def test_documents_of_a_stream_begin_with_the_begin_of_text_id_as_those_of_a_build(tmp_path: Path) -> None:
+def test_documents_begin_with_the_begin_of_text_id_as_in_a_build(tmp_path: Path) -> None:
     folder = tmp_path / "tokenizer"
     folder.mkdir()
     train("llama", folder / "tokenizer.json")
