@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT / "tests" / "faults"
 COPIED = "pipeline filters scripts tests docs setup.cfg pyproject.toml README.md CHANGELOG.md CONTRIBUTING.md".split()
 
+OPTIONS = "-p no:cacheprovider -p no:xdist --hypothesis-profile fault".split()
 TIME_LIMIT = 300  # seconds of one fault's tests: a fault that makes them hang is noticed, too
 
 
@@ -65,7 +66,7 @@ def result_of(fault: Fault, copy: Path) -> str:
         environment["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=copy)
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *fault.tests],
+            [sys.executable, "-m", "pytest", "-x", *OPTIONS, *fault.tests],
             cwd=copy,
             env=environment,
             capture_output=True,
