@@ -2,8 +2,8 @@
 
 The definitions of these parts, for every measure of this package:
 
-* A *word* is a run of visible characters between white space, as ``str.split`` returns it, except that the zero-width
-  space (U+200B) and the byte order mark (U+FEFF) are white space, too: ``well-known,`` is one word, and so is ``--``. A run
+* A *word* is a run of visible characters between white space, as ``str.split`` returns it: ``well-known,`` is one word, and
+  so is ``--``. The zero-width space (U+200B) and the byte order mark (U+FEFF) are white space, too. A run
   with letters of a script that is written without spaces is split into pieces instead: its words are the pieces that are
   not marks, and its marks do not count, like those in ``well-known,``.
 * A *piece* is a smaller part: a word or a mark. Here words are runs of letters and digits with their combining marks.

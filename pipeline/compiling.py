@@ -98,8 +98,8 @@ def _compiled(loop: Any, signatures: list[Any]) -> Any:
 def _loaded(function: Any, signatures: list[Any]) -> Any:
     """Return a function from the cache; None if it is missing, or if this release of numba keeps its cache differently.
 
-    numba's own dispatchers first load everything that numba can compile, and every extension of other packages. That takes a
-    second and more. A function that is compiled already needs only the runtime, which is all that this loads.
+    numba's own dispatchers first load everything that numba can compile, and every extension of other packages, which takes
+    a second and more. A function that is compiled already needs only the runtime, which is all that this loads.
     """
     try:
         with global_compiler_lock:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = ("README.md", "docs", "pipeline", "filters", "scripts")
-# What makes a reader stop, and what it costs in words.
+# A reader stops at these; each counts as so many words.
 PATTERNS = {
     r"^(Of|What|Whoever|That|Where neither) ": "begins with its object",
     r"\bbehind\b": "says behind, perhaps of time",
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.suffix in (".py", ".md"))
         for file in files:
             for line, text in paragraphs(file):
-                for sentence in re.split(r"(?<=[.;:!?]) +", text):
+                for sentence in re.split(r"(?<=[.;:!?])\** +", text):
                     cost, why = faults(sentence, args.words)
                     if cost:
                         found.append((cost, file, line, why, sentence))

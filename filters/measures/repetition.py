@@ -65,7 +65,7 @@ def duplicate_paragraph_char_ratio(page: Page, *, blank: bool = False) -> float:
 def top_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
     """Return the share of characters in the most frequent run of n words.
 
-    That is the length of the run with single spaces, times its count.
+    The share counts the run with single spaces, as often as it occurs.
 
     If several are equally frequent, the first in the text counts. An n-gram that occurs only once never counts.
 

@@ -159,8 +159,8 @@ def _materialize_inputs(
 ) -> list[str | InputFile]:
     """Return the inputs as specs and files. Inputs in memory are written to files.
 
-    An input that can be read again is written again, so that a change is noticed. A generator is written once, unless the
-    build starts ``anew``: a continued build reads the records that the generator gave when the build began.
+    An input that can be read again is written again, so that a change is noticed. A generator is written once: a continued build
+    reads the records that the generator gave when the build began. With ``anew``, all inputs are written again.
     """
     if anew:
         discard(workspace.root / MATERIALIZED_NAME)

@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a build does. ``units[i]`` are the spans that the i-th ingest unit reads, in order."""
+    """The work of a build. ``units[i]`` are the spans that the i-th ingest unit reads, in order."""
 
     inputs: tuple[Input, ...]
     units: tuple[tuple[Span, ...], ...]

@@ -285,7 +285,7 @@ class Recipe:
 
     @property
     def licenses(self) -> dict[str, str]:
-        """The licence of each source. That of '' is for every source without one of its own."""
+        """The licence of each source. Sources without an entry have the licence of ''."""
         return parse_licenses(self.license)
 
     def quota(self, source: str) -> float:
@@ -387,7 +387,7 @@ class Recipe:
 
 
 def parse_licenses(entries: Sequence[str]) -> dict[str, str]:
-    """Return the licence of each source in the setting ``license``. That of '' is for every source without one of its own.
+    """Return the licence of each source in the setting ``license``. Sources without an entry have the licence of ''.
 
     >>> parse_licenses(["wiki=CC-BY-SA-4.0", "MIT"])
     {'wiki': 'CC-BY-SA-4.0', '': 'MIT'}

@@ -1,7 +1,7 @@
-"""What the names in a recipe refer to: resolved once, when a build is planned, and kept in its work directory.
+"""The files and modules that a recipe names: resolved once, when a build is planned, and kept in its work directory.
 
-Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
-its working directory nor a later edit of a file matters. Rule files, users' modules, tokenizers, n-grams of
+Every process of a build loads rules, models, tokenizer and evaluation sets from there. So neither the working directory
+of the process nor a later edit of a file matters. Rule files, users' modules, tokenizers, n-grams of
 evaluation sets and text files that settings name are kept by content; language models and files that rules name may be
 large: of these it keeps absolute path, size, time and sha256, and refuses one that changed.
 """
@@ -42,7 +42,7 @@ _DROP_IDS = "drop_ids.txt"
 
 @dataclass(frozen=True)
 class References:
-    """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
+    """All that a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
     context: TransformContext
     drop_ids: bytes | None
@@ -94,7 +94,7 @@ def load_context(workspace: Workspace) -> TransformContext:
 def resolve(recipe: Recipe, requests: RequestOptions) -> References:
     """Find and read everything that a recipe names; ``requests`` says how datasets elsewhere are reached.
 
-    What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
+    Raises ``ConfigError`` if something cannot be found or loaded, before any work is done.
     """
     earlier = check_against(recipe, requests)
     rules = load_rules(recipe.rules)

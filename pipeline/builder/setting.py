@@ -1,4 +1,4 @@
-"""What a setting of a recipe is beside its name, type and default: declared once, as metadata of its field.
+"""The metadata of a recipe's setting, besides its name, type and default: declared once, at its field.
 
 The command line makes its flag from it, and `Recipe` checks every value by it, from a flag, a config file or Python.
 """

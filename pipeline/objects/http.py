@@ -45,7 +45,7 @@ for _name in ("connectionpool", "poolmanager", "util.retry"):
 
 
 class Server:
-    """What a process knows of one http server, or of one bucket of a store.
+    """The experience of a process with one http server, or with one bucket of a store.
 
     ``answered``: whether it has ever answered. ``ranges``: whether it answers with ranges (None: not known). ``signs``: False
     once a store has made no signed url, or has refused one.

@@ -36,8 +36,8 @@ def fim(
 ) -> FillInTheMiddle:
     """Return a function for `Stream.map_documents` that trains a model to fill in the middle (arXiv 2207.14255).
 
-    A share ``rate`` of the documents is cut at two random characters, and the middle moves to the end. Of these, a share
-    ``spm`` has the order suffix, prefix, middle (``PREFIX SUFFIX suffix MIDDLE prefix middle``). The others have prefix,
+    A share ``rate`` of the documents is cut at two random characters, and the middle moves to the end. A share ``spm`` of
+    these has the order suffix, prefix, middle (``PREFIX SUFFIX suffix MIDDLE prefix middle``). The others have prefix,
     suffix, middle (``PREFIX prefix SUFFIX suffix MIDDLE middle``). Each part is tokenized by itself. Begin-of-text and
     end-of-text ids stay where they are.
 

@@ -33,8 +33,8 @@ class Loader(IterableDataset[Any]):
     broken off; otherwise it goes on from there. With ``repeat``, for evaluation, each pass is the stream from its start to
     its end: ``set_epoch`` and ``load_state_dict`` change nothing, and the given stream does not move.
 
-    Raises ``ConfigError`` if ``keys`` or ``length`` do not suit the stream, for ``repeat`` of an endless stream, or if no
-    ``length`` is stated and the number of batches is unknown in advance.
+    Raises ``ConfigError`` if ``keys`` or ``length`` do not suit the stream, or if ``repeat`` is given for an endless stream.
+    A stream whose number of batches is unknown in advance needs ``length``.
     """
 
     # An IterableDataset: a framework that takes it for a dataset then iterates it, and is refused; else it would draw a

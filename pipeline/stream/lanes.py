@@ -7,8 +7,8 @@ A cursor is the position of a lane: a window, which can be made again from its s
                             number of the sequence
 
 A lane of a mix has four such integers for each source, in the order of their names. For a live source, ``cycle`` counts the
-records of the epoch before the window, and ``round`` is the source's own state there as text, 0 at the start of an epoch. All
-lanes of a rank share one position in it; only the first holds that state, the others 0.
+records of the epoch before the window. ``round`` is the source's own state at the window as text, or 0 at the start of an epoch.
+All lanes of a rank share one position in a live source; only the first holds that state, the others 0.
 """
 
 from __future__ import annotations

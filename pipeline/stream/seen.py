@@ -1,8 +1,8 @@
 """The rows of a run that contain a document: the inverse of `trace`.
 
-For an indexed stream, each step of the order is inverted: a document's extent, its block, the window of the block in each epoch,
-the document's position there, the sequences around this position, and the step, rank and row of each. A sequential stream is
-read from the beginning of its pass.
+For an indexed stream, each step of the order is inverted. A document has an extent and a block, the block a window in each
+epoch, and the document a position in that window. The sequences around this position have steps, ranks and rows. A sequential
+stream is read from the beginning of its pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a config and its data amount to: the lanes of a sequential stream, and the shape that a state holds.
+"""Values computed from a config and its data: the lanes of a sequential stream, and the shape that a state holds.
 
 This reads the data, which a config never does: it loads a table of extents, or reads texts to count their records and hash
 them. A source does so once.

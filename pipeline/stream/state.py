@@ -4,7 +4,7 @@
     sequence_index ...      the position: also start_epoch, given and step; for a mix weights, for a sequential stream lanes
     rank_R: {STAGE: {...}}  replaces the position if a stage of the user may bind it to one rank
 
-``torch.distributed.checkpoint`` makes an entry of each key of a nested dict, loads only the keys that a fresh stream's state
+``torch.distributed.checkpoint`` makes an entry of each key of a nested dict. It loads only the keys that a fresh stream's state
 has, and stores equal keys of several ranks once. So
 
 - every state of one stream has the same keys;

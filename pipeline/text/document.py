@@ -183,12 +183,12 @@ class RecordKeys:
 
     @property
     def wanted(self) -> str:
-        """What ``text_key`` must name, as errors say it."""
+        """The kind of value that ``text_key`` must name, for errors."""
         return "text" if self.vocabulary is None else "a list of token ids"
 
     @property
     def key_name(self) -> str:
-        """What errors call ``text_key``."""
+        """The name of ``text_key`` in errors."""
         return TEXT_KEY if self.vocabulary is None else TOKENS_KEY
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -64,7 +64,8 @@ class RepeatedPassage(TypedDict):
 class WidestCluster(TypedDict):
     """The cluster of near duplicates whose kept text is least similar to one of the others, and its least similar ``pair``.
 
-    ``similarity`` is estimated from signatures. Of the ``documents``, each of those ``compared`` was compared with each.
+    ``similarity`` is estimated from signatures. The cluster has so many ``documents``; ``compared`` of them were compared with
+    each other.
     """
 
     documents: int

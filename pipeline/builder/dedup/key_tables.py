@@ -30,7 +30,7 @@ _MOST = np.iinfo(np.uint32).max
 
 
 class Found(NamedTuple):
-    """What is known of each key of a partition (uint64 ``[n]`` each, but for the totals, uint32)."""
+    """The entry of each key of a partition: three arrays of ``[n]``, the totals uint32, the others uint64."""
 
     keys: NDArray[np.uint64]
     totals: NDArray[np.uint32]

@@ -119,7 +119,7 @@ def stretches(mask: NDArray[np.bool_], begins: NDArray[np.int64]) -> tuple[NDArr
 def remove_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """Return a text without some spans of characters, which begin and end with a word and are in order.
 
-    Marks at the ends of a span go with it. Of the white space before and after it, the side with more line feeds stays.
+    Marks at the ends of a span are removed with it. The white space before it or after it stays: the one with more line feeds.
 
     >>> text = "It rained. (Read more!) Then sun. The end.\\n\\nOne more.\\n"
     >>> remove_spans(text, [(12, 21), (34, 41)])

@@ -1,4 +1,4 @@
-"""What an engine is, and those of this machine: this process, or worker processes.
+"""The engine that runs the units of a build, and the two of this machine: this process, or worker processes.
 
 An engine runs a unit function over units. The function takes one unit, writes its result into files that appear by rename,
 and returns something small. An engine promises that every unit ran to its end at least once. It promises no order: a result

@@ -16,8 +16,9 @@ Every later stage works on one partition at a time, and its module has the reade
 Line dedup writes each partition again as ``round/partitions/000034``, with the same files. All later stages then read that
 one. If passages are cut, the stage passage_dedup writes the documents once more, and later stages read those.
 
-A unit can be read by itself. The text of a partition is bounded. So a large compressed file, which can only be read from its
-start, does not need memory for all of it, a kill does not lose all of it, and several units, its lanes, share its partitions.
+A unit can be read by itself. The text of a partition is bounded. A large compressed file can only be read from its start.
+Bounded partitions mean that it does not fill the memory, that a kill does not lose all of it, and that several units, its
+lanes, share its partitions.
 """
 
 from __future__ import annotations

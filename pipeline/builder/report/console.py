@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 100
 _BAR = 20  # columns of the bar of what is left
-# Of a validation split: their mean loss moves by some percent from draw to draw.
+# The mean loss of a smaller validation split moves by some percent from draw to draw.
 _FEW_DOCUMENTS, _FEW_TOKENS = 100, 50_000
 _SHOWN_SECONDS = 0.02  # stages that take a smaller share are shown as one
 _SMALL = 0.002  # rows that take a smaller share are shown as one

@@ -1,4 +1,4 @@
-"""What was dropped, by name: ``rejected.jsonl``, and the samples of every outcome that the report shows."""
+"""Names what was dropped: ``rejected.jsonl``, and the samples of every outcome that the report shows."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _line(document: _Document, reason: str | None) -> Sample:
 
 
 class _LaterOutcomes:
-    """What became of the documents that passed the filters, and why."""
+    """The outcomes of the documents that passed the filters, and the reasons."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace

@@ -1,7 +1,7 @@
 """The parts of the public summary of training content that a dataset answers, as Markdown.
 
-The headings and numbers are those of the European Commission's template for Article 53(1)(d) of the AI Act, C(2025) 8311. What a
-dataset cannot know is left to the provider, by `FILL_IN`.
+The headings and numbers are those of the European Commission's template for Article 53(1)(d) of the AI Act, C(2025) 8311. The
+provider fills in what a dataset cannot know, marked by `FILL_IN`.
 """
 
 from __future__ import annotations

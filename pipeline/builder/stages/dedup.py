@@ -67,7 +67,7 @@ MOST_DOCUMENTS = (1 << 32) - 1  # documents are numbered by uint32
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be found among which documents. ``hashes`` and ``signatures`` are files of equally many rows.
+    """A search for duplicates: its documents and its settings. ``hashes`` and ``signatures`` are files of equally many rows.
 
     The first ``before`` documents belong to earlier builds: they are always kept, and others are their duplicates.
     """
@@ -336,7 +336,7 @@ def _scores(workspace: Workspace, field: str) -> Iterator[NDArray[np.int64]]:
 
 
 def ranks(values: Sequence[object]) -> NDArray[np.int64]:
-    """Return whole numbers of 32 bits in the order of the values, as float32. What is no number comes before all numbers.
+    """Return whole numbers of 32 bits in the order of the values, as float32. Values that are no numbers come before all numbers.
 
     >>> np.argsort(ranks([2, None, -1.5, float("-inf"), "5"]), kind="stable").tolist()
     [1, 4, 3, 2, 0]

@@ -61,7 +61,7 @@ class SplitStage(Stage):
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What became of the documents of a partition."""
+    """The outcomes of the documents of a partition, and their splits."""
 
     split: NDArray[np.uint8]
     outcome: NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""What a stage is, and the one runner of stages, which skips all that exists already."""
+"""The base class of stages, and the one runner of stages, which skips results that exist already."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Stage(ABC):
       partition, as `drop_ids` does. Then its drops are counted, sampled and reported. It runs before the tokenizer is
       trained.
 
-    What else a stage counts is a field of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
+    All other counts of a stage are fields of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]

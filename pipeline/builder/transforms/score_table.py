@@ -40,8 +40,8 @@ class Scores:
     def read(cls, path: str) -> tuple[Scores, str]:
         """Read a Parquet file with a column ``key`` and columns of numbers; return also its sha256.
 
-        Raises ``ConfigError`` if the file is not Parquet, a key is not 32 hexadecimal digits or 16 bytes, a column has no
-        numbers, or a key has rows with different numbers.
+        Raises ``ConfigError`` if the file is not Parquet, or if a column has no numbers. A key must be 32 hexadecimal digits or
+        16 bytes, and all rows of a key must have the same numbers.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

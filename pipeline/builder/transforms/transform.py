@@ -1,4 +1,4 @@
-"""What a transform is, and the built-in ones: normalise, clean, identify the language, judge by rules, decontaminate."""
+"""The base class of transforms, and the built-in ones: normalise, clean, identify the language, judge by rules, decontaminate."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ This page is the definition. Every program that follows it makes the same stream
 from 0.
 
 An example: 11 documents, a to k, in blocks of one to three; windows of two blocks; 2 lanes; 2 ranks with batches of 2 rows. A
-document is as long as a sequence, so that the picture stays small. Of epoch 0::
+document is as long as a sequence, so that the picture stays small. This is epoch 0::
 
     blocks           a b | c | d e | f | g h i | j k          neighbours in the files
     permuted         g h i | c | f | a b | j k | d e          by the seed and the epoch
@@ -61,7 +61,7 @@ there are ``K``.
 
 A **selection** (``.split``) keeps some of the extents: `pipeline.stream.train_val_split` says which. The others count in neither
 ``X``, ``Y`` nor ``m``, and each run of neighbours among the kept ones counts as a shard of its own. Documents that ``.split``
-keeps of few extents lie in memory one behind the other, as those of an array do.
+keeps of few extents are in memory one after the other, as those of an array are.
 
 An **upsampled** source (``.upsample``) reads each document a number of times an epoch; the largest number is ``m``. Its shards
 are listed ``m`` times, the whole list again and again. Listing ``k`` gives only the documents whose number is above ``k``, and
@@ -145,7 +145,7 @@ An endless stream has no end, but ``set_epoch(e)`` moves it to ``A(e)``; an endl
 ends where the pass ends in which the state was saved; of a state that was saved under another ``t``, ``R`` or ``B`` and lies
 outside of that pass, where the pass ends that holds its sequence index.
 
-Of a last step with ``n < R * B`` rows, ``last="pad"`` gives each rank what section 5 says, then rows that are filled, up to
+If the last step has ``n < R * B`` rows, ``last="pad"`` gives each rank the rows of section 5, then rows that are filled, up to
 ``B``; ``last="drop"`` drops the step. Without ``.batch`` nothing is filled or dropped: a rank that section 5 gives no row
 of the last step ends one row earlier. Missing inputs and the inputs of filled rows hold the end-of-text id, their labels -100.
 
@@ -158,8 +158,8 @@ two epochs. The multiples of ``b`` cut a group into buckets, numbered from 0; it
 
 The documents that section 4 gives to the group's indices are sorted by their number of tokens (before ``max_length`` cuts
 them), ties by sequence index. Let ``t = permutation(buckets, key("buckets", seed, e, h))`` (0, 1, ... without
-``.shuffle()``): of the sorted documents the first go to bucket ``t[0]``, as many as it has sequence indices, in ascending
-order of both, the next to bucket ``t[1]``, and so on. A group is arranged whole: ends and steps cut it afterwards.
+``.shuffle()``). Bucket ``t[0]`` gets the first of the sorted documents, as many as it has sequence indices, in ascending order
+of both. Bucket ``t[1]`` gets the next, and so on. A group is arranged whole: ends and steps cut it afterwards.
 
 8. Mixes
 --------
@@ -192,10 +192,10 @@ source of no tokens, whatever its weight.
 
 ``listed`` is a list of 4,096 sources: the first source as often as its quota says, then the second, and so on. Let
 ``p = permutation(4096, key("mixture", seed, lane, f))``, where ``f`` is the period's first row; without ``.shuffle()``, as
-with seed 0. Row ``f + j`` comes from source ``listed[p[j]]``. If ``k`` earlier rows of this lane, counted from row 0 across
-all changes, come from the same source, the row is sequence index ``k * C + lane`` of this source's own stream: sections 2 to
-4 with ``g = 1``, the mix's ``C`` and seed, the source's name and its own ``W`` (a stated window holds for every source),
-``K`` and ``T`` (of whole documents ``D``). A mix of samples has ``C = 1``, and its sources have the key
+with seed 0. Row ``f + j`` comes from source ``listed[p[j]]``. Let ``k`` be the number of earlier rows of this lane, from
+row 0 across all changes, that come from the same source. The row is sequence index ``k * C + lane`` of this source's own
+stream: sections 2 to 4 with ``g = 1``, the mix's ``C`` and seed, the source's name and its own ``W`` (a stated window holds for
+every source), ``K`` and ``T`` (of whole documents ``D``). A mix of samples has ``C = 1``, and its sources have the key
 ``key("sample", seed, name)`` in section 9.
 
 Buckets of a mix are those of section 7, of its own sequence indices: group ``h`` is ``64 * b * h`` to ``64 * b * (h + 1)``, and
@@ -216,9 +216,9 @@ sequences but makes no token missing.
 10. Sequential readers
 ----------------------
 Streams whose counts are unknown in advance (``.filter``, best-fit packing) take the documents of each epoch in the order of
-section 3 with their own ``C`` and, where ``.shuffle`` does not state it, ``W`` such that a lane's window holds 256 MiB / ``C``:
-``x = 268435456 // C``. `pipeline.stream.sequential` says how many lanes there are, which
-documents each takes and which row of a batch it makes.
+section 3 with their own ``C``. If ``.shuffle`` does not state ``W``, a lane's window holds 256 MiB / ``C``:
+``x = 268435456 // C``. `pipeline.stream.sequential` says how many lanes there are, which documents each takes and which row of
+a batch it makes.
 
 11. Files
 ---------

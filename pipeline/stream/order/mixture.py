@@ -146,7 +146,7 @@ class Mixture:
         return self._named(self.totals(i), i, self.quotas_at(max(0, i - 1) // self.lanes) / PERIOD)
 
     def shares_between(self, begin: int, end: int) -> dict[str, dict[str, Any]]:
-        """Return the same of the sequences ``begin`` to before ``end``; ``asked`` is the mean of their rows."""
+        """Return the numbers and shares in the sequences ``begin`` to before ``end``; ``asked`` is the mean of their rows."""
         first, last = begin // self.lanes, -(-end // self.lanes)
         rows = np.diff(np.clip([*self.starts, last], first, last))
         asked = rows @ np.array(self.quotas) / max(1, last - first) / PERIOD

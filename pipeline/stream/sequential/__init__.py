@@ -30,13 +30,13 @@ the rows of a step are the same for every ``R`` that divides ``G``. In a stream 
 ended comes from the next lane of its rank, in turn, that has not. The stream ends with the last lane of all ranks, or with
 ``last="drop"`` where a rank lacks a row: ranks agree on this at each step.
 
-``L`` is 1 without ``.shuffle()``, and what ``.shuffle(lanes=)`` states: a multiple of ``G``. Else it is ``m G``, ``m`` the
-least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none), lowered to the greatest of 24, 12, 4, 2, 1 that is at most ``records
-// G``; fewer than ``G`` records have as many lanes. Best fit also lowers ``m`` until a lane's epoch has 16 sequences and
-the least windows of all lanes (below) take 512 MiB.
+``L`` is 1 without ``.shuffle()``, and what ``.shuffle(lanes=)`` states: a multiple of ``G``. Else it is ``m G``. ``m`` is
+the least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none). It is lowered to the greatest of 24, 12, 4, 2, 1 that is at most
+``records // G``; fewer than ``G`` records have as many lanes. Best fit also lowers ``m`` until a lane's epoch has 16
+sequences and the least windows of all lanes (below) take 512 MiB.
 
 A lane reads windows. Each is made again from its start (epoch, cycle, round), and its documents are shuffled by ``key("text
-window", seed, lane, epoch, cycle, round)``. What the filters leave is one stream of documents, endless or of ``epochs``
+window", seed, lane, epoch, cycle, round)``. The documents that filters keep are one stream, endless or of ``epochs``
 epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a sequence every
 ``stride`` tokens; ``best_fit`` packs each window alone (`windows.best_fit`), in an order by ``key("best fit", seed, lane, epoch,
 cycle, round)``; ``.documents`` gives each. A packed sequence of which no label exists is passed over. A bounded stream without
@@ -47,23 +47,22 @@ Text
 ----
 A block is a run of records of a file part (`text.assignment`); it ends with the record that reaches ``b`` bytes, each
 counted with one byte more (lines of JSON Lines as they are, of other formats the characters of their text): ``b = max(1,
-min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A file part of plain JSON Lines
-is a part of a file of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)`` bytes, which is cut in
-``ceil(size / p)`` parts at ``size k // parts``, and holds the lines that begin in it (``plain``: bytes of all plain JSON
-Lines). `text.assignment` says which blocks
-each lane reads in which round.
+min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A file of
+plain JSON Lines of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)`` bytes (``plain``: bytes of all plain
+JSON Lines) is cut in ``ceil(size / p)`` file parts at ``size k // parts``; a part holds the lines that begin in it.
+`text.assignment` says which blocks each lane reads in which round.
 
-A window is a number of rounds, at least one, and ends with its epoch: with the round that reaches ``256 MiB / L`` of
-blocks, or, where ``.shuffle(window=w)`` states it, ``max(1, w // L)`` blocks, and otherwise with the one that
-reaches max(4, 4 (cycle + round)) blocks, counted from the window's start, so that the first ones are short. Best fit needs
+A window is a number of rounds, at least one, and ends with its epoch. If ``.shuffle(window=w)`` states it, it ends with the
+round that reaches ``max(1, w // L)`` blocks. Otherwise it ends with the round that reaches ``256 MiB / L`` of blocks, or
+max(4, 4 (cycle + round)) blocks, by the cycle and round of its start, so that the first ones are short. Best fit needs
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
 one round, or those that best fit needs: 32 sequences of 4 bytes a token. The tokenizer ``bytes`` makes two bytes of each byte
 of text, so its windows hold half as much: in this paragraph and the next, 128 stands for 256 MiB, and 32 for 64 MiB.
 
 Each rank reads a part of a live source, as one lane that all its lanes share: a row is the next sequence of it. Alone, it has a
-lane for each row. Windows are runs of its records; one ends with the document that reaches its bytes, 1 MiB, with ``.shuffle()``
-16 MiB or ``window * 32 KiB``, or as many documents as the epoch had records before it, but at least 8. ``key("live window",
-seed, rank, epoch, records before it)`` shuffles its documents. Its round counts as 0.
+lane for each row. Windows are runs of its records. A window ends with the document that reaches its bytes: 1 MiB, or with
+``.shuffle()`` 16 MiB or ``window * 32 KiB``. It also ends if it has as many documents as the epoch had records before it, but
+at least 8. ``key("live window", seed, rank, epoch, records before it)`` shuffles its documents. Its round counts as 0.
 
 Shards
 ------
@@ -76,7 +75,7 @@ Mixes
 -----
 A mix of texts, or of anything that makes it sequential, has the lanes of its source of the most documents, of which a live one
 has any number; each lane has a cursor in each source, and reads source ``n`` under the seed ``key("text source", seed, n)``,
-where ``256 MiB / L`` above is ``256 MiB / L / sources``. Of shards a block is one extent, as in section 8 of
+where ``256 MiB / L`` above is ``256 MiB / L / sources``. A block of shards is one extent, as in section 8 of
 `pipeline.stream.order`, which says which source gives row ``i // L`` of lane ``i % L``. A source of fewer documents than lanes
 is not shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``. Best
 fit counts the sequences of the largest source and the windows of all, and orders them by the seed of the mix.

@@ -64,9 +64,9 @@ class DocumentReader:
     ``warns``: warn at the end of a tar if members were left out; if False, the caller reports ``left_out``.
     ``vocabulary``: ``text_key`` names lists of its ids (JSON, Parquet or Arrow); they become ``tokens``, and the text is ''.
 
-    During reading, ``lines`` counts the lines (rows, elements) of all blocks so far, blank and bad ones included,
-    ``documents`` the documents, and ``bytes_read`` the raw bytes of the span, in steps of up to 1 MiB. After the last
-    record they are exact, and ``sha256`` is the hash of those bytes.
+    During reading, ``lines`` counts the lines (rows, elements) of all blocks so far, blank and bad ones included.
+    ``documents`` counts the documents, and ``bytes_read`` the raw bytes of the span, in steps of up to 1 MiB. After the
+    last record they are exact, and ``sha256`` is the hash of those bytes.
 
     In a span that begins later in the file, lines count from the span's first: add the ``lines`` of earlier spans. Documents
     without an id get the id '' there; ``made_id`` makes one when the line is known. With ``rows_before``, the rows of

@@ -42,7 +42,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """What is needed to open remote objects. It is never written to disk.
+    """The urls and options that open remote objects. They are never written to disk.
 
     ``urls`` maps urls without secrets to the user's urls if they differ. ``requests`` says how stores are reached.
     """

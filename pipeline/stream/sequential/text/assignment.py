@@ -32,14 +32,13 @@ batch).
 
 Every epoch has a rotation ``u = key("text turns", seed, e)`` (0 without a seed), so that lanes get other blocks in each epoch.
 
-A file part inside one group's part of the line belongs to that group. A longer one is shared, 8 blocks for each of the ``n``
-groups that it touches, then again 8 for each: block ``b`` has slot ``k = (b + u) * s % (8 n)`` (``s`` the first number from ``(8
-n) * 5 // 8`` on that is coprime to ``8 n``), and belongs to the group in whose part of the line the middle of slot ``k`` lies, of
-``8 n`` equal slots of the file part.
+A file part inside one group's part of the line belongs to that group. A longer one, which touches ``n`` groups, is shared. It
+has ``8 n`` equal slots, and its block ``b`` has slot ``k = (b + u) * s % (8 n)``. The block belongs to the group in whose part
+of the line the middle of slot ``k`` is. ``s`` is the first number from ``(8 n) * 5 // 8`` on that is coprime to ``8 n``.
 
 A *cycle* is ``cycle_length`` file parts of a group, which it reads at a time: as many as the group has lanes, but at most ``128
-// groups``, and at least 1. Of file part ``q`` of a cycle, the group's block ``c`` (from 0) belongs to lane ``(c + q + (u >> 32))
-% lanes`` of the group's, which reads it in round ``c // lanes``: *round* ``r`` gives each lane its block ``r`` of each file part.
+// groups``, and at least 1. The group's block ``c`` (from 0) of file part ``q`` of a cycle belongs to the group's lane ``(c + q
++ (u >> 32)) % lanes``, which reads it in round ``c // lanes``: *round* ``r`` gives each lane its block ``r`` of each file part.
 """
 
 from __future__ import annotations
