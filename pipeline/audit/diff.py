@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from filters.rules.ruleset import RuleSet
 from ..errors import ConfigError
 from ..objects.request_options import RequestOptions
 from ..progress import Progress
+from ..shards.format import KEY_COLUMN
 from ..shards.manifest import SIGNATURES_NAME, Manifest
 from ..text.discovery import evenly
 from ..text.document import Document
@@ -31,7 +33,7 @@ _EXCERPT = 300  # characters of a sample
 
 
 class _Entry(NamedTuple):
-    """A document: its place, its origin, its language with the score, and the hash of its text."""
+    """A document: its place, origin, language with the score, hash of its text, and the redaction that the other side names."""
 
     place: Place
     id: str
@@ -39,6 +41,7 @@ class _Entry(NamedTuple):
     language: str
     score: float
     hash: str
+    redaction: str
 
 
 def diff(
@@ -58,7 +61,8 @@ def diff(
     ``rules``: the limits of each rule in A and B, and the documents that it dropped there, if one of these differs.
     ``why``: of the documents only in A, the reasons of B to drop them, and the other way round. At most ``judged`` documents,
     evenly spread, are judged again by the language and the rules that the other manifest states, and looked up among the other
-    documents. Each reason has its number of ``documents``, and up to ``samples``.
+    documents. If one dataset is a copy of the other, the documents that were redacted or dropped since are all counted, by date
+    and reason. Each reason has its number of ``documents``, and up to ``samples``.
     ``changed``: samples of changed texts, from the first difference on.
 
     It takes about 700 bytes of memory for each document of both. Raises ``MissingDatasetError`` if a dataset is missing, and
@@ -66,7 +70,9 @@ def diff(
     """
     sides = [Documents(dataset, requests) for dataset in (a, b)]
     progress = progress or Progress(quiet=True)
-    pairs, only_a, only_b = _match(*(list(_entries(side, progress)) for side in sides))
+    redactions = [_redactions(*(side.manifest for side in pair)) for pair in (sides, sides[::-1])]
+    entries = (_entries(side, taken_out, progress) for side, taken_out in zip(sides, redactions, strict=True))
+    pairs, only_a, only_b = _match(*map(list, entries))
     changed = [pair for pair in pairs if pair[0].hash != pair[1].hash]
     kinds = [(SAME if one.hash == other.hash else CHANGED, other) for one, other in pairs]
     kinds += [(kind, entry) for kind, some in ((ONLY_A, only_a), (ONLY_B, only_b)) for entry in some]
@@ -84,8 +90,15 @@ def diff(
     }
 
 
-def _entries(documents: Documents, progress: Progress) -> Iterator[_Entry]:
-    """Yield the documents of a dataset that are not redacted."""
+def _redactions(mine: Manifest, other: Manifest) -> dict[str, str]:
+    """Return, by the keys of documents, the redactions that took them out of the other dataset, a copy of this one."""
+    known = [mine.data_fingerprints(), *(removal["data"] for removal in mine.removals)]
+    since = dropwhile(lambda removal: removal["data"] not in known, other.removals)
+    return {key: f"redaction of {one['date'][:10]}: {one['reason']}" for one in since for key in one["keys"]}
+
+
+def _entries(documents: Documents, redactions: dict[str, str], progress: Progress) -> Iterator[_Entry]:
+    """Yield the documents of a dataset that are not redacted there. ``redactions``: of the other dataset, by key."""
     with progress.bar("read tables", len(documents), "documents") as advance:
         for split, shard in documents.shards():
             table, redacted = documents.table(shard), {*documents.manifest.redacted.get(shard.name, [])}
@@ -94,15 +107,21 @@ def _entries(documents: Documents, progress: Progress) -> Iterator[_Entry]:
             columns = zip(*(table[name] for name in _COLUMNS), strict=True)
             for number, values in enumerate(columns):
                 if number not in redacted:
-                    yield _Entry(Place(split, shard, number), *values)
+                    redaction = redactions.get(table[KEY_COLUMN][number], "")
+                    yield _Entry(Place(split, shard, number), *values, redaction=redaction)
             advance(shard.documents)
 
 
 def _match(
     one: Sequence[_Entry], other: Sequence[_Entry]
 ) -> tuple[list[tuple[_Entry, _Entry]], list[_Entry], list[_Entry]]:
-    """Return the pairs of equal texts, then of equal sources and ids; then the rest of each side."""
+    """Return the pairs of equal texts, then of equal sources and ids; then the rest of each side.
+
+    A document that was redacted on the other side has no partner, even if that side has its text under another key.
+    """
     pairs: list[tuple[_Entry, _Entry]] = []
+    redacted = [[entry for entry in entries if entry.redaction] for entries in (one, other)]
+    one, other = ([entry for entry in entries if not entry.redaction] for entries in (one, other))
     for identity in (lambda entry: entry.hash, lambda entry: (entry.source, entry.id)):
         waiting, left = defaultdict[Any, list[_Entry]](list), list[_Entry]()
         for entry in reversed(other):
@@ -113,7 +132,7 @@ def _match(
             else:
                 left.append(entry)
         one, other = left, [entry for partners in waiting.values() for entry in partners]
-    return pairs, list(one), sorted(other)
+    return pairs, [*one, *redacted[0]], sorted([*other, *redacted[1]])
 
 
 def _groups(found: Iterator[tuple[str, str]]) -> dict[str, dict[str, int]]:
@@ -170,15 +189,17 @@ def stated_rules(manifest: Manifest) -> RuleSet:
 
 def _why(entries: Sequence[_Entry], mine: Documents, other: Documents, judged: int, samples: int) -> dict[str, Any]:
     """Return why the other dataset lacks documents of this one, the most frequent reason first."""
-    chosen = evenly(entries, judged)
-    documents = [_document(mine, entry) for entry in chosen]
-    drops = _judge(documents, other)
+    chosen = evenly([entry for entry in entries if not entry.redaction], judged)
+    drops = _judge([_document(mine, entry) for entry in chosen], other)
+    redacted = [entry for entry in entries if entry.redaction]
+    drops += [Drop("taken out after the build", entry.redaction) for entry in redacted]
     reasons: dict[str, dict[str, Any]] = {}
-    for entry, document, drop in zip(chosen, documents, drops, strict=True):
+    for entry, drop in zip([*chosen, *redacted], drops, strict=True):
         reason = reasons.setdefault(drop.rule, {"documents": 0, "samples": []})
         reason["documents"] += 1
         if len(reason["samples"]) < samples:
-            sample = _sample(mine, entry) | {"reason": drop.reason, "text": document.text[:_EXCERPT]}
+            text = mine.text(entry.place)[:_EXCERPT]
+            sample = _sample(mine, entry) | {"reason": drop.reason, "text": text}
             reason["samples"].append(sample)
     return dict(sorted(reasons.items(), key=lambda item: -item[1]["documents"]))
 

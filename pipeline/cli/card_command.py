@@ -76,6 +76,8 @@ def written(folder: DatasetFolder, name: str, options: argparse.Namespace) -> st
     if options.croissant:
         names = sorted({one for some in licenses.values() for one in some})
         said = "Token ids of documents, in plain WebDataset tars with an index, for shardwright."
+        if removed := "; ".join(map(taken_out, manifest.removals)):
+            said += f" Taken out after the build: {removed}."
         value = croissant_of(manifest, name, names, said, url=folder.base if folder.remote else None, date=built)
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     return card_of(manifest, name, licenses)
@@ -84,6 +86,9 @@ def written(folder: DatasetFolder, name: str, options: argparse.Namespace) -> st
 def card_of(manifest: Manifest, name: str, licenses: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the card of a dataset: the hub's front matter, then Markdown."""
     documents = sum(split.documents for split in manifest.splits.values())
+    removed = [f"- {taken_out(one)}" for one in manifest.removals]
+    if manifest.redactions:
+        removed.append("\nEnd-of-text ids stand in for redacted documents, which the table of splits counts.")
     front = {
         "license": "unknown",
         "task_categories": ["text-generation"],
@@ -102,10 +107,17 @@ def card_of(manifest: Manifest, name: str, licenses: Mapping[str, Mapping[str, A
         "## Sources",
         "\n".join(f"- {source}" for source in sources) or "Not recorded.",
     ]
+    if removed:
+        parts += ["## Taken out after the build", "\n".join(removed)]
     if settings := manifest.recipe.get("settings"):
         command = command_line(settings, [item["source"] for item in manifest.inputs])
         parts += ["## How it was made", f"```sh\n{command}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def taken_out(removal: Mapping[str, Any]) -> str:
+    """Return a line on documents that were redacted or dropped."""
+    return f"{removal['date'][:10]}: {len(removal['keys']):,} documents of {removal['tokens']:,} tokens ({removal['reason']})"
 
 
 def size_category(documents: int) -> str:

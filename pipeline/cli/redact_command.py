@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         ) from None
     if options.drop is not None:
         new = drop(options.dataset, names, options.reason, options.drop, requests=requests_of(options))
-        print(f"{options.drop}: {len(new.recipe['dropped']['keys']):,} documents are left out; begin new runs with it")
+        print(f"{options.drop}: {len(new.removals[-1]['keys']):,} documents are left out; begin new runs with it")
         return 0
     certificate = redact(
         options.dataset,

@@ -102,7 +102,7 @@ class Manifest:
     ``tokens``. ``extents`` is the file of the table of extents (`pipeline.shards.extents.table_file`). ``recipe``, ``inputs`` and
     ``counts`` are plain JSON from the build. ``files`` are the other files that a build writes beside the shards: the
     tokenizer, signatures, the report. ``redactions`` are plain JSON, oldest first: ``date``, ``reason``, ``documents`` (``key``,
-    ``shard``, number in it, ``tokens``) and ``files``, the sha256 of each changed file ``before`` and ``after``.
+    ``shard``, number in it, ``tokens``, ``language``) and ``files``, the sha256 of each changed file ``before`` and ``after``.
 
     >>> extents = FileInfo("extents.npz", 0, "")
     >>> manifest = Manifest("<u2", {"sha256": "", "vocab_size": 257, "eos_id": 256}, {"train": Split()}, extents)
@@ -146,13 +146,31 @@ class Manifest:
         return splits | {"all splits": self.data_fingerprint(self.shards)}
 
     @property
+    def redacted_documents(self) -> list[dict[str, Any]]:
+        """The entries of all redacted documents."""
+        return [document for entry in self.redactions for document in entry["documents"]]
+
+    @property
     def redacted(self) -> dict[str, list[int]]:
         """The numbers of the redacted documents of each shard that has any, ascending."""
         numbers: dict[str, set[int]] = {}
-        for entry in self.redactions:
-            for document in entry["documents"]:
-                numbers.setdefault(document["shard"], set()).add(document["number"])
+        for document in self.redacted_documents:
+            numbers.setdefault(document["shard"], set()).add(document["number"])
         return {name: sorted(some) for name, some in numbers.items()}
+
+    @property
+    def removals(self) -> list[dict[str, Any]]:
+        """What was taken out after the build, oldest first: ``date``, ``reason``, ``keys``, their ``tokens``, and ``data``.
+
+        ``data`` is `data_fingerprints` of the dataset that had the documents. Those that were dropped come first, then those
+        that were redacted here.
+        """
+        data, removals = self.data_fingerprints(), [*self.recipe.get("dropped", [])]
+        for entry in (one for one in self.redactions if one["documents"]):
+            keys, tokens = ([document[name] for document in entry["documents"]] for name in ("key", "tokens"))
+            told = {name: entry[name] for name in ("date", "reason")}
+            removals.append(told | {"keys": keys, "tokens": sum(tokens), "data": data})
+        return removals
 
     def split(self, name: str) -> Split:
         """Return a split by name; raises ``ManifestError`` with the known names if there is none."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import filters
 import pipeline
 from filters.rules.ruleset import load_rules
 from pipeline.audit.diff import DUPLICATE, KINDS, UNKNOWN, diff, stated_rules
+from pipeline.builder.redaction.redact import drop, redact
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError
 from pipeline.progress import Progress
@@ -134,6 +137,43 @@ def test_redacted_documents_are_in_no_count_and_in_no_search(tmp_path: Path, kin
     for passages in (False, True):
         matches = pipeline.find(second, list(texts.values()), passages=passages, progress=quiet)
         assert [[match.id for match in some] for some in matches] == [[id] if id != "w2" else [] for id in texts]
+
+
+def test_documents_that_redactions_took_out_of_a_copy_are_counted_by_date_and_reason(tmp_path: Path) -> None:
+    texts = {f"w{number}": english(number) for number in range(8)} | {"b1": english(0)}
+    first = build(tmp_path / "a", texts, dedup=False)
+    second = Path(shutil.copytree(first, tmp_path / "second"))
+    redact(second, ["w0", "w1"], "opt-out")
+    drop(second, ["w2"], "order", tmp_path / "third")
+    drop(tmp_path / "third", ["w3"], "order", tmp_path / "fourth")
+    drop(first, ["w4"], "other", tmp_path / "sibling")
+    day = datetime.now(UTC).date()
+    optout, order, other = (f"redaction of {day}: {reason}" for reason in ("opt-out", "order", "other"))
+
+    def why(one: Path, two: Path) -> list[dict[str, int]]:
+        found = diff(one, two, judged=1, samples=1)
+        assert all(len(reason["samples"]) == 1 for some in found["why"].values() for reason in some.values())
+        assert found["documents"]["changed"] == 0
+        assert [found["documents"][kind] for kind in ("only_a", "only_b")] == [
+            sum(reason["documents"] for reason in found["why"][kind].values()) for kind in ("only_a", "only_b")
+        ]
+        return [{name: reason["documents"] for name, reason in found["why"][kind].items()} for kind in found["why"]]
+
+    assert why(first, second) == [{optout: 2}, {}]
+    assert why(second, first) == [{}, {optout: 2}]
+    assert why(first, tmp_path / "fourth") == [{optout: 2, order: 2}, {}]
+    assert why(second, tmp_path / "fourth") == [{order: 2}, {}]
+    assert why(tmp_path / "sibling", tmp_path / "fourth") == [{optout: 2, order: 2}, {other: 1}]
+    [sample] = diff(first, second, samples=1)["why"]["only_a"][optout]["samples"]
+    assert (sample["id"], texts["w0"].startswith(sample["text"])) == ("w0", True)
+
+
+def test_documents_of_another_build_are_not_taken_for_redacted_ones(tmp_path: Path) -> None:
+    texts = {f"w{number}": english(number) for number in range(4)}
+    first = build(tmp_path / "a", {id: text + " More." for id, text in texts.items()})
+    second = build(tmp_path / "b", texts, dedup=False)
+    redact(second, ["w1"], "opt-out")
+    assert [*diff(first, second)["why"]["only_a"]] == [UNKNOWN]
 
 
 def test_the_tables_and_the_exit_status_say_whether_builds_differ(

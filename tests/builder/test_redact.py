@@ -311,8 +311,9 @@ def test_a_dataset_without_end_of_text_ids_is_sound_and_is_redacted(tmp_path: Pa
 def built_small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of three shards, each of more than a window that stays in memory."""
     folder = tmp_path_factory.mktemp("small")
-    source = write_jsonl(folder / "in.jsonl", [english(k, 400) for k in range(18)])
-    run_plain(source, folder / "out", tokens_per_shard=130_000, keep_texts="jsonl.zst", dedup=False)
+    records = [{"id": f"d{k}", "text": english(k, 400), "url": f"https://{k}.example"} for k in range(18)]
+    options: dict[str, Any] = {"keep_texts": "jsonl.zst", "keep_fields": "url", "dedup": False}
+    run_plain(write_jsonl(folder / "in.jsonl", records), folder / "out", tokens_per_shard=130_000, **options)
     return folder / "out"
 
 

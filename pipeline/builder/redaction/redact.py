@@ -28,7 +28,7 @@ from ...objects.request_options import RequestOptions
 from ...shards.dataset_folder import DatasetFolder, local_directory
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.table_file import read_table, write_table
-from ...shards.format import KEY_COLUMN
+from ...shards.format import COLUMN, KEY_COLUMN
 from ...shards.manifest import (
     EXTENTS_NAME,
     MANIFEST_NAME,
@@ -45,6 +45,7 @@ from ...shards.redacted_shard import write_redacted, write_without
 from ...shards.shard_access import ShardAccess
 from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
+from ..counts.attribution import ATTRIBUTION_NAME, attributed, attribution_of, merged
 from ..stages.drop_ids import compared
 from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, without_samples
 from .certificate import search, write_certificate
@@ -55,12 +56,13 @@ REMOVED_NAME = "removed.json"  # of the documents as they were, while a redactio
 
 
 class Document(NamedTuple):
-    """A document to redact: its place, and its tokens."""
+    """A document to redact: its place, its tokens and its language."""
 
     key: str
     shard: str
     number: int
     tokens: int
+    language: str = ""
 
 
 def redact(
@@ -185,8 +187,11 @@ class _Redaction:
             "reason": reason,
             "dataset": self._folder.base,
         }
-        made |= {"keys": sorted(document.key for document in documents), "data": self._manifest.data_fingerprints()}
-        new = replace(new, redactions=(), recipe={**new.recipe, "dropped": made})
+        now = [document for document in documents if document.key not in redacted]
+        made |= {"keys": sorted(document.key for document in now), "tokens": sum(document.tokens for document in now)}
+        made["data"] = self._manifest.data_fingerprints()
+        before = [{"dataset": self._folder.base} | removal for removal in self._manifest.removals]
+        new = replace(new, redactions=(), recipe={**new.recipe, "dropped": [*before, made]})
         new.write(self._place.waiting)
         discard(self._place.waiting / "before")
         discard(self._place.waiting / REMOVED_NAME)
@@ -228,7 +233,8 @@ class _Redaction:
             of_key |= {keys[number]: ids[number] for number in found}
             of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
-                documents += [Document(keys[number], info.name, number, int(index.lengths[number])) for number in new]
+                lengths, languages = index.lengths.tolist(), table.get("language", [""] * len(keys))
+                documents += [Document(keys[n], info.name, n, lengths[n], languages[n] or "") for n in new]
         if nameless := sorted(unknown - dropped.keys()):
             raise ConfigError(
                 f"{self._folder.base}: {len(nameless):,} of {len(listed):,} names are no key and no id of a document: "
@@ -272,7 +278,7 @@ class _Redaction:
             path = str(self._place.source(shard))
             index, table = self._access.index_and_table(path)
             data = np.memmap(path, np.uint8, "r")
-            for key, _, number, tokens in some:
+            for key, _, number, tokens, _ in some:
                 start = int(index.starts[number])
                 ids = np.array(data[start : start + tokens * index.dtype.itemsize]).view(index.dtype)
                 gone = bool((ids == eos_id).all())
@@ -324,6 +330,9 @@ class _Redaction:
             new = replace(new, counts=dropped_counts(new.counts, documents, self._removed(documents)))
         name = EXTENTS_NAME if drop else f"extents{len(manifest.redactions) + 1}.npz"
         new = replace(new, extents=write_table(place.waiting, tables, manifest.dtype, name))
+        gone = {name: {*some} for name, some in manifest.redacted.items()}
+        for name, some in numbers.items():
+            gone.setdefault(name, set()).update(some)
         files = []
         for file in manifest.files:
             of_shard = f"{Path(file.name).name.partition('.')[0]}.tar"
@@ -331,6 +340,8 @@ class _Redaction:
                 continue
             keys = [document.key for document in documents]
             clean = cleaner(file.name, new, numbers.get(of_shard, []), keys, traces, drop=drop)
+            if file.name == ATTRIBUTION_NAME:
+                clean = self._count_again(gone)
             if clean is not None and self._folder.size(file.name) is not None:
                 clean(place.source(file.name), place.target(file.name))
                 file = FileInfo.of(place.target(file.name), file.name)
@@ -340,6 +351,18 @@ class _Redaction:
         prints = {"before": manifest.fingerprint, "after": new.fingerprint}
         entry = {**entry, "fingerprint": prints, "files": hashes}
         return replace(new, files=tuple(files), redactions=(*manifest.redactions, entry))
+
+    def _count_again(self, gone: Mapping[str, set[int]]) -> Callable[[Path, Path], None]:
+        """Return the function that counts domains, dates and licences without the documents ``gone`` of each shard."""
+        fields = attributed(self._manifest.recipe["settings"]["keep_fields"])
+
+        def counted(info: ShardInfo) -> dict[str, Any]:
+            index, table = self._access.index_and_table(self._folder.path(info.name))
+            left = [number for number in range(len(index)) if number not in gone.get(info.name, ())]
+            columns = {f"{COLUMN}{name}": [table[f"{COLUMN}{name}"][n] for n in left] for name in fields}
+            return attribution_of(columns, index.lengths[left].tolist(), fields, info.source)
+
+        return lambda source, target: write_json(target, merged(map(counted, self._manifest.shards)))
 
     def _replace_files(self, new: Manifest) -> None:
         """Replace the files of the dataset by those that wait: shards after what is beside them, the manifest last."""

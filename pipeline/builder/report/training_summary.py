@@ -1,7 +1,10 @@
 """The parts of the public summary of training content that a dataset answers, as Markdown.
 
-The headings and numbers are those of the European Commission's template for Article 53(1)(d) of the AI Act, C(2025) 8311. The
-provider fills in what a dataset cannot know, marked by `FILL_IN`.
+The headings, their numbers and the ranges of sizes are those of the European Commission's communication C(2025) 8311 final of 5
+December 2025, "Explanatory Notice and Template for the Public Summary of Training Content for general-purpose AI models required
+by Article 53(1)(d) of Regulation (EU) 2024/1689". The provider fills in what a dataset cannot know, marked by `FILL_IN`.
+
+All numbers are of the documents that the dataset still has: redacted ones, whose tokens are end-of-text ids, do not count.
 """
 
 from __future__ import annotations
@@ -30,8 +33,11 @@ def licenses_of(manifest: Manifest, attribution: Mapping[str, Any]) -> dict[str,
     ``unknown``.
     """
     sums: Pairs = {}
+    source_of = {info.name: info.source for info in manifest.shards}
     for info in manifest.shards:
         add_pair(sums, info.source, [info.documents, info.tokens])
+    for document in manifest.redacted_documents:
+        add_pair(sums, source_of[document["shard"]], [-1, -document["tokens"]])
     stated = parse_licenses(manifest.recipe.get("settings", {}).get("license", ()))
     licenses: dict[str, Pairs] = {}
     for source in sums:
@@ -44,8 +50,10 @@ def licenses_of(manifest: Manifest, attribution: Mapping[str, Any]) -> dict[str,
 def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, Any], built: str | None) -> str:
     """Return the summary of a dataset; ``built`` is the day of its build, None if unknown."""
     stats, licenses = BuildStats.from_json(manifest.counts), licenses_of(manifest, attribution)
-    documents = sum(split.documents for split in manifest.splits.values())
-    tokens = sum(split.tokens for split in manifest.splits.values())
+    languages = {name: [group["kept"], group["tokens"]] for name, group in stats.by_language.items()}
+    for document in manifest.redacted_documents:
+        add_pair(languages, document.get("language", ""), [-1, -document["tokens"]])
+    documents, tokens = (sum(pair[at] for some in licenses.values() for pair in some.values()) for at in (0, 1))
     size = next((told for most, told in _MARKS if tokens < most), "More than 10 trillion tokens")
     dates = attribution.get("dates", {})
     last = max((last for _, last, _ in dates.values()), default="")
@@ -53,31 +61,37 @@ def training_summary(manifest: Manifest, name: str, attribution: Mapping[str, An
         f"# Public summary of training content: the dataset {name}",
         "The data parts of the European Commission's template (Article 53(1)(d) of the AI Act, C(2025) 8311). "
         f"Provider, model and all that the dataset cannot know: {FILL_IN}.",
-        "## 1.3 Modalities, overall size and other characteristics",
+        "## 1.3 Modalities, overall training data size and other characteristics",
         _table(("modality", "size", "tokens", "documents"), [("text", size, tokens, documents)]),
-        f"Latest date of data acquisition, by the field `date`: {last or FILL_IN}. Built: {built or UNKNOWN}.",
-        "Languages, by the build's language identification:",
+        f"Latest date of data acquisition/collection for model training, by the field `date`: {last or FILL_IN}. "
+        f"Built: {built or UNKNOWN}.",
+        "Linguistic characteristics of the overall training data, by the build's language identification:",
         _table(
             ("language", "documents", "tokens", "share of tokens"),
             [
-                (name, group["kept"], group["tokens"], f"{group['tokens'] / max(1, tokens):.2%}")
-                for name, group in sorted(stats.by_language.items(), key=lambda item: (-item[1]["tokens"], item[0]))
-                if group["kept"]
+                (name, number, size, f"{size / max(1, tokens):.2%}")
+                for name, (number, size) in sorted(languages.items(), key=lambda item: (-item[1][1], item[0]))
+                if number > 0
             ],
         ),
         "## 2. List of data sources",
-        f"Whether a source is public, licensed, crawled, of users or synthetic: {FILL_IN}.",
+        "Whether a source is a publicly available dataset (2.1), a private one of third parties (2.2), crawled (2.3), user data "
+        f"(2.4), synthetic (2.5) or another (2.6): {FILL_IN}.",
         _table(
             ("source", "files", "bytes read", "documents", "tokens", "licences", "dates"),
             [_source(source, manifest, licenses[source], dates.get(source)) for source in licenses],
         ),
-        "## 2.3 Data crawled and scraped from online sources: most relevant domain names",
+        "## 2.3 Data crawled and scraped from online sources",
+        "Summary of the most relevant domain names:",
         *_domains(attribution.get("domains")),
-        "## 3. Data processing",
+        "## 3. Data processing aspects",
+        "## 3.1 Respect of reservation of rights from text and data mining exception or limitation",
+        *_removals(manifest),
+        "## 3.2 Removal of illegal content",
+        FILL_IN,
+        "## 3.3 Other information",
         "What was left out, and why: documents by rule, duplicates by kind, records that could not be read.",
         _table(("why", "documents", "measured: kept"), _left_out(stats, manifest.recipe.get("definitions", {}))),
-        "## 3.1 Reservations of rights: documents that were taken out later",
-        *_redactions(manifest),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -115,19 +129,13 @@ def _left_out(stats: BuildStats, definitions: Mapping[str, Any]) -> list[tuple[s
     return [(name, number, told.get(name, "")) for name, number in descending(numbers) if number]
 
 
-def _redactions(manifest: Manifest) -> list[str]:
-    rows = [
-        (
-            entry["date"][:10],
-            entry["reason"],
-            len(entry["documents"]),
-            sum(each["tokens"] for each in entry["documents"]),
-        )
-        for entry in manifest.redactions
-    ]
+def _removals(manifest: Manifest) -> list[str]:
+    before = f"Measures before the build, such as robots.txt: {FILL_IN}."
+    rows = [(one["date"][:10], one["reason"], len(one["keys"]), one["tokens"]) for one in manifest.removals]
     if not rows:
-        return ["None. Measures before the build, such as robots.txt: " + FILL_IN]
-    return [_table(("date", "reason", "documents", "tokens"), rows), "The sizes above count their tokens."]
+        return [before, "Documents that were taken out after the build: none."]
+    said = "Documents that were taken out after the build; the documents and tokens above lack them:"
+    return [before, said, _table(("date", "reason", "documents", "tokens"), rows)]
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -150,12 +150,14 @@ class ShardFiles(CountedData):
             ]
             self.fingerprint = _digest([manifest.dtype, self.tokenizer, self._originals])
             self._list_redacted()
-            if dropped := manifest.recipe.get("dropped"):
+            former: dict[str, str] = {}
+            for dropped in manifest.recipe.get("dropped", []):
                 told = (
                     f"; it belongs to {dropped['dataset']}, which became this dataset when {len(dropped['keys']):,} documents "
                     f"were dropped on {dropped['date'][:10]} ({dropped['reason']}): stream that one, or begin a new run"
                 )
-                self.former = dict.fromkeys(dropped["data"].values(), told)
+                former |= dict.fromkeys(dropped["data"].values(), told)
+            self.former = former
         else:
             if verify:
                 raise ConfigError(
