@@ -105,10 +105,10 @@ def _entries(documents: Documents, redactions: dict[str, str], progress: Progres
             if not table.keys() >= {*_COLUMNS}:
                 raise ConfigError(f"{documents.folder.base}: {_UNBUILT}")
             columns = zip(*(table[name] for name in _COLUMNS), strict=True)
-            for number, values in enumerate(columns):
+            for number, (id, source, language, score, hash) in enumerate(columns):
                 if number not in redacted:
                     redaction = redactions.get(table[KEY_COLUMN][number], "")
-                    yield _Entry(Place(split, shard, number), *values, redaction=redaction)
+                    yield _Entry(Place(split, shard, number), id, source, language, score, hash, redaction)
             advance(shard.documents)
 
 
