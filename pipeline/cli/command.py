@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -82,6 +83,12 @@ def add_requests(parser: argparse._ActionsContainer) -> None:
 def requests_of(options: argparse.Namespace) -> RequestOptions:
     """Return the options of these flags. Raises ``ConfigError`` if a value is wrong."""
     return RequestOptions(tries=options.tries, timeout=options.timeout)
+
+
+def check_folder(output: Path) -> None:
+    """Raise ``ConfigError`` if the folder of an output does not exist: before the work, not at its end."""
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: {output.parent} is not a directory; make it first")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.near_vectors import near_vectors
-from pipeline.errors import ConfigError
-from pipeline.progress import Progress
 
-from .command import Command, Parser
+from .command import Command, Parser, check_folder
 
 DESCRIPTION = """\
 List the documents whose vectors are near that of an earlier document, which stays. Your own model makes the vectors.
@@ -43,13 +40,9 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
+    check_folder(options.output)
     columns = {"column": options.column, "id_key": options.id_key}
-    progress = Progress(quiet=not sys.stderr.isatty())
-    near = near_vectors(options.vectors, options.keys, options.threshold, **columns, progress=progress)
-    if wrong := next((each.key for each in near if "\n" in each.key), None):
-        raise ConfigError(
-            f"key {wrong!r} has a line feed, so no line of a list can hold it; give the document another id"
-        )
+    near = near_vectors(options.vectors, options.keys, options.threshold, **columns)
     with atomic_file(options.output) as file:
         file.writelines(f"{each.key}\n".encode() for each in near)
     for each in sorted(near, key=lambda each: each.cosine)[:_SHOWN]:

@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError
 from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command, Parser, add_requests, check_folder, requests_of
 from .texts_options import CountingReader, add_setting, recipe_of
 
 DESCRIPTION = """\
@@ -73,8 +73,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 def _check_output(output: Path, files: Sequence[InputFile]) -> None:
     """Raise ``ConfigError`` if the output is one of the inputs, or if its folder does not exist."""
-    if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: {output.parent} is not a directory; make it first")
+    check_folder(output)
     for file in files:
         if file.stored is None and output.exists() and os.path.samefile(output, file):
             raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, DamagedInputError, InputError, MissingInputError, did_you_mean, first_few
 
 _TABLES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
-_LINE_BYTES = 64 << 20  # of JSON at most
+_LINE_BYTES = 16 << 20  # of JSON at most
+_ROWS = 4096  # of Parquet that are read at once
+_PAGE_BYTES = 64 << 10  # pages are read one by one, not whole columns
 
 
 @contextmanager
@@ -88,18 +91,23 @@ def _spool(
 def _read(path: str | os.PathLike[str], names: list[str]) -> Iterator[Any]:
     """Yield the columns ``names`` of Parquet or JSON Lines, some rows at a time."""
     import pyarrow as pa
-    import pyarrow.dataset as ds
-    from pyarrow.json import ReadOptions
+    import pyarrow.parquet as pq
+    from pyarrow.json import ReadOptions, open_json
 
-    lines = ds.JsonFileFormat(read_options=ReadOptions(block_size=_LINE_BYTES))
+    batches: Callable[[], Any]
     try:
-        table = ds.dataset(path, format="parquet" if os.fspath(path).endswith(_TABLES[0]) else lines)
-        if missing := [name for name in names if name not in table.schema.names]:
-            known = did_you_mean(missing[0], table.schema.names)
+        if os.fspath(path).endswith(_TABLES[0]):
+            file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_PAGE_BYTES)
+            known, batches = file.schema_arrow.names, functools.partial(file.iter_batches, _ROWS, columns=names)
+        else:
+            lines = open_json(path, ReadOptions(block_size=_LINE_BYTES))
+            known, batches = lines.schema.names, lambda: lines
+        if missing := [name for name in names if name not in known]:
+            near = did_you_mean(missing[0], known)
             raise ConfigError(
-                f"{path}: no column {missing[0]!r}{known}; name it by column= (--column) or id_key= (--id-key)"
+                f"{path}: no column {missing[0]!r}{near}; name it by column= (--column) or id_key= (--id-key)"
             )
-        yield from (batch for batch in table.to_batches(columns=names) if len(batch))
+        yield from (batch for batch in batches() if len(batch))
     except OSError as error:
         raise _unread(path, error, "name a file of Parquet or JSON Lines") from None
     except pa.ArrowException as error:
@@ -136,8 +144,8 @@ def _checked(keys: list[str], rows: int) -> list[str]:
         raise ConfigError(
             f"{len(keys):,} keys for {rows:,} vectors; give the ids of the embedded documents, in their order"
         )
-    if blank := [row for row, key in enumerate(keys) if not key.strip()]:
-        raise ConfigError(f"row {blank[0]} has the key {keys[blank[0]]!r}; give its document an id")
+    if unlisted := [row for row, key in enumerate(keys) if not key.strip() or "\n" in key]:
+        raise ConfigError(f"row {unlisted[0]} has the key {keys[unlisted[0]]!r}; give its document an id of one line")
     if len(set(keys)) < len(keys):
         twice = [key for key, count in Counter(keys).items() if count > 1]
         raise ConfigError(
