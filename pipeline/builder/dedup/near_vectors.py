@@ -1,12 +1,11 @@
-"""Documents whose vectors are near that of an earlier one: dedup by the meaning that a model of the user sees.
+"""Semantic dedup: finds documents whose vectors, made by the user's model, are near that of an earlier document.
 
-Two vectors are near if their cosine is at least a threshold. Documents are judged in input order. A document that is near one
-that stays is dropped, and every other document stays. So no two documents that stay are near, and no chain drops a document
-that is near none of them.
+Two vectors are near if their cosine is at least a threshold. Documents are judged in input order. If a document is near one
+that stays, it is dropped; otherwise it stays. So each dropped document is near one that stays, and no two that stay are near.
 
-Products of blocks in float32 find candidates: pairs whose product is at most `_margin` below the threshold, which is more than
-rounding can change. The cosine of a candidate is computed from exact sums. So the result is the same for any block size, number
-of threads and processor.
+Blocks of products in float32 find candidates: pairs whose product is at most `_margin` below the threshold. Rounding changes a
+product by less. Then exact sums give the cosine of each candidate. So the result is the same for any block size, number of
+threads and processor.
 """
 
 from __future__ import annotations
@@ -88,6 +87,7 @@ def near_rows(
     low = np.float32(threshold - _margin(vectors.shape[1]))
 
     def near(row: int, candidates: NDArray[np.int64]) -> list[tuple[int, int, float]]:
+        """Return the row with the first candidate that is near it, in a list; an empty list if none is."""
         pairs = ((row, other, cosine(vectors[row], vectors[other])) for other in candidates.tolist())
         return list(itertools.islice((pair for pair in pairs if pair[2] >= threshold), 1))
 
