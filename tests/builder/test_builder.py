@@ -125,10 +125,8 @@ def test_documents_end_with_the_token_that_is_named(built: Path, tmp_path: Path)
     number = max(definition["model"]["vocab"].values()) + 1
     definition["added_tokens"].append({**definition["added_tokens"][0], "id": number, "content": "<|im_end|>"})
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
-    source, named = (
-        write_jsonl(tmp_path / "in.jsonl", [english(1, 30)]),
-        {"tokenizer": str(tmp_path / "tokenizer.json")},
-    )
+    source = write_jsonl(tmp_path / "in.jsonl", [english(1, 30)])
+    named = {"tokenizer": str(tmp_path / "tokenizer.json")}
     manifest = run_plain(source, tmp_path / "out", eos="<|im_end|>", **named)
     assert manifest.tokenizer["eos_id"] == number == Shard(tmp_path / "out" / "train-000000.tar").document(0)[-1]
     assert load_tokenizer(str(tmp_path / "out")).eos_id == number
@@ -160,24 +158,19 @@ def test_bad_records_stop_the_build_where_asked_or_where_they_are_too_many(input
     for name in ("a", "b"):  # a unit each, none of which has too many
         (tmp_path / f"{name}.jsonl").write_text('{"body": "to be"}\n')
     limits = Limits(smallest_unit_bytes=1, unit_bytes=1)
-    with pytest.raises(
-        BuildError, match=r"more than 1 bad records, such as a\.jsonl: line 1: no field 'text'.* 'body'"
-    ):
+    with pytest.raises(BuildError, match=r"more than 1 bad records, .*a\.jsonl: line 1: no field 'text'.* 'body'"):
         run_plain([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "two", max_errors=1, limits=limits)
 
 
 def bad_of_100(folder: Path, bad: int, **options: Any) -> dict[str, int]:
-    path = write_jsonl(
-        folder / "in.jsonl", [*(english(k) for k in range(options.pop("records", 100) - bad)), *[{}] * bad]
-    )
+    good = [english(k) for k in range(options.pop("records", 100) - bad)]
+    path = write_jsonl(folder / "in.jsonl", [*good, *[{}] * bad])
     return run_plain(path, folder / str(bad), dedup=False, **options).counts["bad"]
 
 
 def test_more_than_a_tenth_of_bad_records_ends_a_build(tmp_path: Path) -> None:
     assert sum(bad_of_100(tmp_path, 10).values()) == 10
-    with pytest.raises(
-        BuildError, match=r"11 of 100 records are bad, a share of 11.*such as .*line 90.* --max-errors 0\.2 "
-    ):
+    with pytest.raises(BuildError, match=r"11 of 100 records are bad, .*line 90.* --max-errors 0\.2 "):
         bad_of_100(tmp_path, 11)
     for number, options in enumerate([{"records": 99}, {"max_errors": 0.2}, {"on_error": "skip"}], 12):
         assert sum(bad_of_100(tmp_path, number, **options).values()) == number
@@ -214,7 +207,7 @@ def test_lanes_of_a_file_that_cannot_be_cut_keep_its_order(tmp_path: Path) -> No
     (tmp_path / "in.jsonl").write_bytes(lines)
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(lines))
     limits = Limits(partition_characters=20_000, batch_records=5, lane_bytes=5_000)
-    options: dict[str, Any] = {"rules": "gopher_quality", "workers": 2, "limits": limits}
+    options: dict[str, Any] = {"rules": "gopher_quality", "limits": limits}
     for name in ("in.jsonl.gz", "in.csv"):
         assert len(make_plan([str(tmp_path / name)], Recipe(), limits=limits).units) > 2
     plain = run_plain(tmp_path / "in.jsonl", tmp_path / "plain", rules="gopher_quality")
@@ -224,6 +217,6 @@ def test_lanes_of_a_file_that_cannot_be_cut_keep_its_order(tmp_path: Path) -> No
     assert lanes.counts["by_language"] == plain.counts["by_language"]
     assert lanes.counts["bad"] == {"invalid JSON": 1}
     assert lanes.inputs[0]["sha256"] == hashlib.sha256((tmp_path / "in.jsonl.gz").read_bytes()).hexdigest()
-    run_plain(tmp_path / "in.csv", tmp_path / "rows", **options)
+    run_plain(tmp_path / "in.csv", tmp_path / "rows", **options, workers=2)
     run_plain(tmp_path / "in.csv", tmp_path / "one", **{**options, "limits": replace(limits, lane_bytes=1 << 30)})
     assert digests(tmp_path / "rows") == digests(tmp_path / "one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import html
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from pipeline.errors import InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.helpers.builds import digests, rejected, run_plain
-from tests.helpers.corpus import english
+from tests.helpers.corpus import WORDS
 
 # Large enough that a stream is unpacked in several pieces: the one in which damage shows gives nothing.
-LINES = [json.dumps({"id": f"d{k}", "text": english(k, 2_000)}).encode() + b"\n" for k in range(60)]
+TEXTS = [" ".join(random.Random(k).choices(WORDS, k=20_000)) for k in range(60)]
+LINES = [json.dumps({"id": f"d{k}", "text": text}).encode() + b"\n" for k, text in enumerate(TEXTS)]
 PACK = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
 
 

@@ -24,9 +24,7 @@ KINDS = ("parquet", "jsonl.zst")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder, found = tmp_path_factory.mktemp("inputs"), {}
     for at, name in enumerate(("web", "wiki")):
-        rows = [
-            {"id": f"{name}-{n}", "text": english(n + 900 * at, 60), "score": n / 7, "tags": [n]} for n in range(70)
-        ]
+        rows = [{"id": f"{name}-{n}", "text": english(n + 900 * at), "score": n / 7, "tags": [n]} for n in range(70)]
         found[name] = str(write_jsonl(folder / f"{name}.jsonl", [*rows, rows[3]]))
     return found
 
@@ -34,7 +32,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def built(inputs: Any, output: Path, **options: Any) -> Path:
     given = [f"{name}={path}" for name, path in inputs.items()]
     run(
-        given, output, rules="none", dedup_lines=True, keep_fields="score:float,tags", tokens_per_shard=9_000, **options
+        given, output, rules="none", dedup_lines=True, keep_fields="score:float,tags", tokens_per_shard=6_000, **options
     )
     return output
 

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.dedup.minhash import MinHasher, shingle_sets, word_table
@@ -47,7 +47,6 @@ def reference(text: str, ngram: int = 5, values: int = 112) -> list[int]:
     return signature.hashvalues.tolist()
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=200), ngram=st.integers(1, 7))
 def test_signatures_equal_datasketch_on_any_text(text: str, ngram: int) -> None:
     hasher = MinHasher(ngram=ngram, bands=4, rows=8)
@@ -66,7 +65,6 @@ def test_the_word_table_holds_what_the_regular_expression_matches() -> None:
     assert set(np.flatnonzero(word_table()).tolist()) == matched
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.text(st.sampled_from("ab .ß"), max_size=60), max_size=5), ngram=st.integers(1, 6))
 def test_sets_of_shingles_equal_the_definition(texts: list[str], ngram: int) -> None:
     found = list(shingle_sets(texts, ngram))

@@ -175,6 +175,7 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
         assert ours.tolist() == mask
 
 
+@pytest.mark.nightly
 def test_real_text_with_planted_passages_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
     texts = plant(real_texts(shared_data, 250))
     for number in range(4):
@@ -214,17 +215,15 @@ def test_workers_partitions_and_buckets_change_no_byte_of_cut_texts(tmp_path: Pa
     build(tmp_path / "in.jsonl", tmp_path / "one", **options)
     build(tmp_path / "in.jsonl", tmp_path / "many", **options, workers=2, limits=SMALL)
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
+    build(tmp_path / "in.jsonl", tmp_path / "all", dedup_passages=20, limits=SMALL)
+    assert kept(tmp_path / "all") == [text for text in oracle(texts, 20) if text is not None]
     assert len({line["reason"] for line in rejected(tmp_path / "one")}) > 2
 
 
 def test_near_duplicates_and_listed_documents_are_no_earlier_ones(tmp_path: Path) -> None:
     body = english(1, 30)
-    texts = [
-        f"{body} {NOTICE}",
-        f"{english(2, 30)} {NOTICE}",
-        f"{english(2, 30)} {NOTICE} More.",
-        f"{NOTICE} {english(3, 30)}",
-    ]
+    texts = [f"{body} {NOTICE}", *(f"{english(2, 30)} {NOTICE}{more}" for more in ("", " More."))]
+    texts += [f"{NOTICE} {english(3, 30)}"]
     (tmp_path / "gone.txt").write_text("d0\n")
     write_jsonl(tmp_path / "in.jsonl", texts)
     manifest = build(tmp_path / "in.jsonl", tmp_path / "out", dedup=True, drop_ids=str(tmp_path / "gone.txt"))
@@ -272,13 +271,8 @@ def test_documents_are_written_again_only_in_partitions_of_cut_texts(
             assert len(list(folder.iterdir())) == 3
             found.extend(path.parent.name for path in folder.glob("*/documents.arrow"))
 
-    build(
-        tmp_path / "in",
-        tmp_path / "out",
-        repeated_passages=action,
-        limits=Limits(smallest_unit_bytes=1),
-        after_stage=look,
-    )
+    options: dict[str, Any] = {"limits": Limits(smallest_unit_bytes=1), "after_stage": look}
+    build(tmp_path / "in", tmp_path / "out", repeated_passages=action, **options)
     assert found == written
     assert len(kept(tmp_path / "out")) == 3
 

@@ -49,7 +49,7 @@ def hashed(text: str) -> int:
     return mix64(h)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts=st.lists(TEXTS, max_size=5), kinds=st.sets(st.sampled_from(KINDS)), shortest=st.integers(1, 6))
 def test_compiled_passages_are_those_of_the_definition(texts: list[str], kinds: set[str], shortest: int) -> None:
     found = split(texts, kinds, shortest)
@@ -103,7 +103,7 @@ def test_what_is_cut_takes_its_blank_lines_along_and_nothing_else(
     assert remove_passages(text, cut) == left
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=TEXTS, kind=st.sampled_from(KINDS), chosen=st.sets(st.integers(0, 12)))
 def test_what_is_not_cut_stays_in_order(text: str, kind: str, chosen: set[int]) -> None:
     found = list(passages(text, kind, 1))

@@ -255,7 +255,7 @@ def test_more_is_read_until_what_survives_dedup_fills_the_quota(repeating: Path,
     # As a kill leaves it between two rounds: what they make again is gone, what is read next is not yet written.
     for name in ("quotas.json", "round"):
         discard(tmp_path / "stopped/.build" / name)
-    run(repeating, tmp_path / "stopped", workers=2, **settings)
+    run(repeating, tmp_path / "stopped", **settings)
     assert digests(tmp_path / "stopped") == digests(tmp_path / "out")
 
 

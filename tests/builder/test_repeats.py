@@ -99,6 +99,7 @@ def test_a_build_keeps_what_the_definition_keeps(
     assert counts["read"] == sum(counts["dropped"].values()) + counts["kept"]
 
 
+@pytest.mark.nightly
 def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
     raw = zstandard.ZstdDecompressor().stream_reader((shared_data / "dev/part-02.jsonl.zst").open("rb")).read()
     texts = [normalize(orjson.loads(line)["text"]) for line in raw.splitlines()[:600]]

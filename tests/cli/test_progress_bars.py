@@ -24,7 +24,10 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    ["build", "verify", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("export", "import", "texts"))],
+)
 def test_a_long_command_draws_a_bar_on_a_terminal_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
