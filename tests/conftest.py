@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,13 +83,20 @@ def server() -> Iterator[FaultyServer]:
 def s3() -> Iterator[dict[str, Any]]:
     """Give the options by which s3fs reaches a real server on this machine."""
     pytest.importorskip("s3fs")
+    werkzeug = pytest.importorskip("werkzeug.serving")
     moto = pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
-    yield options
-    server.stop()
+    application, alone = moto.DomainDispatcherApplication(moto.create_backend_app), threading.Lock()
+
+    def serve(environ: Any, start_response: Any) -> list[bytes]:
+        with alone:  # moto keeps the bucket of a request in an object that all threads share
+            return list(application(environ, start_response))
+
+    server = werkzeug.make_server("127.0.0.1", 0, serve, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{server.port}"}}
+    server.shutdown()
+    thread.join()
 
 
 @pytest.fixture(scope="session")
