@@ -117,7 +117,7 @@ def test_a_stream_from_a_bucket_goes_on_when_its_dataset_is_redacted(
 
 
 @pytest.mark.stacks
-@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
 def test_a_kill_at_any_upload_is_read_on_and_a_re_run_continues(
     s3: dict[str, Any], built: Path, expected: dict[str, Any], tmp_path: Path, kills: int
 ) -> None:
