@@ -282,7 +282,7 @@ def test_mapped_samples_make_the_batches_that_they_make_unmapped(
 
 def test_stored_width_is_refused_for_mapped_samples_and_for_documents(dataset: Path) -> None:
     source = pipeline.ShardDataset(dataset)
-    with pytest.raises(ConfigError, match=r"write these after \.batch\(\), or remove dtype='stored'"):
+    with pytest.raises(ConfigError, match=r"\.batch\(\), or remove dtype='stored'"):
         source.pack(8).map(dict).batch(1, dtype="stored")
     with pytest.raises(ConfigError, match=r"remove it after \.documents\(\)"):
         source.documents().batch(2, dtype="stored")
@@ -298,9 +298,7 @@ def test_tensors_of_any_dtype_are_stacked_as_they_are(dataset: Path) -> None:
     assert batch["x"].dtype == batch["sum"].dtype == torch.bfloat16
     for key in ("x", "sum", "half"):
         assert torch.equal(batch[key], torch.stack([row[key] for row in rows]))
-    with pytest.raises(
-        ConfigError, match=r"'x' is a tensor of torch\.bfloat16, which NumPy does not have; remove \.numpy"
-    ):
+    with pytest.raises(ConfigError, match=r"'x' .*torch\.bfloat16.*remove \.numpy"):
         next(iter(pipeline.ShardDataset(dataset).pack(8).numpy().map(as_bfloat16).batch(2)))
 
 

@@ -43,5 +43,5 @@ def test_an_iterator_begun_before_a_fork_is_refused_after_it(dataset: Path, ahea
 
 @pytest.mark.parametrize("function", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_copies_of_an_iterator_are_refused_naming_the_state(dataset: Path, function: Callable[[Any], Any]) -> None:
-    with pytest.raises(StateError, match=r"cannot be copied or pickled: save stream\.state_dict\(\)"):
+    with pytest.raises(StateError, match=r"save stream\.state_dict\(\)"):
         function(iter(batched(dataset)))

@@ -222,7 +222,7 @@ def test_what_cannot_be_split_is_refused_with_the_reason(datasets: dict[str, Pat
             pipeline.ShardDataset(datasets["small"]).split(val=val)  # type: ignore[arg-type]
     directory = write_shards(tmp_path / "swapped", [20, 30])
     (directory / "train-000000.tar").write_bytes((directory / "train-000001.tar").read_bytes())
-    with pytest.raises(ManifestError, match=r"train-000000\.tar: 36352 bytes, but the manifest says 26112"):
+    with pytest.raises(ManifestError, match=r"train-000000\.tar: 36352 .*26112"):
         pipeline.ShardDataset(directory).split(val=0.1)
     _, val = pipeline.ShardDataset(write_shards(tmp_path / "few", [3])).split(val=1e-9)
     with pytest.raises(ConfigError, match="val=1e-09' holds no tokens"):

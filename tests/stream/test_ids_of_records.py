@@ -82,7 +82,7 @@ def test_ids_outside_the_vocabulary_are_bad_records_named_by_line(tmp_path: Path
     path.write_text(
         '{"input_ids": [5]}\n{"input_ids": [5, 999]}\n{"input_ids": "x"}\n{"input_ids": [[1]]}\n{"input_ids": [6]}\n'
     )
-    with pytest.raises(InputError, match=r"ids\.jsonl, line 2: an id outside the vocabulary \(id 999 at position 1"):
+    with pytest.raises(InputError, match=r"ids\.jsonl, line 2: .*id 999 at position 1"):
         list(pipeline.TextDataset(path, "bytes", tokens_key="input_ids", epochs=1).documents())
     data = pipeline.TextDataset(path, "bytes", tokens_key="input_ids", epochs=1, on_error="records").documents()
     assert [item["input_ids"].tolist() for item in data] == [[5, EOS], [6, EOS]]

@@ -163,9 +163,7 @@ def test_a_state_belongs_to_its_number_of_ranks() -> None:
         assert len(list(islice(stream, 3))) == 3
         expected.append(texts_of(islice(documents(records, epochs=None).shard(len(expected), 2), 12))[6:])
     states = [json.loads(json.dumps(stream.state_dict())) for stream in streams]
-    with pytest.raises(
-        StateError, match="ranks was 2 when the state was saved, but is 1 in this stream; a live source"
-    ):
+    with pytest.raises(StateError, match="ranks was 2 .* but is 1 .*a live source"):
         documents(records, epochs=None).batch(4).load_state_dict(pipeline.merge_states(states))
     for rank in range(2):
         resumed = documents(records, epochs=None).batch(2).shard(rank, 2)
@@ -176,9 +174,7 @@ def test_a_state_belongs_to_its_number_of_ranks() -> None:
 
 def test_a_dataset_that_is_split_already_is_not_split_again() -> None:
     split = pytest.importorskip("datasets.distributed").split_dataset_by_node(streaming(), 0, 2)
-    with pytest.raises(
-        ConfigError, match=r"split among 2 ranks already.*give the whole dataset, or state \.shard\(0, 1\)"
-    ):
+    with pytest.raises(ConfigError, match=r"2 ranks.*give the whole dataset, or state \.shard\(0, 1\)"):
         next(iter(documents(split, epochs=None).shard(0, 2)))
     assert len(texts_of(documents(split).shard(0, 1))) == 30
 
@@ -256,7 +252,7 @@ def test_a_mix_gives_each_live_document_once_and_goes_on(file: Path, ranks: int)
             streams = [mixed(make(), file, ranks, rank) for rank in range(ranks)]
             for stream in streams:
                 stream.load_state_dict(pipeline.merge_states(states))
-    with pytest.raises(StateError, match=f"ranks was {ranks} when the state was saved, but is 4"):
+    with pytest.raises(StateError, match=f"ranks was {ranks} .* but is 4"):
         mixed(numbered, file, 4).load_state_dict(pipeline.merge_states(states))
 
 
@@ -324,7 +320,7 @@ def test_a_state_that_json_does_not_give_back_is_refused(state: Any, said: str) 
         def state_dict(self) -> Any:
             return state
 
-    with pytest.raises(ConfigError, match=f"state_dict.. of Other holds a value that JSON cannot hold: {said}"):
+    with pytest.raises(ConfigError, match=f"of Other .*JSON.*: {said}"):
         next(iter(documents(Other())))
 
 
@@ -346,9 +342,9 @@ def test_what_cannot_be_begun_again_is_refused() -> None:
 
 
 def test_a_live_source_is_streamed_alone_and_has_one_lane() -> None:
-    with pytest.raises(ConfigError, match="records is a live source, which is streamed alone, but 2 inputs were given"):
+    with pytest.raises(ConfigError, match="records is a live source, .* 2 inputs"):
         pipeline.TextDataset([records, [{"text": "a"}]], "bytes")
-    with pytest.raises(ConfigError, match="lanes=4: a live source has one lane on each rank"):
+    with pytest.raises(ConfigError, match="lanes=4: a live source has one lane"):
         iter(pipeline.TextDataset(records, "bytes").shuffle(lanes=4).documents())
 
 
@@ -383,7 +379,7 @@ def test_errors_name_the_source_and_the_record() -> None:
             raise OSError("the line is dead")
 
     dies = False
-    with pytest.raises(InputError, match=r"broken, line 2: no field 'text' \(there are 'body'"):
+    with pytest.raises(InputError, match=r"broken, line 2: .*'text' .*'body'"):
         next(iter(documents(broken)))
     assert texts_of(documents(broken, on_error="records")) == ["good"]
     dies = True

@@ -87,9 +87,9 @@ def test_the_length_is_true_as_stated_or_huge_by_default(dataset: Path) -> None:
     assert len(make(dataset).loader()) == 2**31
     assert len(make(dataset).loader(length=100)) == 100
     assert len(make(dataset).apply(drop_some).loader()) == 2**31  # endless
-    with pytest.raises(ConfigError, match=r"knows its length, 5 batches; remove length=7"):
+    with pytest.raises(ConfigError, match=r"5 batches; remove length=7"):
         make(dataset).take(5).loader(length=7)
-    with pytest.raises(ConfigError, match="length must be an integer of at least 1, got 0"):
+    with pytest.raises(ConfigError, match="length must be .*got 0"):
         make(dataset).loader(length=0)
 
 
@@ -210,7 +210,7 @@ def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream(dataset: Path, t
     whole = ids(stream)
     assert len(whole) > 2
     if kind in UNKNOWN:
-        with pytest.raises(ConfigError, match=r"unknown in advance; state it, \.loader\(length=n\), or .* \.take\(n\)"):
+        with pytest.raises(ConfigError, match=r"state it, \.loader\(length=n\), or .* \.take\(n\)"):
             stream.loader()
         assert len(stream.loader(length=7)) == 7
     loader = stream.loader(repeat=True, **({"length": 5} if kind in UNKNOWN else {}))
@@ -234,9 +234,7 @@ def test_a_loader_that_repeats_moves_no_stream_read_elsewhere(dataset: Path) -> 
     state = stream.state_dict()
     assert ids(evaluation) == whole
     assert stream.state_dict() == state
-    with pytest.raises(
-        ConfigError, match=r"repeat=True .* this stream is endless; bound it by epochs=1 or \.take\(n\)"
-    ):
+    with pytest.raises(ConfigError, match=r"repeat=True .*bound it by epochs=1 or \.take\(n\)"):
         make(dataset).loader(repeat=True)
 
 

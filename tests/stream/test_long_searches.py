@@ -85,7 +85,7 @@ def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(small: Path, t
         endless(kind, small, texts).batch(2).apply(drop_all),
     ):
         stream.set_epoch(3)
-        with pytest.raises(ConfigError, match=r"stage 0\.\w+ took \d+ items, those of a whole epoch, and gave none"):
+        with pytest.raises(ConfigError, match=r"stage 0\.\w+ took \d+ items, .* epoch, and gave none"):
             next(iter(stream))
     on_two = endless(kind, small, texts).batch(2).apply(drop_all).shard(1, 2)
     with pytest.raises(ConfigError, match="those of 8 epochs, and gave none"):

@@ -151,7 +151,7 @@ def test_a_mix_says_how_many_tokens_each_source_gave(folder: Path) -> None:
 
 
 def test_a_filter_of_texts_and_tokens_together_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="gets the records of texts and the ids of shards"):
+    with pytest.raises(ConfigError, match="records of texts and the ids of shards"):
         mixed(folder).filter(lambda record: True, name="all")
 
 
@@ -287,7 +287,7 @@ def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
     never = pipeline.mix(
         arrays(a=9, b=9), [(0, {"a": 1, "b": 1}), (4, {"a": 1, "b": 0})], stopping_strategy="all_exhausted"
     )
-    with pytest.raises(ConfigError, match="source 'b' is never exhausted: its weight is 0 in the end"):
+    with pytest.raises(ConfigError, match="source 'b' is never exhausted"):
         len(never.pack(2))
     stream = mixed(folder, ARRAYS, stopping_strategy="first_exhausted").pack(8)
     with pytest.raises(ConfigError, match="counted from its first weights"):

@@ -97,7 +97,7 @@ def test_the_source_whose_documents_have_no_label_is_named() -> None:
     good = pipeline.ShardDataset.from_texts(["to be or not to be"] * 20, "bytes")
     empty = pipeline.ShardDataset.from_texts([""], "bytes")
     mixed = pipeline.mix({"good": good, "empty": empty}, {"good": 0.99, "empty": 0.01})
-    with pytest.raises(ConfigError, match=r"no sequence of 8 epochs of source 'empty' has a label.*remove the source"):
+    with pytest.raises(ConfigError, match=r"8 epochs of source 'empty' .*remove the source"):
         list(islice(mixed.shuffle(seed=0).pack(64, best_fit=True).batch(4), 500))
 
 

@@ -116,7 +116,7 @@ def test_a_listed_shard_of_another_split_is_refused_with_both_cures(dataset: Pat
 
 @pytest.mark.parametrize("make", [lambda folder: folder, lambda folder: [folder], lambda folder: f"{folder}/*.tar"])
 def test_an_unknown_split_lists_those_there_are(dataset: Path, make: Any) -> None:
-    with pytest.raises(pipeline.ManifestError, match="no split 'nonsense' in this dataset; it has train, val"):
+    with pytest.raises(pipeline.ManifestError, match="'nonsense'.* it has train, val"):
         pipeline.ShardDataset(make(dataset), split="nonsense")
     with pytest.raises(pipeline.ConfigError, match="split must be the name of a split, or None"):
         pipeline.ShardDataset(make(dataset), split=["train", "val"])  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_tars_without_a_manifest_have_no_splits(dataset: Path) -> None:
     (dataset / EXTENTS_NAME).unlink()
     assert documents(dataset, None) == documents(f"{dataset}/*.tar", None) == TRAIN + VAL
     assert documents(f"{dataset}/train-*.tar") == TRAIN
-    with pytest.raises(pipeline.ConfigError, match=r"no manifest\.json is beside it, so it belongs to no split 'val'"):
+    with pytest.raises(pipeline.ConfigError, match=r"no manifest\.json .*no split 'val'"):
         pipeline.ShardDataset(f"{dataset}/val-*.tar", split="val")
 
 
@@ -142,7 +142,7 @@ def test_tars_whose_names_show_several_splits_are_not_streamed_as_one(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((dataset / NAMES[number]).read_bytes())
     source = f"{folder}/**/*.tar"
-    with pytest.raises(pipeline.ManifestError, match="the names of these shards show several splits"):
+    with pytest.raises(pipeline.ManifestError, match="show several splits"):
         pipeline.ShardDataset(source)
     assert sorted(documents(source, None)) == [*range(100, 100 + DOCUMENTS * len(names))]
 
@@ -193,7 +193,7 @@ def test_shards_of_an_unfinished_build_are_refused(dataset: Path) -> None:
     (dataset / ".build").mkdir()
     (dataset / ".build" / "plan.json").write_text("{}")
     for source in (dataset, [dataset / NAMES[0]], f"{dataset}/*.tar"):
-        with pytest.raises(pipeline.ManifestError, match="running the same build command again completes"):
+        with pytest.raises(pipeline.ManifestError, match="same build command again"):
             pipeline.ShardDataset(source)
 
 
@@ -244,7 +244,7 @@ def test_directories_that_differ_are_refused_with_both_values(
 def test_a_dataset_and_tars_without_a_manifest_make_no_stream(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     write_documents(tmp_path / "bare" / "a.tar", [np.array([1, EOS], "<u2")])
-    with pytest.raises(pipeline.ConfigError, match=r"bare/a\.tar has no manifest\.json beside it, but .*/one has one"):
+    with pytest.raises(pipeline.ConfigError, match=r"bare/a\.tar has no manifest\.json .*/one has one"):
         pipeline.ShardDataset([dataset, tmp_path / "bare"])
 
 

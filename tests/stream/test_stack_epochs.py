@@ -150,5 +150,5 @@ def test_lightning_loses_no_batch_without_the_loader(dataset: str, tmp_path: Pat
 )
 def test_lightning_is_refused_a_loader_without_a_length(dataset: str, tmp_path: Path, loader: str) -> None:
     code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
-    with pytest.raises(AssertionError, match=r"each resume would lose a batch of this stream: .* stream\.loader\(\)"):
+    with pytest.raises(AssertionError, match=r"would lose a batch .* stream\.loader\(\)"):
         run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(tmp_path), None, {"replace": code})

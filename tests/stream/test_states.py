@@ -51,7 +51,7 @@ def test_a_state_of_another_shape_is_refused_with_both_values(dataset: Path, cha
     for saved, loaded in ((one, other), (other, one)):
         if field == "epochs" and saved is other:
             continue  # may be raised
-        with pytest.raises(StateError, match=rf"^{field} was .* when the state was saved, but is .* in this stream"):
+        with pytest.raises(StateError, match=rf"^{field} was .* but is "):
             loaded.load_state_dict(saved.state_dict())
 
 
@@ -68,7 +68,7 @@ def test_other_data_and_another_order_of_shards_are_named_first(dataset: Path, t
 def test_epochs_may_not_be_lowered_on_resume(dataset: Path) -> None:
     for saved, now in ((2, 1), (None, 2)):
         state = pipeline.ShardDataset(dataset, epochs=saved).pack(8).state_dict()
-        with pytest.raises(StateError, match=rf"epochs was {saved} when the state was saved, but is {now}"):
+        with pytest.raises(StateError, match=rf"epochs was {saved} .* but is {now}"):
             pipeline.ShardDataset(dataset, epochs=now).pack(8).load_state_dict(state)
 
 
@@ -161,11 +161,9 @@ def test_what_is_no_state_is_refused(dataset: Path) -> None:
     for version in (1, True, 1.0, "1", None):
         with pytest.raises(StateError, match=r"^state version"):
             stream.load_state_dict({**state, "version": version})
-    with pytest.raises(
-        StateError, match=r"no state of a stream, but a dict of 'step', 'data'; load .* checkpoint\['data'\]"
-    ):
+    with pytest.raises(StateError, match=r"a dict of 'step', 'data'; load .* checkpoint\['data'\]"):
         stream.load_state_dict({"step": 1, "data": state})
-    with pytest.raises(StateError, match=r"stage 0\.Twice drops items, so this state belongs to rank 0 of None"):
+    with pytest.raises(StateError, match=r"0\.Twice .*rank 0 of None"):
         stream.load_state_dict({**state, "bound_to": "0.Twice"})
 
 

@@ -59,9 +59,7 @@ def test_a_lane_of_which_an_epoch_is_rejected_goes_on_to_the_next(files: list[Pa
 
 
 def test_an_epoch_of_which_nothing_is_kept_raises(files: list[Path]) -> None:
-    with pytest.raises(
-        ConfigError, match=r"no document was kept of a whole epoch, in any of the 36 lanes .* 206 rejected"
-    ):
+    with pytest.raises(ConfigError, match=r"no document was kept .* 36 lanes .* 206 rejected"):
         next(iter(make(files).filter(is_nothing).pack(64).batch(6)))
     with pytest.raises(ConfigError, match=r"0 rejected by filters, \d+ bad: on_error='stop' says why"):
         next(iter(make(files, text_key="body", on_error="records").pack(64).batch(6)))
@@ -73,13 +71,9 @@ def test_a_bounded_stream_without_a_row_is_an_error(files: list[Path], layout: s
         stream = stream.documents() if layout == "documents" else stream.pack(64, best_fit=layout == "best fit")
         return stream.batch(6)
 
-    with pytest.raises(
-        ConfigError, match=r"no document was kept of the whole stream.* 412 rejected .*\(412 by filter\)"
-    ):
+    with pytest.raises(ConfigError, match=r"of the whole stream.* 412 rejected .*\(412 by filter\)"):
         list(laid_out(make(files, epochs=2).filter(is_nothing)))
-    with pytest.raises(
-        ConfigError, match=r"no document was kept .*\(0 read so far.*loosen the filter or the condition"
-    ):
+    with pytest.raises(ConfigError, match=r"\(0 read so far.*loosen the filter or the condition"):
         list(laid_out(make(files, epochs=1, where="n > 3")))
     few = laid_out(make(files, epochs=1).filter(is_one_of_few))
     list(few)
@@ -96,7 +90,7 @@ def test_ranks_and_workers_that_cannot_share_lanes_are_refused(files: list[Path]
     assert_raises(ConfigError, r"3 lanes, which 2 workers .* one of \[1, 3\], or .*lanes=48\)", loader)
     few = pipeline.TextDataset(files[:2], "bytes").shuffle().pack(8).batch(80)
     assert next(iter(few))["input_ids"].shape == (80, 8)
-    with pytest.raises(ConfigError, match="there are 71 records for the 160 rows of a global batch"):
+    with pytest.raises(ConfigError, match="71 records for the 160 rows"):
         iter(few.shard(1, 2))
 
 

@@ -80,9 +80,9 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     list(islice(stream, 2))
     state = stream.state_dict()
     other = packed(files)
-    with pytest.raises(StateError, match=r"lacks lanes 0, 1, 4, 5, 6, 7, 10, 11, \.\.\. \(24 of 36\).*merge_states"):
+    with pytest.raises(StateError, match=r"lacks lanes 0, 1, 4, .* \(24 of 36\).*merge_states"):
         other.load_state_dict(state)
-    with pytest.raises(StateError, match=r"lacks lanes 0, 1, 4, 5, 6, 7, 10, 11, \.\.\. \(24 of 36\)"):
+    with pytest.raises(StateError, match=r"lacks lanes 0, 1, 4, .* \(24 of 36\)"):
         pipeline.merge_states([state])
     ahead = packed(files, 3).shard(0, 3)
     list(islice(ahead, 3))

@@ -87,7 +87,7 @@ def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, data: st.D
 
 def test_a_step_after_the_end_is_refused_and_after_an_epoch_is_not(dataset: Path) -> None:
     twice = pipeline.ShardDataset(dataset, epochs=2).pack(16).batch(2)
-    with pytest.raises(pipeline.ConfigError, match=f"step 99 is after the end: the stream has {len(twice)} steps"):
+    with pytest.raises(pipeline.ConfigError, match=f"step 99 .* {len(twice)} steps"):
         twice.trace(99)
     once = pipeline.ShardDataset(dataset, epochs=1).pack(16).batch(2)
     before = 0
@@ -297,16 +297,14 @@ def test_a_step_before_the_state_or_after_the_end_is_refused(texts: list[Path]) 
     list(islice(iterator, 3))
     later = of_texts(texts).pack(16).batch(2)
     later.load_state_dict(stream.state_dict())
-    with pytest.raises(
-        pipeline.ConfigError, match=r"step 2 was read before .* step 3: load a state of an earlier step"
-    ):
+    with pytest.raises(pipeline.ConfigError, match=r"step 2 .* step 3: load a state"):
         later.trace(2)
     bounded = pipeline.TextDataset([str(path) for path in texts], tokenizer="bytes", epochs=1).pack(64).batch(8)
     count = len(list(bounded))
     assert_is(bounded.trace(count - 1, with_ids=True), list(bounded)[-1], bounded._config.sources.eos_id)
     with pytest.raises(pipeline.ConfigError, match=f"step {count} is after the end"):
         bounded.trace(count)
-    with pytest.raises(pipeline.ConfigError, match=r"step 5 is after the end: the stream has 5 steps"):
+    with pytest.raises(pipeline.ConfigError, match=r"step 5 .* 5 steps"):
         of_texts(texts).pack(16).batch(2).take(5).trace(5)
 
 

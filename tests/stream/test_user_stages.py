@@ -89,7 +89,7 @@ def test_a_state_after_a_stage_that_drops_belongs_to_its_rank(dataset: Path, sta
     list(islice(stream, 4))
     packed(dataset).shard(0, 2).apply(stage).load_state_dict(stream.state_dict())
     for rank, world_size in ((1, 2), (0, 1)):
-        with pytest.raises(StateError, match=rf"stage 0\.\w+ .* rank 0 of 2, but this is rank {rank} of {world_size}"):
+        with pytest.raises(StateError, match=rf"0\.\w+ .* rank 0 of 2, .* rank {rank} of {world_size}"):
             packed(dataset).shard(rank, world_size).apply(stage).load_state_dict(stream.state_dict())
 
 
@@ -236,7 +236,7 @@ def test_a_stage_that_drops_from_a_bounded_stream_is_refused_on_ranks(dataset: P
     stream = make(packed(dataset, 1))
     assert len(list(stream)) > 0  # one rank may
     for rank in range(2):
-        with pytest.raises(ConfigError, match=rf"drops or adds items of a bounded stream, so its 2 ranks.*{REPAIR}"):
+        with pytest.raises(ConfigError, match=rf"bounded stream.* 2 ranks.*{REPAIR}"):
             list(stream.shard(rank, 2))
 
 
@@ -259,7 +259,7 @@ def test_a_take_that_ranks_cannot_all_fill_after_drops_is_refused(dataset: Path)
     for rank in range(2):
         stream = packed(dataset, 1).apply(odd).shard(rank, 2)
         assert len(list(stream.take(5))) == 5
-        with pytest.raises(ConfigError, match=rf"of the 1000 items of \.take\(\) on rank {rank} of 2"):
+        with pytest.raises(ConfigError, match=rf"1000 items .*rank {rank} of 2"):
             list(stream.take(1000))
 
 

@@ -197,7 +197,7 @@ def test_a_wrong_value_for_shards_names_the_argument(
 @pytest.mark.parametrize("name", ["x.jsonl", "raw/*.parquet", "part-{0..9}.txt.gz", "https://host/x.csv"])
 def test_text_given_as_shards_is_sent_to_where_text_is_read(tmp_path: Path, name: str) -> None:
     for given in (name, [name]):
-        with pytest.raises(ConfigError, match=r"text, not a shard of tokens; stream it with pipeline\.TextDataset"):
+        with pytest.raises(ConfigError, match=r"text, .*stream it with pipeline\.TextDataset"):
             pipeline.ShardDataset(given)
 
 
@@ -266,5 +266,5 @@ def test_documents_begin_with_the_begin_of_text_id_as_in_a_build(tmp_path: Path)
     state = pipeline.TextDataset(tmp_path / "x.jsonl", str(folder), bos=True).pack(4).state_dict()
     with pytest.raises(pipeline.StateError, match="data"):
         pipeline.TextDataset(tmp_path / "x.jsonl", str(folder)).pack(4).load_state_dict(state)
-    with pytest.raises(ConfigError, match="bos=True: tokenizer 'bytes' has no begin-of-text id"):
+    with pytest.raises(ConfigError, match="bos=True: tokenizer 'bytes'"):
         text(tmp_path, bos=True)
