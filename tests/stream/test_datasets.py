@@ -30,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_eos_id_is_one_of_the_vocabulary(folder: Path, tmp_path: Path) -> None:
     (bare := tmp_path / "bare.tar").write_bytes((folder / "data" / "train-000000.tar").read_bytes())
     assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._data.eos_id == 59_999
-    with pytest.raises(ConfigError, match="from 0 to 59999, .*got 60000"):
+    with pytest.raises(ConfigError, match=r"from 0 to 59999, .*got 60000"):
         pipeline.ShardDataset(folder / "data", eos_id=60_000)
-    with pytest.raises(ConfigError, match="from 0 to 65535, .*uint16.*got 65536"):
+    with pytest.raises(ConfigError, match=r"from 0 to 65535, .*uint16.*got 65536"):
         pipeline.ShardDataset(bare, eos_id=65_536)
 
 

@@ -126,10 +126,3 @@ def test_what_follows_a_pass_is_what_the_page_says(make: Any, names: bool, whole
             found.append(ids(source if stop is None else islice(source, stop)))
         assert found[0] == first[:size]
         assert found[1] == {AGAIN: first[:size], NEXT: second[:size], ON: first[size : 2 * size]}[expected]
-
-
-def test_a_loader_of_an_endless_stream_goes_on() -> None:
-    data = pipeline.ShardDataset.from_tokens(np.arange(1, 1001), **UNEQUAL)
-    stream = data.shuffle(seed=3).pack(64).batch(2)
-    whole, loader = ids(islice(stream, 9)), stream.loader()
-    assert [batch for _ in range(3) for batch in ids(islice(loader, 3))] == whole

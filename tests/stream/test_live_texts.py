@@ -163,7 +163,7 @@ def test_a_state_belongs_to_its_number_of_ranks() -> None:
         assert len(list(islice(stream, 3))) == 3
         expected.append(texts_of(islice(documents(records, epochs=None).shard(len(expected), 2), 12))[6:])
     states = [json.loads(json.dumps(stream.state_dict())) for stream in streams]
-    with pytest.raises(StateError, match="ranks was 2 .* but is 1 .*a live source"):
+    with pytest.raises(StateError, match=r"ranks was 2 .* but is 1 .*a live source"):
         documents(records, epochs=None).batch(4).load_state_dict(pipeline.merge_states(states))
     for rank in range(2):
         resumed = documents(records, epochs=None).batch(2).shard(rank, 2)
@@ -342,7 +342,7 @@ def test_what_cannot_be_begun_again_is_refused() -> None:
 
 
 def test_a_live_source_is_streamed_alone_and_has_one_lane() -> None:
-    with pytest.raises(ConfigError, match="records is a live source, .* 2 inputs"):
+    with pytest.raises(ConfigError, match=r"records is a live source, .* 2 inputs"):
         pipeline.TextDataset([records, [{"text": "a"}]], "bytes")
     with pytest.raises(ConfigError, match="lanes=4: a live source has one lane"):
         iter(pipeline.TextDataset(records, "bytes").shuffle(lanes=4).documents())

@@ -101,15 +101,6 @@ def test_a_source_begins_again_at_the_first_row_of_its_second_epoch(
     assert {name: row["second_pass"] for name, row in plan.sources.items()} == expected
 
 
-def test_a_source_begins_again_at_the_token_that_the_plan_says() -> None:
-    stream = pipeline.mix(sized(books=400, web=4000), {"books": 1, "web": 3}).pack(8)  # in order: one lane
-    second = stream.plan(4000).sources["books"]["second_pass"]
-    rows = [row["input_ids"][0].item() for row in islice(stream, 500)]
-    books = [number for number, token in enumerate(rows) if token < 20_000]
-    assert second == 8 * books[400 // 8]
-    assert stream.plan(4000).sources["web"]["second_pass"] is None
-
-
 @settings(max_examples=15, deadline=None)
 @given(
     sizes=st.lists(st.integers(400, 9000), min_size=3, max_size=3),

@@ -243,7 +243,7 @@ def test_what_no_trace_can_read_is_refused_here_too(folders: list[Path]) -> None
     live = pipeline.TextDataset(lambda: iter([{"text": "a"}]), tokenizer="bytes").pack(4)
     with pytest.raises(pipeline.ConfigError, match="a live source cannot be read again"):
         live.seen("a", steps=3)
-    with pytest.raises(pipeline.ConfigError, match="steps must be .*got -1"):
+    with pytest.raises(pipeline.ConfigError, match=r"steps must be .*got -1"):
         pipeline.ShardDataset(folders[0]).pack(4).seen("000000000001", steps=-1)
 
 

@@ -116,7 +116,7 @@ def test_a_listed_shard_of_another_split_is_refused_with_both_cures(dataset: Pat
 
 @pytest.mark.parametrize("make", [lambda folder: folder, lambda folder: [folder], lambda folder: f"{folder}/*.tar"])
 def test_an_unknown_split_lists_those_there_are(dataset: Path, make: Any) -> None:
-    with pytest.raises(pipeline.ManifestError, match="'nonsense'.* it has train, val"):
+    with pytest.raises(pipeline.ManifestError, match=r"'nonsense'.* it has train, val"):
         pipeline.ShardDataset(make(dataset), split="nonsense")
     with pytest.raises(pipeline.ConfigError, match="split must be the name of a split, or None"):
         pipeline.ShardDataset(make(dataset), split=["train", "val"])  # type: ignore[arg-type]
@@ -287,18 +287,8 @@ def test_the_commands_name_the_splits_that_there_are(built: Path, capsys: pytest
 def test_an_earlier_dataset_is_compared_with_all_its_splits(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [
-        "build",
-        f"{tmp_path}/wiki.jsonl",
-        "--tokenizer",
-        "bytes",
-        "--rules",
-        "",
-        "--val-fraction",
-        "0",
-        "--workers",
-        "1",
-    ]
+    command = ["build", f"{tmp_path}/wiki.jsonl", "--rules", ""]
+    command += "--tokenizer bytes --val-fraction 0 --workers 1".split()
     assert main([*command, "--output", str(tmp_path / "again"), "--against", f"{built},{built.parent}/./out"]) != 0
     assert "is named twice" in capsys.readouterr().err
     assert main([*command, "--output", str(tmp_path / "again"), "--against", f"{built}/train-000000.tar"]) != 0

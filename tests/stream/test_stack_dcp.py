@@ -167,7 +167,7 @@ def test_a_checkpoint_of_another_shape_is_refused_naming_the_field(dataset: str,
     saved = str(tmp_path / "saved")
     run_ranks(run, 1, dataset, "plain", None, saved, 3, None)
     bucketed = pipeline.ShardDataset(dataset).shuffle(seed=1, lanes=6).documents(bucket=4).batch(2)
-    with pytest.raises(StateError, match="kind was 'pack' .* but is 'documents'"):
+    with pytest.raises(StateError, match=r"kind was 'pack' .* but is 'documents'"):
         dcp.load({"data": bucketed}, checkpoint_id=saved, no_dist=True)
 
 

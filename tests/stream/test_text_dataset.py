@@ -94,11 +94,6 @@ def test_ranks_and_workers_that_cannot_share_lanes_are_refused(files: list[Path]
         iter(few.shard(1, 2))
 
 
-def test_take_bounds_ranks_equally(files: list[Path]) -> None:
-    bounded = [list(packed(files).take(5).shard(rank, 2)) for rank in range(2)]
-    assert [len(batches) for batches in bounded] == [5, 5]
-
-
 def test_split_puts_every_document_in_one_half_wherever_it_lies(tmp_path: Path) -> None:
     texts = make_texts(300, 11)
     one = write_texts(tmp_path / "all.jsonl", texts)
