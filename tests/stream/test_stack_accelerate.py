@@ -54,8 +54,6 @@ def prepare_everything(dataset: Path, dispatch: bool | None) -> list[str]:
         DataLoader(bounded, batch_size=4),
         DataLoader(endless.batch(4), batch_size=None),
         DataLoader(endless.shard(0, 2), batch_size=4),
-        DataLoader(Wrapped(endless), batch_size=4),
-        *(DataLoader(endless, 4, num_workers=1, multiprocessing_context=start) for start in ("fork", "forkserver")),
     ]
     return [refusal_of(prepare(loader)) for loader in loaders]
 
@@ -66,6 +64,30 @@ def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused(dataset: Path, 
         assert all(refusal.startswith(SPLIT) for refusal in refusals), refusals
         assert all("stream.loader()" in refusal for refusal in refusals)
         assert all("for evaluation stream.loader(repeat=True)" in refusal for refusal in refusals)
+
+
+def iterate_a_wrapped_stream(dataset: Path, dispatch: bool | None) -> None:
+    list(islice(accelerator(dispatch).prepare(DataLoader(Wrapped(sequences(dataset)), batch_size=4)), 2))
+
+
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_a_stream_inside_a_dataset_of_the_user_is_refused_too(dataset: Path, dispatch: bool | None) -> None:
+    with pytest.raises(AssertionError, match=SPLIT):
+        run_ranks(iterate_a_wrapped_stream, 2, dataset, dispatch)
+
+
+def prepare_with_workers(dataset: Path, dispatch: bool | None, start: str) -> list[str]:
+    prepare = accelerator(dispatch).prepare
+    options = {"batch_size": 4, "num_workers": 1, "multiprocessing_context": start}
+    return [refusal_of(prepare(DataLoader(sequences(dataset), **options)))]
+
+
+@pytest.mark.parametrize(("start", "dispatch"), [("fork", None), ("forkserver", False)])
+def test_a_loader_with_workers_is_refused_whatever_starts_them(
+    dataset: Path, start: str, dispatch: bool | None
+) -> None:
+    for refusals in run_ranks(prepare_with_workers, 2, dataset, dispatch, start):
+        assert [refusal[: len(SPLIT)] for refusal in refusals] == [SPLIT]
 
 
 def rows_of_what_is_allowed(dataset: Path, dispatch: bool | None) -> list[Any]:
