@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, DamagedInputError, InputError, MissingInputError, did_you_mean, first_few
+from ...errors import ConfigError, DamagedInputError, InputError, MissingInputError, did_you_mean, first_few, first_line
 
 _TABLES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 _LINE_BYTES = 16 << 20  # of JSON at most
@@ -111,7 +111,7 @@ def _read(path: str | os.PathLike[str], names: list[str]) -> Iterator[Any]:
     except OSError as error:
         raise _unread(path, error, "name a file of Parquet or JSON Lines") from None
     except pa.ArrowException as error:
-        raise DamagedInputError(f"{path}: cannot be read ({str(error).splitlines()[0]}); write it again") from None
+        raise DamagedInputError(f"{path}: cannot be read ({first_line(error)}); write it again") from None
 
 
 def _names(column: Any) -> list[str]:
