@@ -102,6 +102,8 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
     if path.exists() and not _is_index(path):
         raise ConfigError(f"{path}: this is no index; name a directory that is not there yet, or an index")
     if (opened := _open_tables(documents, path)) is None:
+        if path.exists():
+            progress.say(f"{path}: it is damaged, or not of the dataset as it is now; the index is made again")
         discard_whole(path)
         with result_directory(path) as made:
             tables = _make_tables(*_signatures(documents, made), bands, rows, progress)

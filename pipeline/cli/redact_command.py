@@ -87,7 +87,10 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}",
     )
     rejected = f", {certificate['rejected']:,} that were rejected removed" if "rejected" in certificate else ""
-    print(f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted{rejected}; {copies} left")
+    searched = f" in {certificate['search']['files']:,} files that changed" if "://" in str(options.dataset) else ""
+    print(
+        f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted{rejected}; {copies} left{searched}"
+    )
     for copy in found:
         where = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
         print(f"{copy['file']}, {where}: holds a copy of document {copy['key']}")

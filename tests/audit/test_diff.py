@@ -125,17 +125,24 @@ def test_rules_of_other_definitions_are_not_judged_again() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "parquet", "jsonl.zst"])
-def test_redacted_documents_are_in_no_count_and_in_no_search(tmp_path: Path, kind: str | None) -> None:
+def test_redacted_documents_are_in_no_count_and_in_no_search(
+    tmp_path: Path, kind: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = {f"w{number}": english(number) for number in range(6)}
     first, second = build(tmp_path / "a", texts), build(tmp_path / "b", texts, keep_texts=kind)
     (tmp_path / "ids").write_text("w2\n")
+    kept = tmp_path / "index"
+    assert all(pipeline.find(second, list(texts.values()), index=kept, progress=Progress(quiet=True)))
     flags = ["--ids", str(tmp_path / "ids"), "--reason", "opt-out", *(["--texts"] if kind else [])]
     assert main(["redact", str(second), *flags]) == 0
     found = diff(first, second)
     assert found["documents"] == {"same": 5, "changed": 0, "only_a": 1, "only_b": 0}
-    quiet = Progress(quiet=True)
-    for passages in (False, True):
-        matches = pipeline.find(second, list(texts.values()), passages=passages, progress=quiet)
+    kinds: list[dict[str, Any]] = [{"index": kept}, {"index": kept}, {}, {"passages": True}]
+    capsys.readouterr()
+    for number, options in enumerate(kinds):
+        matches = pipeline.find(second, list(texts.values()), progress=Progress(), **options)
+        said = f"{kept}: it is damaged, or not of the dataset as it is now; the index is made again"
+        assert (said in capsys.readouterr().err) == (number == 0)
         assert [[match.id for match in some] for some in matches] == [[id] if id != "w2" else [] for id in texts]
 
 

@@ -29,6 +29,7 @@ from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import contents_of, kept, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import run_to_operation
+from tests.helpers.tokenizer_samples import train
 
 REASON, EOS = "opt-out", 1
 
@@ -433,6 +434,46 @@ def test_a_copy_under_another_key_is_found_in_shards_and_in_texts(
     }
     assert [one["document"] for one in found if "document" in one] == [keys[12], keys[13]]
     assert f", document {keys[12]}: holds a copy of document {keys[3]}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kept_by", ["parquet", "jsonl.zst", "rejected.jsonl", None])
+def test_a_copy_is_looked_for_by_the_text_itself_if_tokens_lose_it_and_a_file_has_it(
+    tmp_path: Path, kept_by: str | None
+) -> None:
+    texts = [english(k, 40) for k in range(6)]
+    source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[3], f"{english(7, 40)} {texts[3]} {english(8, 40)}"])
+    (tmp_path / "rules.toml").write_text(f"words = {{ max = {2 * len(texts[3].split())} }}")
+    options: dict[str, Any] = {"keep_texts": kept_by}
+    if kept_by == "rejected.jsonl":
+        options = {"keep_rejected": True, "rules": str(tmp_path / "rules.toml")}
+    lossy = train("wordpiece", tmp_path / "tokenizer.json")
+    run_plain(source, tmp_path / "set", tokenizer=str(lossy), **options)
+    key = table(tmp_path / "set")["key"][3]
+    certificate = redact(tmp_path / "set", ["d3"], REASON, texts=True)
+    assert certificate is not None
+    search = certificate["search"]
+    assert search["decoded"] == ([] if kept_by else [key])
+    assert (
+        f"Searched by the text that the tokens give, which differs from the original text:\n{key}."
+        in (tmp_path / "set" / "redaction-1.html").read_text()
+        or kept_by
+    )
+    holders = {"parquet": "texts/train-000000.parquet", "jsonl.zst": "texts/train-000000.jsonl.zst"}
+    holder = holders.get(kept_by or "", kept_by)
+    assert {one["file"] for one in search["found"]} - {"train-000000.tar"} == ({holder} if holder else set())
+
+
+def test_a_copy_within_a_document_is_found_though_ids_begin_each_document(tmp_path: Path) -> None:
+    texts = [english(k, 40) for k in range(4)]
+    source = write_jsonl(tmp_path / "in.jsonl", [*texts, f"{english(7, 40)} {texts[3]} {english(8, 40)}"])
+    train("llama", tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+    run_plain(source, tmp_path / "set", tokenizer=str(tmp_path), bos="always")
+    certificate = redact(tmp_path / "set", ["d3"], REASON, texts=True)
+    assert certificate is not None
+    assert [(one["document"], one["key"]) for one in certificate["search"]["found"]] == [
+        ("000000000004", "000000000003")
+    ]
 
 
 def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dataset: Path, tmp_path: Path) -> None:

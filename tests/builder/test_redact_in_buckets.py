@@ -69,7 +69,7 @@ def memory(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
-    memory: str, expected: dict[str, Any], tmp_path: Path
+    memory: str, built: Path, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     certificate = redact(memory, IDS, REASON, texts=True)
     assert certificate is not None
@@ -78,6 +78,10 @@ def test_a_bucket_gets_what_a_directory_gets_and_nothing_is_left_here(
         certificate["search"]["files"]
         == len(certificate["files"]) + 1 - ("signatures" in str(certificate["files"])) * 2
     )
+    whole = pipeline.Manifest.read(built)
+    parts = [info for info in (*whole.shards, *whole.files) if info.name.startswith(("train", "texts", "report"))]
+    unsearched = [info.bytes for info in parts if info.name not in certificate["files"]]
+    assert certificate["search"]["unsearched"] == {"files": len(unsearched), "bytes": sum(unsearched)}
     assert [*tmp_path.iterdir()] == []
     assert list(verify_dataset(memory)) == []
 

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -33,7 +33,10 @@ _AFTER_ID = re.compile(r" \(")  # after the id of the kept document in reasons o
 
 
 class Removed(NamedTuple):
-    """A redacted document as it was; all but the key is empty if it was gone when a killed redaction continued."""
+    """A redacted document as it was; all but the key is empty if it was gone when a killed redaction continued.
+
+    ``text`` is decoded from the tokens if no file has it; `is_decoded` tells whether that gave another text.
+    """
 
     key: str
     id: str
@@ -42,6 +45,10 @@ class Removed(NamedTuple):
     language: str
     tokens: bytes
     text: str
+
+    @property
+    def is_decoded(self) -> bool:
+        return bool(self.text) and text_hashes([self.text])[0].tobytes().hex() != self.hash
 
     def to_json(self) -> dict[str, str]:
         return {**self._asdict(), "tokens": self.tokens.hex()}
@@ -144,6 +151,20 @@ def cleaner(
     return None
 
 
+def texts_of(path: Path) -> list[str]:
+    """Return the kept texts in a file."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return [text or "" for text in pq.read_table(path, columns=["text"])["text"].to_pylist()]
+    with open(path, "rb") as file:
+        return [orjson.loads(line)["text"] for line in _lines(file)]
+
+
+def _lines(file: IO[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
+
+
 def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> None:
     """Copy the texts of a shard; those of redacted documents become empty, and other fields null, or are dropped."""
 
@@ -151,14 +172,16 @@ def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> No
         return {name: value if name in _KEPT else "" if name == "text" else None for name, value in row.items()}
 
     if source.suffix != ".parquet":
-        with open(source, "rb") as file, atomic_file(target) as out:
-            lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
-            with zstandard.ZstdCompressor().stream_writer(out, closefd=False) as stream:
-                for number, line in enumerate(lines):
-                    if number not in chosen:
-                        stream.write(line)
-                    elif not drop:
-                        stream.write(orjson.dumps(cleaned(orjson.loads(line)), option=orjson.OPT_APPEND_NEWLINE))
+        with (
+            open(source, "rb") as file,
+            atomic_file(target) as out,
+            zstandard.ZstdCompressor().stream_writer(out, closefd=False) as stream,
+        ):
+            for number, line in enumerate(_lines(file)):
+                if number not in chosen:
+                    stream.write(line)
+                elif not drop:
+                    stream.write(orjson.dumps(cleaned(orjson.loads(line)), option=orjson.OPT_APPEND_NEWLINE))
         return
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import html
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
@@ -18,7 +16,7 @@ from ...shards.format import KEY_COLUMN
 from ...shards.manifest import MANIFEST_NAME, REJECTED_NAME, REPORT_NAME, TEXTS_NAME, Manifest
 from ...shards.shard_access import ShardAccess
 from ..counts.samples import SAMPLE_CHARACTERS
-from .beside import Removed
+from .beside import Removed, texts_of
 from .place import Place
 
 _SEARCHED = 1 << 24  # bytes at once
@@ -29,9 +27,10 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
     """Search the files of a dataset, as they are now, for documents as they were; of a bucket, those files that changed.
 
     Whole documents are looked for, as tokens in shards and as text in the other files; samples show the first 600 characters.
-    Returns ``files``, ``bytes``, the keys that are ``not_searched`` (documents of fewer than 16 bytes of tokens, or gone when a
-    killed redaction continued elsewhere), and ``found``: file, byte and ``key`` of each copy that is left, and in shards the key
-    of the ``document`` that holds it.
+    Returns ``files`` and ``bytes``, and those of the ``unsearched`` files of a bucket. ``not_searched`` are keys of documents
+    that have fewer than 16 bytes of tokens, or were gone when a killed redaction continued elsewhere. ``decoded`` are keys of
+    those whose tokens give another text than they had, if no file has that text. ``found``: file, byte and ``key`` of each copy
+    that is left, and in shards the key of the ``document`` that holds it.
     """
     tokens = {one.key: one.tokens for one in removed}
     texts = {one.key: one.text.encode() for one in removed}
@@ -43,6 +42,8 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
     wanted[MANIFEST_NAME] = {key: _in_json(text) for key, text in shown.items()}
     changed = {MANIFEST_NAME, *manifest.redactions[-1]["files"]}
     names = [name for name in wanted if (not place.remote or name in changed) and place.is_there(name)]
+    sizes = {info.name: info.bytes for info in manifest.shards} | {info.name: info.bytes for info in manifest.files}
+    unsearched = [sizes[name] for name in wanted if name in sizes and name not in names]
     size, found = 0, list[dict[str, Any]]()
     for name in names:
         path = place.source(name)
@@ -54,7 +55,9 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
                 index, table = ShardAccess(use_cache=False).index_and_table(str(path))
                 found[-1]["document"] = table[KEY_COLUMN][int(index.starts.searchsorted(at, side="right")) - 1]
     left_out = [one.key for one in removed if len(one.tokens) < _LEAST]
-    return {"files": len(names), "bytes": size, "not_searched": left_out, "found": found}
+    told = {"files": len(names), "bytes": size, "unsearched": {"files": len(unsearched), "bytes": sum(unsearched)}}
+    decoded = [one.key for one in removed if one.is_decoded]
+    return told | {"not_searched": left_out, "decoded": decoded, "found": found}
 
 
 def _in_json(text: str) -> bytes:
@@ -65,15 +68,8 @@ def _contents(path: Path) -> NDArray[np.uint8]:
     """Return the bytes of a file; of kept texts and of a page, those of the text."""
     if path.suffix == ".html":
         return np.frombuffer(html.unescape(path.read_text(encoding="utf-8")).encode(), np.uint8)
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        texts = pq.read_table(path, columns=["text"])["text"].to_pylist()
-        return np.frombuffer("\n".join(text or "" for text in texts).encode(), np.uint8)
-    if path.suffix == ".zst":
-        with open(path, "rb") as file:
-            lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), "utf-8")
-            return np.frombuffer("\n".join(json.loads(line)["text"] for line in lines).encode(), np.uint8)
+    if path.parent.name == TEXTS_NAME:
+        return np.frombuffer("\n".join(texts_of(path)).encode(), np.uint8)
     return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
 
 
@@ -132,7 +128,11 @@ code { overflow-wrap: anywhere }</style>
 {{ rejected }} that the build had rejected were removed{% endif %}. Reason: {{ reason }}.</p>
 <p>Searched after it: {{ search.files }} files, {{ "{:,}".format(search.bytes) }} bytes.
 {% if search.found %}<b>Left:</b> {{ search.found|length }} copies, listed below.{% else %}Nothing of them is left.{% endif %}
-{% if search.not_searched %} Too short, or gone before the search: {{ search.not_searched|join(", ") }}.{% endif %}</p>
+{% if search.unsearched.files %} Not searched, as the redaction did not change them: {{ search.unsearched.files }} files of the
+bucket, {{ "{:,}".format(search.unsearched.bytes) }} bytes.{% endif %}
+{% if search.not_searched %} Too short, or gone before the search: {{ search.not_searched|join(", ") }}.{% endif %}
+{% if search.decoded %} Searched by the text that the tokens give, which differs from the original text:
+{{ search.decoded|join(", ") }}.{% endif %}</p>
 {% if search.found %}<table><tr><th>file<th>byte<th>in document<th>copy of
 {% for copy in search.found %}<tr><td>{{ copy.file }}<td>{{ copy.byte }}<td>{{ copy.document }}<td>{{ copy.key }}
 {% endfor %}</table>{% endif %}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -46,8 +46,10 @@ from ...shards.shard_access import ShardAccess
 from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
 from ..counts.attribution import ATTRIBUTION_NAME, attributed, attribution_of, merged
+from ..dedup.minhash import text_hashes
 from ..stages.drop_ids import compared
-from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, without_samples
+from ..stages.write import texts_name
+from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, texts_of, without_samples
 from .certificate import search, write_certificate
 from .place import Place
 
@@ -272,10 +274,12 @@ class _Redaction:
         notes = self._place.waiting / REMOVED_NAME
         if notes.exists():
             return [Removed.of_json(value) for value in read_json(notes)]
-        removed, eos_id = list[Removed](), self._manifest.tokenizer["eos_id"]
-        decode = self._decoder()
+        removed, tokenizer = list[Removed](), self._manifest.tokenizer
+        eos_id, bos_id = tokenizer["eos_id"], tokenizer.get("bos_id")
+        decode, kind = self._decoder(), self._manifest.recipe.get("settings", {}).get("keep_texts")
         for shard, some in itertools.groupby(documents, attrgetter("shard")):
             path = str(self._place.source(shard))
+            kept = texts_of(self._place.source(texts_name(shard, kind))) if kind else []
             index, table = self._access.index_and_table(path)
             data = np.memmap(path, np.uint8, "r")
             for key, _, number, tokens, _ in some:
@@ -284,11 +288,23 @@ class _Redaction:
                 gone = bool((ids == eos_id).all())
                 row = {name: str(column[number] or "") for name, column in table.items()}
                 id, hash, source, language = (row.get(name, "") for name in ("id", "hash", "source", "language"))
-                ids = ids[: len(ids) - int((ids[-1:] == eos_id).sum())]
-                tokens_then, text = (b"", "") if gone else (ids.tobytes(), decode(ids))
+                ids = ids[int((ids[:1] == bos_id).sum()) : len(ids) - int((ids[-1:] == eos_id).sum())]
+                text = (kept[number] if kept else "") or decode(ids)
+                tokens_then, text = (b"", "") if gone else (ids.tobytes(), text)
                 removed.append(Removed(key, id, hash, source, language, tokens_then, text))
+        rejected = self._rejected_texts({one.hash for one in removed if one.is_decoded})
+        removed = [one._replace(text=rejected.get(one.hash, one.text)) for one in removed]
         write_json(notes, [one.to_json() for one in removed])
         return removed
+
+    def _rejected_texts(self, hashes: Set[str]) -> dict[str, str]:
+        """Return the texts of these hashes that the build dropped as duplicates, as far as the dataset has them."""
+        if not hashes or not self._place.is_there(REJECTED_NAME):
+            return {}
+        with open(self._place.source(REJECTED_NAME), "rb") as lines:
+            texts = [str(orjson.loads(line).get("text")) for line in lines]
+        hashed = (row.tobytes().hex() for row in text_hashes(texts))
+        return {hash: text for hash, text in zip(hashed, texts, strict=True) if hash in hashes}
 
     def _decoder(self) -> Callable[[NDArray[Any]], str]:
         """Return the function that makes text of ids; it makes none if the dataset has no tokenizer."""
