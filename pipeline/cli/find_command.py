@@ -86,6 +86,8 @@ def read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
     reader, recipe = CountingReader(), recipe_of(options, _SETTINGS)
     for item in options.texts:
         if not names_file(item):
+            if not item.strip():
+                raise ConfigError(f"TEXT {item!r} has no words; give a text, or files of texts")
             texts.append(("", item))
             continue
         for file in find_inputs([item], requests=requests_of(options), format=recipe.format):
@@ -97,8 +99,8 @@ def read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def names_file(item: str) -> bool:
-    """Whether an argument names files: one is there, or it is a url or one word with the ending of a file."""
-    is_name = len(item.split()) == 1 and (is_remote(item) or item.endswith(tuple(ENDINGS)))
+    """Whether an argument names files: it is one, or a url, or a word with a folder, a star or the ending of a file."""
+    is_name = len(item.split()) == 1 and (is_remote(item) or item.endswith(tuple(ENDINGS)) or {"/", "*"} & {*item})
     return is_name or (len(item) < 4096 and (os.path.exists(item) or bool(glob.glob(item))))
 
 

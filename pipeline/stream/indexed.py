@@ -169,7 +169,11 @@ class PackedSequences(IndexedReader):
 
 
 class DocumentSequences(IndexedReader):
-    """Whole documents, one a sequence."""
+    """Whole documents, one a sequence, of which rows have at most ``longest`` tokens (None: all)."""
+
+    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, longest: int | None) -> None:
+        super().__init__(lanes, options)
+        self._longest = longest
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
@@ -183,8 +187,6 @@ class DocumentSequences(IndexedReader):
     def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
         """Return documents by their sources and locations."""
         documents = [window.document(number) for _, (window, number) in located]
-        for (source, _), document in zip(located, documents, strict=True):
-            self.tokens_read[source] += len(document)
         self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
         places = [place for _, place in located]
         if self._maps is None:
@@ -192,6 +194,8 @@ class DocumentSequences(IndexedReader):
             made = list(zip(documents, masks, strict=True))
         else:
             made = [self._maps.document(window, number) for window, number in places]
+        for (source, _), (document, _) in zip(located, made, strict=True):
+            self.tokens_read[source] += len(document[: self._longest])
         sources = [s if w.sources is None else int(w.sources[number]) for s, (w, number) in located]
         return DocumentRows.of(made, sources=sources)
 
@@ -199,8 +203,8 @@ class DocumentSequences(IndexedReader):
 class BucketedDocuments(DocumentSequences):
     """Whole documents; ``bucket`` neighbours have similar lengths."""
 
-    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, bucket: int) -> None:
-        super().__init__(lanes, options)
+    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, longest: int | None, bucket: int) -> None:
+        super().__init__(lanes, options, longest)
         self._bucket = bucket
         self._seed = options.seed
         self._group = weak_lru_cache(self._arrange, 2)

@@ -227,9 +227,9 @@ class DocumentLayout(_Layout):
     def reader(self, sources: Iterable[IndexedSource], options: ReaderOptions) -> Reader[Any]:
         """Return the reader of an indexed stream of one source, or of a mix."""
         lanes = [IndexedLanes(one.windows, one.order, one.sequences, documents=True) for one in sources]
-        return (
-            DocumentSequences(lanes, options) if self.bucket is None else BucketedDocuments(lanes, options, self.bucket)
-        )
+        if self.bucket is None:
+            return DocumentSequences(lanes, options, self.max_length)
+        return BucketedDocuments(lanes, options, self.max_length, self.bucket)
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
         return DocumentCollator(

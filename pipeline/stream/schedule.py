@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ..errors import ConfigError
 from .arguments import check_choice, check_flag, check_integer
 from .order.mixture import Changes, Weights, exact_weights
+from .position import MAX_NUMBER
 
 _PIECES = 32  # of a linear stretch: weights are off by 1/64 of its change at most, and a resume counts 32 pieces
 RowTokens: TypeAlias = Callable[[Weights], Fraction]  # the mean tokens of a row under weights
@@ -151,6 +152,6 @@ def _parse_points(points: Any, unit: str, *, is_linear: bool) -> tuple[tuple[Fra
 def parse_tokens(tokens: Any) -> int:
     """Return a number of tokens, as in ``10e9``; ``ConfigError`` unless it is a whole number of at least 1."""
     is_number = isinstance(tokens, Real) and not isinstance(tokens, bool)
-    if not is_number or not 1 <= tokens < math.inf or tokens % 1:
-        raise ConfigError(f"tokens must be a whole number of at least 1, as 10e9, got {tokens!r}")
+    if not is_number or not 1 <= tokens <= MAX_NUMBER or tokens % 1:
+        raise ConfigError(f"tokens must be a whole number from 1 to {MAX_NUMBER:.0e}, as 10e9, got {tokens!r}")
     return int(tokens)

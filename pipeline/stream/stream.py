@@ -796,7 +796,8 @@ class Stream(IterableDataset[Any]):
     ) -> MixPlan:
         """Return what a run of ``tokens`` tokens reads of each source of a mix: rows, tokens, epochs and second passes.
 
-        It counts from the start of the run, by the weights that ``mix`` was given, and reads no token. ``print`` shows the
+        It counts from the start of the run, by the weights that ``mix`` was given, and reads no token; ``.take()`` and what
+        follows ``.batch()`` change nothing. ``print`` shows the
         result as a table and a chart; `docs/mix.md` lists its attributes. ``tokens`` may be left out if a `Schedule` has them.
 
         ``max_epochs`` caps how often sources are read. If a cap is exceeded, ``on_cap="refuse"`` raises ``ConfigError`` with

@@ -150,6 +150,19 @@ def test_a_mix_says_how_many_tokens_each_source_gave(folder: Path) -> None:
         assert all(stats["tokens"] > 0 for stats in stream.stats()["sources"].values())
 
 
+@pytest.mark.parametrize(
+    ("names", "bucket"), [(("array", "tiny"), None), (("array", "tiny"), 2), (("array", "text"), None)]
+)
+def test_tokens_of_sources_are_those_of_rows_not_of_longer_documents(
+    folder: Path, names: tuple[str, ...], bucket: int | None
+) -> None:
+    stream = mixed(folder, names).documents(max_length=9, bucket=bucket).batch(ROWS)
+    batches = list(islice(stream, 10))
+    given_ = sum(stats["tokens"] for stats in stream.stats()["sources"].values())
+    labels = sum(batch["valid_tokens"] for batch in batches)
+    assert labels <= given_ <= labels + 10 * ROWS, "at most one token of a row is no label"
+
+
 def test_a_filter_of_texts_and_tokens_together_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="records of texts and the ids of shards"):
         mixed(folder).filter(lambda record: True, name="all")

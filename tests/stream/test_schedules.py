@@ -238,7 +238,7 @@ def bad(message: str, *points: Any, **options: Any) -> Any:
         bad(r"has no tokens; remove tokens=9", (0, A), unit="tokens", tokens=9),
         bad("has no global_batch; remove global_batch=2", (0, A), unit="tokens", global_batch=2),
         bad("global_batch must be an integer of at least 1, got 0", (0, A), unit="steps", global_batch=0),
-        bad(r"whole number of at least 1, as 10e9, got 1\.5", (0, A), unit="shares", tokens=1.5),
+        bad(r"whole number from 1 to 9e\+15, as 10e9, got 1\.5", (0, A), unit="shares", tokens=1.5),
         bad("pairs of a position and weights", unit="tokens"),
         bad("pairs of a position and weights", 0, A, unit="tokens"),
         bad(r"must begin at 0 and ascend, got \[1\]", (1, A), unit="tokens"),

@@ -54,7 +54,7 @@ class SequentialReader:
         self._buffer = buffer
         self._bounded = bounded
         self._mixture = mixture
-        self._seq_len = layout.longest or 0
+        self._longest = layout.longest  # tokens of a row
         # Another epoch may give a row: a process that reads a part sees another one, and best fit joins other documents.
         self._patience = 1 if len(cursors) == lanes.count and not layout.best_fit else _PATIENCE
         self._search = LongSearch()
@@ -114,7 +114,7 @@ class SequentialReader:
         for row, (source, lane) in enumerate(self._ready_lanes(numbers)):
             sizes.append(lane.fill(buffer, row))
             sources.append(source)
-            self.tokens_read[source] += min(sizes[-1], self._seq_len)
+            self.tokens_read[source] += min(sizes[-1], self._longest or 0)
         is_cut = any(size < buffer.tokens.shape[1] for size in sizes)
         return buffer.rows(np.array(sizes, np.int64) if is_cut else None, sources, len(sizes))
 
@@ -123,7 +123,7 @@ class SequentialReader:
         for source, lane in self._ready_lanes(numbers):
             documents.append(lane.document())
             sources.append(source)
-            self.tokens_read[source] += len(documents[-1][0])
+            self.tokens_read[source] += len(documents[-1][0][: self._longest])
         return DocumentRows.of(documents, len(numbers) - len(documents), sources)
 
     def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
