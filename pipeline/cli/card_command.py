@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,6 +16,9 @@ from pipeline.builder.counts.attribution import ATTRIBUTION_NAME
 from pipeline.builder.recipe import command_line
 from pipeline.builder.report.croissant import croissant_of
 from pipeline.builder.report.training_summary import UNKNOWN, licenses_of, training_summary
+from pipeline.builder.signature_store import dataset_names
+from pipeline.errors import ConfigError
+from pipeline.objects.urls import is_remote
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest
 
@@ -46,14 +48,18 @@ def make_parser(prog: str | None = None) -> Parser:
     kind.add_argument(
         "--eu-summary", action="store_true", help="write the data parts of the AI Act's summary in place of the card"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: it is printed)")
+    parser.add_argument("--output", metavar="FILE", help="where to write it (default: it is printed)")
     add_requests(parser)
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     folder = DatasetFolder(options.dataset, requests_of(options))
-    name = folder.base.rstrip("/").rpartition("/")[2]
+    [name] = dataset_names([options.dataset])
+    if options.output is not None and is_remote(options.output):
+        raise ConfigError(
+            f"--output {options.output}: a card is written on this machine; name a file, then copy it there"
+        )
     text = written(folder, name, options)
     if options.output is None:
         print(text, end="")

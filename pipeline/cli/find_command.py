@@ -100,7 +100,9 @@ def read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 def names_file(item: str) -> bool:
     """Whether an argument names files: it is one, or a url, or a word with a folder, a star or the ending of a file."""
-    is_name = len(item.split()) == 1 and (is_remote(item) or item.endswith(tuple(ENDINGS)) or {"/", "*"} & {*item})
+    is_name = len(item.split()) == 1 and (
+        is_remote(item) or item.endswith(tuple(ENDINGS)) or not {"/", "*"}.isdisjoint(item)
+    )
     return is_name or (len(item) < 4096 and (os.path.exists(item) or bool(glob.glob(item))))
 
 
