@@ -56,11 +56,11 @@ def diff(
     """Return what differs between two built datasets, as plain JSON.
 
     ``documents``: how many have the same text in both ("same"), the same source and id but another text ("changed"), or are
-    "only_a" or "only_b". ``by_source``, ``by_language``: the same by group.
+    "only_a" or "only_b". ``by_source``, ``by_language``: these numbers by group.
     ``settings``: the values of A and B of each setting that differs.
     ``rules``: the limits of each rule in A and B, and the documents that it dropped there, if one of these differs.
-    ``why``: of the documents only in A, the reasons of B to drop them, and the other way round. At most ``judged`` documents,
-    evenly spread, are judged again by the language and the rules that the other manifest states, and looked up among the other
+    ``why``: for the documents only in A, the reasons of B to drop them, and the other way round. At most ``judged`` documents,
+    evenly spread, are judged again by the language and the rules of the other manifest. They are also compared with the other
     documents. If one dataset is a copy of the other, the documents that were redacted or dropped since are all counted, by date
     and reason. Each reason has its number of ``documents``, and up to ``samples``.
     ``changed``: samples of changed texts, from the first difference on.

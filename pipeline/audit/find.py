@@ -61,18 +61,18 @@ def find(
     tries: int = TRIES,
     timeout: float = TIMEOUT,
 ) -> list[list[Match]]:
-    """Return, for each text, the documents of a dataset that have it: a list of `Match`, the best first, at most ``most``.
+    """Return for each text a list of `Match`: the documents of a dataset that have it, the best first, at most ``most``.
 
     By default whole documents are compared: equal ones, and those of a similarity of at least ``threshold``. The signatures
     that a build keeps find them: 92% of documents at a similarity of 0.8, 99% at 0.85, and few below 0.7.
 
-    ``passages``: look within documents instead. A document has a passage of a text if 13 words in a row are in both, or the
-    whole text if it has 8 to 12 words. This reads the whole dataset, and warns of shorter texts.
+    ``passages``: look within documents instead. A document has a passage of a text if 13 words in a row are in both. A
+    text of 8 to 12 words must be in the document as a whole. This reads the whole dataset, and warns of shorter texts.
     ``index``: a directory that keeps the tables of signatures, so that later calls start at once.
     ``dataset`` may be a url; ``tries`` and ``timeout`` are for its requests.
 
-    Raises ``MissingDatasetError`` if there is no dataset, and ``ConfigError`` if it keeps no signatures, or if passages are
-    looked for and no text has 8 words.
+    Raises ``MissingDatasetError`` if there is no dataset. Raises ``ConfigError`` if the dataset keeps no signatures, or with
+    ``passages`` if no text has 8 words.
 
     >>> import pathlib, tempfile, pipeline
     >>> folder = pathlib.Path(tempfile.mkdtemp())

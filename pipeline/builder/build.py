@@ -85,8 +85,8 @@ def build(
     ``after_stage`` is called with the name of each complete stage: "plan", then the stages in order, some of them again if a
     token quota asks for more of the input. If it raises, the build ends there, and the same call without it continues.
 
-    Raises ``InputError`` if input cannot be read, ``ConfigError`` if settings cannot work, ``PlanChangedError`` if another
-    build began in ``output``, and ``BuildError`` if something stops the build later.
+    Raises ``InputError`` if input cannot be read, and ``ConfigError`` if settings cannot work. Raises ``PlanChangedError`` if
+    another build began in ``output``, and ``BuildError`` if something stops the build later.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -160,7 +160,7 @@ def _materialize_inputs(
     """Return the inputs as specs and files. Inputs in memory are written to files.
 
     An input that can be read again is written again, so that a change is noticed. A generator is written once: a continued build
-    reads the records that the generator gave when the build began. With ``anew``, all inputs are written again.
+    reads the records that the generator gave when the build began. With ``anew``, it is written again.
     """
     if anew:
         discard(workspace.root / MATERIALIZED_NAME)

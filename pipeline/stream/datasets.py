@@ -190,7 +190,7 @@ class ShardDataset(Documents):
         super().__init__(data, epochs=epochs)
 
     def sources(self) -> dict[str, Documents]:
-        """Return the named sources of a build (``wiki=...``) as a dict of bare datasets, for ``mix``.
+        """Return the named sources of a build (``wiki=...``) as a dict of datasets, for ``mix``.
 
         Raises ``ConfigError`` if inputs had no names, and for a dataset with ``epochs``.
 
@@ -342,8 +342,8 @@ class TextDataset(Texts):
     - ``eos``, ``bos``: end each document with the end-of-text id; begin it with the begin-of-text id, as ``--bos always`` of
       a build does. The tokenizer's own template (its post-processor, its chat template) is not applied.
     - ``epochs``: bounds the stream (None: endless). Ranks of ``torch.distributed`` then agree on the end at each step.
-    - ``on_error``: ``"records"`` skips records that cannot be used, ``"skip"`` also the rest of a file that cannot be read
-      further, as in a build; ``stats()`` counts them.
+    - ``on_error``: ``"records"`` skips records that cannot be used. ``"skip"`` also skips the rest of a file that cannot be
+      read further, as in a build. ``stats()`` counts them.
     - ``storage_options``, ``tries``, ``timeout``: as in `ShardDataset`.
 
     ``source`` may also be live: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
@@ -354,9 +354,9 @@ class TextDataset(Texts):
     ``.shuffle()`` shuffles 16 MiB of text together, or ``window`` blocks of 32 KiB. A resume loses the contents of a shuffle
     buffer of ``datasets``, as its documentation says: use ``.shuffle()`` instead, or give ``lambda: iter(dataset)``.
 
-    The stream is sequential (see ``Stream.shuffle``). Each row of a global batch has its own lanes, spread over files, row
-    groups of Parquet, and byte ranges of plain JSON Lines or text; in byte ranges, a document without an id is named by its
-    byte. Without ``.shuffle()`` there is one lane, in the order of the files, for one rank.
+    The stream is sequential (see ``Stream.shuffle``). Each row of a global batch has its own lanes. They are spread over
+    files, row groups of Parquet, and byte ranges of plain JSON Lines or text. In byte ranges, a document without an id is
+    named by its byte. Without ``.shuffle()`` there is one lane, in the order of the files, for one rank.
 
     How well sorted input is shuffled (300,000 documents of 1 kB): among 512 neighbours, a perfect shuffle has 2% of the pairs
     within 1% of the input. One plain file has 2.1%, 32 compressed files 2.4%, and one compressed file 3.4% (5.8% after a tenth
@@ -482,7 +482,7 @@ def mix(
     temperature: float | None = None,
     stopping_strategy: str | None = None,
 ) -> Stream:
-    """Mix bare datasets by their share of rows; ``.shuffle()``, ``.pack()`` and others follow the mix and apply to all.
+    """Mix datasets by their shares of rows. Call ``.shuffle()``, ``.pack()`` and others on the mix, not on the datasets.
 
     ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, a
     `Schedule` of shares that change over the run, or ``[(sequence index, shares), ...]`` from 0 on. With ``temperature`` T

@@ -40,7 +40,7 @@ def open_dataset(
     tries: int = TRIES,
     timeout: float = TIMEOUT,
 ) -> Stream:
-    """Open data of any kind as a bare dataset, for ``.shuffle()``, ``.pack()`` and so on.
+    """Open data of any kind as a dataset, for ``.shuffle()``, ``.pack()`` and so on.
 
     - A directory with a manifest, or tars of ``.npy`` members: a `ShardDataset` of ``split``.
     - An array (``.npy``, ``.bin`` with a ``dtype`` such as "uint16", or with the header of llm.c): `ShardDataset.from_tokens`

@@ -57,7 +57,7 @@ _LAYOUT_METHODS = (".pack(", ".sample(", ".documents(")
 
 
 class Stream(IterableDataset[Any]):
-    """A stage: iterate it, or call a method to get the next stage.
+    """A stream of samples or batches: iterate it, or call a method, which returns a new stream.
 
     Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
     has the keys ``input_ids`` and ``labels`` (int64, ``[batch_size, seq_len]``; labels of -100 do not count) and
@@ -148,8 +148,8 @@ class Stream(IterableDataset[Any]):
         takes equally many steps, even if nearly all its documents are dropped, and saves its own state (``merge_states``).
 
         A state belongs to its filters. A filter is identified by its source code and the plain values that the code uses,
-        or by ``name``: change the name when you change the filter. An object or a method needs a name, and so does a
-        function without source code, or whose code uses anything but plain values, functions and constants of modules.
+        or by ``name``: change the name when you change the filter. An object, a method and a function without source code
+        need a name. So does a function whose code uses anything but plain values, functions and constants of modules.
 
         Raises ``ConfigError`` for a mix of texts and tokens; while iterating, if nothing is kept of a whole epoch (on
         several ranks: of a rank's part of 8 epochs).
@@ -713,7 +713,7 @@ class Stream(IterableDataset[Any]):
         return self._position.save(batches)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from ``state``: ``iter()`` starts at its position; once the pass is read, at the start of that pass.
+        """Continue from ``state``: ``iter()`` starts at its position until the pass is read, then at the start of the pass.
 
         The state of an indexed stream may come from any rank, of any number of ranks and workers. In a sequential stream,
         each rank loads the state that it saved, or all ranks load the result of ``merge_states`` for the states of all.
