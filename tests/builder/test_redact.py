@@ -563,6 +563,10 @@ def test_redacted_documents_are_left_out_and_a_shard_may_become_empty(small: Pat
     with pytest.raises(ConfigError, match="no document would be left; drop fewer"):
         drop(tmp_path / "new", table(tmp_path / "new")["key"], REASON, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+    state = pipeline.ShardDataset(small).pack(64).state_dict()
+    drop(tmp_path / "new", [table(tmp_path / "new")["key"][0]], "another", tmp_path / "newer")
+    with pytest.raises(pipeline.StateError, match=rf"it belongs to {small}, .* {len(first)} documents .*\({REASON}\)"):
+        pipeline.ShardDataset(tmp_path / "newer").pack(64).load_state_dict(state)
 
 
 @pytest.mark.parametrize("piece", [1, 7, 16, 1 << 20])

@@ -184,16 +184,12 @@ class _Redaction:
         for name in (*_hashes(new.shards, new.files), TOKENIZER_NAME, CONFIG_NAME):
             if not self._place.target(name).exists() and self._place.is_there(name):
                 shutil.copyfile(self._place.source(name), self._place.target(name))
-        made: dict[str, Any] = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "reason": reason,
-            "dataset": self._folder.base,
-        }
-        now = [document for document in documents if document.key not in redacted]
-        made |= {"keys": sorted(document.key for document in now), "tokens": sum(document.tokens for document in now)}
+        now = sorted(document for document in documents if document.key not in redacted)
+        made: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
+        made |= {"keys": [document.key for document in now], "tokens": sum(document.tokens for document in now)}
         made["data"] = self._manifest.data_fingerprints()
-        before = [{"dataset": self._folder.base} | removal for removal in self._manifest.removals]
-        new = replace(new, redactions=(), recipe={**new.recipe, "dropped": [*before, made]})
+        dropped = [{"dataset": self._folder.base} | removal for removal in (*self._manifest.removals, made)]
+        new = replace(new, redactions=(), recipe={**new.recipe, "dropped": dropped})
         new.write(self._place.waiting)
         discard(self._place.waiting / "before")
         discard(self._place.waiting / REMOVED_NAME)
@@ -346,9 +342,6 @@ class _Redaction:
             new = replace(new, counts=dropped_counts(new.counts, documents, self._removed(documents)))
         name = EXTENTS_NAME if drop else f"extents{len(manifest.redactions) + 1}.npz"
         new = replace(new, extents=write_table(place.waiting, tables, manifest.dtype, name))
-        gone = {name: {*some} for name, some in manifest.redacted.items()}
-        for name, some in numbers.items():
-            gone.setdefault(name, set()).update(some)
         files = []
         for file in manifest.files:
             of_shard = f"{Path(file.name).name.partition('.')[0]}.tar"
@@ -357,7 +350,7 @@ class _Redaction:
             keys = [document.key for document in documents]
             clean = cleaner(file.name, new, numbers.get(of_shard, []), keys, traces, drop=drop)
             if file.name == ATTRIBUTION_NAME:
-                clean = self._count_again(gone)
+                clean = self._count_again(numbers)
             if clean is not None and self._folder.size(file.name) is not None:
                 clean(place.source(file.name), place.target(file.name))
                 file = FileInfo.of(place.target(file.name), file.name)
@@ -368,13 +361,14 @@ class _Redaction:
         entry = {**entry, "fingerprint": prints, "files": hashes}
         return replace(new, files=tuple(files), redactions=(*manifest.redactions, entry))
 
-    def _count_again(self, gone: Mapping[str, set[int]]) -> Callable[[Path, Path], None]:
-        """Return the function that counts domains, dates and licences without the documents ``gone`` of each shard."""
-        fields = attributed(self._manifest.recipe["settings"]["keep_fields"])
+    def _count_again(self, numbers: Mapping[str, list[int]]) -> Callable[[Path, Path], None]:
+        """Return the function that counts domains, dates and licences without redacted documents, and these of each shard."""
+        fields, redacted = attributed(self._manifest.recipe["settings"]["keep_fields"]), self._manifest.redacted
 
         def counted(info: ShardInfo) -> dict[str, Any]:
             index, table = self._access.index_and_table(self._folder.path(info.name))
-            left = [number for number in range(len(index)) if number not in gone.get(info.name, ())]
+            gone = {*redacted.get(info.name, ()), *numbers.get(info.name, ())}
+            left = [number for number in range(len(index)) if number not in gone]
             columns = {f"{COLUMN}{name}": [table[f"{COLUMN}{name}"][n] for n in left] for name in fields}
             return attribution_of(columns, index.lengths[left].tolist(), fields, info.source)
 

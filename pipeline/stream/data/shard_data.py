@@ -235,11 +235,10 @@ class ShardFiles(CountedData):
         )  # as tables of shards have it
 
         def has(shard: int) -> bool:
-            if self._infos[shard] is None:  # a tar of another tool
-                return False
             return quoted in self.followed(lambda: self._access.raw_table(self._urls[shard], self._infos[shard]))[0]
 
-        for shard in np.flatnonzero([] if found else self._of_every_shard(has)).tolist():
+        is_sought = not found and self._manifest is not None
+        for shard in np.flatnonzero(self._of_every_shard(has) if is_sought else []).tolist():
             for name in (KEY_COLUMN, "id"):
                 found += [(shard, number) for number, each in enumerate(self._column(shard, name)) if each == document]
         return found
