@@ -206,13 +206,11 @@ def test_a_build_killed_after_any_unit_goes_on_to_the_same_bytes(
 ) -> None:
     units = Units()
     build(tmp_path / "whole", progress=units)
-    assert {"ingest", "find repeats", "cut repeats", "drop_ids", "sort windows", "passages", "write"} < set(
-        units.counts
-    )
+    assert units.counts.keys() > {"ingest", "find repeats", "cut repeats", "drop_ids", "sort windows", "passages"}
     done = sum(units.counts.values())
     for count in [1] + 6 * [done // 8]:  # each goes on where the one before was killed
         assert killed_at(count, functools.partial(build, tmp_path / "killed")) == -signal.SIGKILL
-    build(tmp_path / "killed", workers=2)
+    build(tmp_path / "killed")
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
     assert_clean(tmp_path / "killed")
     counts = Manifest.read(tmp_path / "whole").counts

@@ -108,6 +108,7 @@ def test_nothing_survives_is_a_valid_empty_dataset(tmp_path: Path) -> None:
     manifest = run_plain(write_jsonl(tmp_path / "in.jsonl", ["short"]), tmp_path / "out", rules="gopher")
     assert manifest.splits["train"].documents == 0
     assert list(tmp_path.glob("out/*.tar")) == []
+    assert "documents read" in (tmp_path / "out/report.html").read_text()
     assert sum(Manifest.read(tmp_path / "out").counts["dropped"].values()) == 1
     assert list(verify_dataset(tmp_path / "out")) == []
 

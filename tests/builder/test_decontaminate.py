@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator
@@ -35,7 +35,6 @@ def test_what_is_and_what_is_no_overlap() -> None:
         assert Decontaminator({"short": [short]}).overlaps([f"and so {short} it went"]) == [overlap]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     evaluation=st.lists(st.text("abΣ中文คำ่。 あア", max_size=12), max_size=5),
     text=st.text("abΣ中文คำ่。 あア", max_size=40),
@@ -108,11 +107,10 @@ THAI = "ข้อใดต่อไปนี้กล่าวถึงการ
 
 
 @pytest.mark.parametrize("question", [CHINESE, THAI])
-def test_a_question_in_a_script_without_spaces_is_found(tmp_path: Path, question: str) -> None:
-    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": question}])
+def test_a_question_in_a_script_without_spaces_is_found(question: str) -> None:
     others = [question[:8] + "今天天气很好" + question[-8:], "今天天气很好。" * 4]
-    manifest = decontaminated(tmp_path, [f"题目如下：{question}（完）", *others], quiz)
-    assert (manifest.counts["read"], manifest.counts["dropped"]) == (3, {"contaminated": 1})
+    found = Decontaminator({"quiz": [question]}).overlaps([f"题目如下：{question}（完）", *others])
+    assert [name for _, name in found] == ["quiz", None, None]
 
 
 def test_evaluation_texts_that_are_too_short_are_counted_aloud(tmp_path: Path) -> None:

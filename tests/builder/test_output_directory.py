@@ -38,8 +38,6 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"https://host/out: http servers take no uploads; give the url of a bucket"):
-        build(source, "https://host/out")
     with pytest.raises(ConfigError, match=r"in\.jsonl is a file, but the output must be a directory; choose"):
         build(source, source)
     with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
@@ -58,15 +56,14 @@ def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source
 
 
 def test_a_wrong_text_key_is_told_the_fields_that_there_are(source: Path, tmp_path: Path) -> None:
-    message = r"none of the 20 records .* in\.jsonl: line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
+    message = r"none of the 20 records .* line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
     with pytest.raises(InputError, match=message):
         build(source, tmp_path / "out", text_key="text")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".build"]
     assert not (tmp_path / "out" / ".build" / "lock").exists()
     assert build(source, tmp_path / "out").counts["kept"] == 20
-    skipped = build(
-        source, tmp_path / "skip", text_key="text", on_error="skip"
-    )  # an empty dataset is what was asked for
+    # An empty dataset is what was asked for.
+    skipped = build(source, tmp_path / "skip", text_key="text", on_error="skip")
     assert skipped.counts["bad"] == {"no field 'text'": 20}
 
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -22,11 +18,11 @@ from pipeline.daemon_threads import DaemonThreads
 from pipeline.errors import InputError, PlanChangedError, ShardwrightError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import find_inputs
+from tests.helpers import interpreters
 from tests.helpers.input_server import InputServer, running_inputs
+from tests.helpers.interruptions import interrupt_after
 from tests.helpers.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
 from tests.helpers.text_samples import make_texts, write_tar, write_texts
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
 @pytest.fixture
@@ -81,8 +77,7 @@ def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Pa
     plain, output = f"http://{host}/files/a.jsonl", tmp_path / "out"
     urls = [f"http://USER:PASSWORD@{host}/files/a.jsonl", f"{plain}?X-Amz-Signature=PASSWORD"]
     (tmp_path / "script.py").write_text(BUILD_TWICE)
-    command = [sys.executable, str(tmp_path / "script.py"), str(output), *urls]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    ended = interpreters.run(tmp_path / "script.py", output, *urls)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("KeyboardInterrupt") >= 2
     for number in range(2):
@@ -145,20 +140,14 @@ def test_an_object_without_a_version_is_looked_at_again_when_it_was_read(tmp_pat
     assert len(server.requests) == 3
 
 
-def test_a_killed_build_of_urls_continues_and_gives_the_same_bytes(tmp_path: Path, server: InputServer) -> None:
+def test_a_build_of_urls_that_was_stopped_reads_nothing_again(tmp_path: Path, server: InputServer) -> None:
     for number in range(4):
         path = write_texts(tmp_path / f"a{number}.jsonl", make_texts(400, number))
         server.files[path.name] = path.read_bytes()
     urls = [server.url(name) for name in sorted(server.files)]
     whole = build(urls, tmp_path / "whole")
-    script = "import os, signal, sys, pipeline\n"
-    script += "def kill(stage):\n    if stage == 'ingest': os.kill(os.getpid(), signal.SIGKILL)\n"
-    script += "pipeline.build(sys.argv[2:], sys.argv[1], tokenizer='bytes', rules=(), val_fraction=0, dedup=False, "
-    script += "keep_signatures=False, after_stage=kill)\n"
-    killed = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "out"), *urls], capture_output=True, timeout=120, env=ENVIRONMENT
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with pytest.raises(KeyboardInterrupt):
+        build(urls, tmp_path / "out", after_stage=interrupt_after("ingest"))
     server.asked.clear()
     assert shards_of(build(urls, tmp_path / "out")) == shards_of(whole)
     assert all(each.sent <= 1 for each in server.asked)  # listed again, but not read
@@ -174,12 +163,8 @@ def test_a_build_goes_on_only_with_the_objects_that_it_began_with(tmp_path: Path
     with pytest.raises(InputError, match="it changed since it was listed"):
         build(server.url("a.jsonl"), tmp_path / "out", after_stage=change)
 
-    def stop(stage: str) -> None:
-        if stage == "ingest":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        build(server.url("a.jsonl"), tmp_path / "other", after_stage=stop)
+        build(server.url("a.jsonl"), tmp_path / "other", after_stage=interrupt_after("ingest"))
     server.files["a.jsonl"] = (json.dumps({"text": "z " * 100}) + "\n").encode()
     with pytest.raises(PlanChangedError, match=r"a\.jsonl: version: was "):
         build(server.url("a.jsonl"), tmp_path / "other")

@@ -50,9 +50,8 @@ def own_measures(folder: Path, source: str, rules: str, name: str = "own_measure
 
 def test_a_measure_is_not_tried_on_a_text_of_no_document(tmp_path: Path) -> None:
     source = "def words_per_line(page):\n    return len(page.words) / len(page.lines)\n"
-    rules = own_measures(
-        tmp_path, source, '"own_measures:words_per_line" = { max = 9 }\nwords = { min = 1 }\nsentences = { min = 0 }'
-    )
+    entries = '"own_measures:words_per_line" = { max = 9 }\nwords = { min = 1 }\nsentences = { min = 0 }'
+    rules = own_measures(tmp_path, source, entries)
     rules.prepare()
     assert rules.measure("one two\nthree")["own_measures:words_per_line"] == 1.5
 
@@ -60,9 +59,8 @@ def test_a_measure_is_not_tried_on_a_text_of_no_document(tmp_path: Path) -> None
 def test_an_exception_of_a_measure_names_document_measure_and_cause(tmp_path: Path) -> None:
     source = "def f(page):\n    return 1 / page.text.count('a')\n"
     rules = own_measures(tmp_path, source, 'ratio = { measure = "own_measures:f", max = 9 }')
-    with pytest.raises(
-        BuildError, match=r"^in: line 7: measure 'own_measures:f' \(rule 'ratio'\) of .*'own'.*ZeroDivision"
-    ) as found:
+    said = r"^in: line 7: measure 'own_measures:f' \(rule 'ratio'\) of .*'own'.*ZeroDivision"
+    with pytest.raises(BuildError, match=said) as found:
         rules.measure_all(["a", "b"], where=[lambda: "in: line 3", lambda: "in: line 7"])
     assert isinstance(found.value.__cause__, ZeroDivisionError)
 
@@ -169,9 +167,7 @@ def test_a_file_that_changed_since_rules_were_resolved_is_refused(tmp_path: Path
     os.utime(tmp_path / "rude.txt", (1, 1))
     assert RuleSet.from_json(resolved).measure("a rutabaga") == {"profanity_ratio": 0.5}
     (tmp_path / "rude.txt").write_text("turnip\n")
-    with pytest.raises(
-        BuildError, match=r"rude\.txt: it changed during the build: its sha256 was \w{64}, now it is \w{64}"
-    ):
+    with pytest.raises(BuildError, match=r"rude\.txt: it changed during the build: .* was \w{64}, now it is \w{64}"):
         RuleSet.from_json(resolved)
 
 
@@ -180,7 +176,5 @@ def test_a_cleaner_of_ones_own_counts_what_it_cuts(tmp_path: Path) -> None:
         "def shout(text, *, mark):\n    return text.replace(mark, ''), {'marks': text.count(mark)}\n"
     )
     rules = load_rules(rule_file(tmp_path, '[cut]\n"rules_test_cleaners:shout" = { mark = "!" }\nduplicate_lines = {}'))
-    assert rules.cut("a!\na\nb") == (
-        "a\nb",
-        {"rules_test_cleaners:shout.marks": 1, "duplicate_lines.duplicate": 1},
-    )
+    counts = {"rules_test_cleaners:shout.marks": 1, "duplicate_lines.duplicate": 1}
+    assert rules.cut("a!\na\nb") == ("a\nb", counts)

@@ -76,9 +76,8 @@ def blocked(tmp_path: Path, entry: str, urls: list[str | None]) -> list[str]:
     (tmp_path / "domains.txt").write_text("# of UT1\nspam.example\nCo.Example\n")
     (tmp_path / "words.txt").write_text("casino\npoker # and\n")
     (tmp_path / "r.toml").write_text(f"{entry}\n")
-    path = write_jsonl(
-        tmp_path / "in.jsonl", [{"text": f"Text {n}.", "id": url or "none", "url": url} for n, url in enumerate(urls)]
-    )
+    rows = [{"text": f"Text {n}.", "id": url or "none", "url": url} for n, url in enumerate(urls)]
+    path = write_jsonl(tmp_path / "in.jsonl", rows)
     run_plain(path, tmp_path / "out", rules=str(tmp_path / "r.toml"))
     return list(table(tmp_path / "out")["id"])
 
@@ -100,26 +99,15 @@ URLS = [
 
 def test_a_url_of_a_listed_domain_or_with_a_listed_word_is_blocked(tmp_path: Path) -> None:
     left = blocked(tmp_path, 'url_blocked = { domains = "domains.txt", words = "words.txt" }', URLS)
-    assert left == [
-        "https://notspam.example/",
-        "https://a.org/spam.example",
-        "https://a.org/casinos",
-        "http://[x",
-        "b.org",
-        "none",
-    ]
+    assert left == [URLS[2], URLS[3], *URLS[7:10], "none"]
 
 
 @pytest.mark.parametrize(
     "line",
     [
         *("\ufeffspam.example", "SPAM.example.", "*.spam.example", ".spam.example", "spam.example # bad"),
-        *(
-            "0.0.0.0 spam.example",
-            "127.0.0.1\tlocalhost spam.example #bad",
-            "::1 spam.example",
-            "fe80::1%lo0 spam.example",
-        ),
+        *("0.0.0.0 spam.example", "127.0.0.1\tlocalhost spam.example #bad"),
+        *("::1 spam.example", "fe80::1%lo0 spam.example"),
         *("||spam.example^", "||spam.example", "https://spam.example/", "http://*.spam.example", "spam.example/"),
         "[Adblock Plus 2.0]\n! Title: a\n||spam.example^",
     ],
@@ -158,10 +146,8 @@ def test_a_line_that_can_match_nothing_is_named_with_the_cure(tmp_path: Path, ki
 
 
 def test_words_may_be_allowed_up_to_a_number(tmp_path: Path) -> None:
-    rules = (
-        'soft = { measure = "url_blocked", words = "words.txt", max = 1 }\nurl_blocked = { domains = "domains.txt" }'
-    )
-    left = blocked(tmp_path, rules, URLS)
+    soft = 'soft = { measure = "url_blocked", words = "words.txt", max = 1 }'
+    left = blocked(tmp_path, f'{soft}\nurl_blocked = {{ domains = "domains.txt" }}', URLS)
     assert [url for url in URLS if url and url not in left] == [URLS[0], URLS[1], URLS[4], URLS[6]]
 
 

@@ -69,7 +69,7 @@ def run_commands(block: str, cwd: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "raw", 400)
+    write_corpus(tmp_path / "raw", 250)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     python = "import os\n"
     for kind, block in [block for page in RUN for block in blocks_of(page)][1:]:

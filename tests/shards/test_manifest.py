@@ -47,6 +47,7 @@ def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:
         (lambda m: m["splits"]["train"]["shards"][0].update(name="/etc/passwd"), "not a plain file name"),
         (lambda m: m["splits"]["train"]["shards"][0].update(bytes="many"), "whole number"),
         (lambda m: m["splits"]["train"]["shards"][0].pop("sha256"), "sha256"),
+        (lambda m: m["splits"]["train"]["shards"][0].update(source=7), "source must be text, got 7"),
         (lambda m: m.pop("splits"), "splits"),
     ],
 )
@@ -82,9 +83,8 @@ def test_an_end_of_text_id_that_cannot_be_one_is_refused(tmp_path: Path, eos_id:
 
 def test_an_edit_of_any_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path, [make_documents(3)])
-    replace(
-        manifest, recipe={"settings": {"rules": ["gopher"], "seed": 3}}, counts={"read": 3, "cut": {"c4": 1}}
-    ).write(tmp_path)
+    recipe, counts = {"settings": {"rules": ["gopher"], "seed": 3}}, {"read": 3, "cut": {"c4": 1}}
+    replace(manifest, recipe=recipe, counts=counts).write(tmp_path)
     path = tmp_path / "manifest.json"
     whole = json.loads(path.read_text())
     for edit in (

@@ -68,10 +68,7 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
         ("pipe:cat x", "commands are never run"),
         ("simplecache::s3://b/x.tar", "chained urls"),
         ("s4://bucket/x.tar", "did you mean 's3'"),
-        (
-            "house://bucket/x.tar",
-            r"known: abfs, .*; a store of your own needs .* entry point of the group fsspec\.specs",
-        ),
+        ("house://bucket/x.tar", r"known: abfs, .*; a store of your own needs .* the group fsspec\.specs"),
         ("ssh://host/x.tar", "is not opened: it reads this machine, opens other urls or logs in"),
         ("local:///x.tar", "is not opened"),
         ("http://host/*.tar", "http servers cannot list"),
@@ -125,12 +122,15 @@ def test_a_folder_of_tars_gives_each_once_and_counts_what_it_leaves_out(tars: Pa
 @pytest.mark.parametrize(
     "names",
     [
-        ["0.tar"] * 2,
-        ["0.tar", "./0.tar"],
-        ["{0,0}.tar"],
-        ["sub/../1.tar", "0-latest.tar"],
-        ["?.tar", "1.tar"],
-        [".", "0.tar"],
+        names.split()
+        for names in (
+            "0.tar 0.tar",
+            "0.tar ./0.tar",
+            "{0,0}.tar",
+            "sub/../1.tar 0-latest.tar",
+            "?.tar 1.tar",
+            ". 0.tar",
+        )
     ],
 )
 def test_a_tar_that_is_named_twice_is_refused(tars: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
@@ -166,9 +166,8 @@ def test_remote_directories_and_globs_are_listed(tmp_path: Path) -> None:
         files.pipe(f"/listed/train-{number}.tar", b"")
     files.pipe("/listed/manifest.json", b"")
     wanted = ["memory:///listed/train-9.tar", "memory:///listed/train-10.tar"]
-    assert [
-        url.replace("memory://listed", "memory:///listed") for url in expand("memory://listed/train-*.tar")
-    ] == wanted
+    found = expand("memory://listed/train-*.tar")
+    assert [url.replace("memory://listed", "memory:///listed") for url in found] == wanted
     assert len(expand("memory://listed")) == 2
     with pytest.raises(ConfigError, match="no object matches"):
         expand("memory://listed/x*.tar")

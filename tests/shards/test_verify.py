@@ -277,9 +277,8 @@ def test_the_lock_of_a_build_command_says_nothing_against_a_complete_dataset(dat
     (dataset / ".build" / "lock").write_text("")
     assert messages(dataset) == []
     (dataset / "manifest.json").unlink()
-    assert "left by a build or redaction that did not finish; the same build command again completes it" in messages(
-        dataset
-    )
+    said = "left by a build or redaction that did not finish; the same build command again completes it"
+    assert said in messages(dataset)
 
 
 def test_a_key_in_two_shards_is_named(tmp_path: Path) -> None:
