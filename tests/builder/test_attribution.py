@@ -203,6 +203,20 @@ def test_a_summary_lists_redactions_and_says_what_was_not_counted(
     assert "licence MIT" in capsys.readouterr().out
 
 
+def test_a_licence_that_is_a_text_is_shortened_and_breaks_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [
+        {"id": str(k), "text": english(k), "license": held} for k, held in enumerate(["a |\n\nb", "long " * 900])
+    ]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", records), tmp_path / "out", keep_fields="license")
+    licences = json.loads((tmp_path / "out" / ATTRIBUTION_NAME).read_text())["licenses"][""]
+    assert [*licences] == ["a | b", f"{'long ' * 19}long…"]
+    redact(tmp_path / "out", ["0"], reason="line\nfeed")
+    assert main(["card", str(tmp_path / "out"), "--eu-summary"]) == 0
+    assert "| line feed | 1 |" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("value", ["web=", "CC BY 4.0", "web=CC-BY,", "web=-MIT"])
 def test_a_licence_that_cannot_be_one_or_of_no_source_is_refused(tmp_path: Path, value: str) -> None:
     source = f"web={write_jsonl(tmp_path / 'in.jsonl', ['a text'])}"

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from ...shards.format import COLUMN
 
 FIELDS = ("url", "date", "license")
+_LICENSE = 100  # characters of a licence: some sources have its text there
 ATTRIBUTION_NAME = "attribution.json"
 _MOST_DOMAINS = 100_000  # stay when there are more than twice as many
 # The smallest of all domains' hashes estimate how many domains there are, to 2% with a probability of 99%.
@@ -65,7 +66,8 @@ def attribution_of(
         known = [day for day in days if day]
         counts["dates"] = {source: [min(known, default=""), max(known, default=""), days.count("")]}
     if "license" in fields:
-        values = ("" if value is None else str(value).strip() for value in table[f"{COLUMN}license"])
+        every = ("" if value is None else " ".join(str(value).split()) for value in table[f"{COLUMN}license"])
+        values = (value if len(value) <= _LICENSE else f"{value[: _LICENSE - 1]}…" for value in every)
         counts["licenses"] = {source: _sums(values, tokens)}
     return counts
 

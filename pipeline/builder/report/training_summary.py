@@ -140,5 +140,9 @@ def _removals(manifest: Manifest) -> list[str]:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a table in Markdown; numbers have commas."""
-    lines = [[f"{cell:,}" if isinstance(cell, int) else str(cell).replace("|", "\\|") for cell in row] for row in rows]
+
+    def shown(cell: Any) -> str:
+        return f"{cell:,}" if isinstance(cell, int) else " ".join(str(cell).split()).replace("|", "\\|")
+
+    lines = [list(map(shown, row)) for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *lines])
