@@ -96,6 +96,15 @@ def test_counts_of_domains_dates_and_licences_equal_a_naive_recount(
     )
     assert "| text | Less than 1 billion tokens |" in said
     assert "after the build: none" in said
+    assert [line.removeprefix("## ") for line in said.splitlines() if line.startswith("## ")] == [  # of C(2025) 8311
+        "1.3 Modalities, overall training data size and other characteristics",
+        "2. List of data sources",
+        "2.3 Data crawled and scraped from online sources",
+        "3. Data processing aspects",
+        "3.1 Respect of reservation of rights from text and data mining exception or limitation",
+        "3.2 Removal of illegal content",
+        "3.3 Other information",
+    ]
 
 
 def assert_recount(dataset: Path, capsys: pytest.CaptureFixture[str]) -> str:
