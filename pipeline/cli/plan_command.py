@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
             )
             raise ConfigError(f"{what}: a source is {wanted}")
     parts = [match.groups() for match in named.values() if match]
+    if twice := [name for name, times in Counter(name for name, *_ in parts).items() if times > 1]:
+        raise ConfigError(f"two sources are named {twice[0]!r}; give each its own name")
     weights: Any = schedule(options) if options.schedule else {name: float(weight) for name, _, weight in parts}
     settings: dict[str, Any] = {"tries": requests.tries, "timeout": requests.timeout}
     sources = {name: pipeline.ShardDataset(what, options.split, **settings) for name, what, *_ in parts}

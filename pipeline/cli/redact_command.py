@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
 from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import ConfigError
 
 from .command import Command, Parser, add_requests, requests_of
-from .trace_command import stream_of_run
+from .trace_command import read_state, stream_of_run
 
 DESCRIPTION = """\
 Overwrite the tokens of documents in a finished dataset by end-of-text ids, in place.
@@ -74,7 +76,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         names,
         options.reason,
         texts=options.texts,
-        runs={str(path): stream_of_run([options.dataset], path, options, {}).seen for path in options.state},
+        runs={str(path): stream_of_dataset(path, options).seen for path in options.state},
         requests=requests_of(options),
         lock=not options.no_lock,
     )
@@ -95,6 +97,17 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         where = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
         print(f"{copy['file']}, {where}: holds a copy of document {copy['key']}")
     return 1 if found else 0
+
+
+def stream_of_dataset(path: Path, options: argparse.Namespace) -> Any:
+    """Return the stream of a run at a saved state. Raises ``ConfigError`` if it was a mix, whose sources may share keys."""
+    names = sorted(json.loads(read_state(path)["shape"])["data"])
+    if names != [""]:
+        raise ConfigError(
+            f"--state {path}: a run of a mix of {', '.join(names)}; redact without it. Then name the steps of each key: "
+            "shardwright trace NAME=DATASET ... --state FILE --document KEY"
+        )
+    return stream_of_run([options.dataset], path, options, {})
 
 
 COMMAND = Command(make_parser=make_parser, run=run, hint="the same command continues")

@@ -133,7 +133,7 @@ def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, list[str
             raise ConfigError(f"the state is of one dataset, got {len(datasets)}: {', '.join(datasets)}")
         return {"": datasets}
     named = {name: [dataset] for name, _, dataset in (dataset.partition("=") for dataset in datasets)}
-    if sorted(named) != wanted:
+    if sorted(named) != wanted or len(named) < len(datasets):
         raise ConfigError(
             f"the state is of a mix of {', '.join(wanted)}; name the dataset of each source: "
             + " ".join(f"{name}=DIRECTORY" for name in wanted)

@@ -476,7 +476,9 @@ def test_a_copy_within_a_document_is_found_though_ids_begin_each_document(tmp_pa
     ]
 
 
-def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dataset: Path, tmp_path: Path) -> None:
+def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle(seed=4).pack(64).batch(6)
     batches = list(islice(stream, 9))
     traced = [(step, row["row"], span) for step in range(9) for row in stream.trace(step) for span in row["documents"]]
@@ -485,6 +487,10 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(dat
     state.write_text(json.dumps(stream.state_dict()))
     ids.write_text(key)
     assert run(dataset, "--ids", ids, "--texts", "--state", state) == 2, "no global batch"
+    mix = pipeline.mix({name: pipeline.ShardDataset(dataset) for name in "ab"}, {"a": 1, "b": 1}).pack(64).batch(6)
+    (tmp_path / "mix.json").write_text(json.dumps(mix.state_dict()))
+    assert run(dataset, "--ids", ids, "--texts", "--state", tmp_path / "mix.json", "--global-batch", 6) == 2
+    assert "mix.json: a run of a mix of a, b; redact without it. Then name" in capsys.readouterr().err
     assert run(dataset, "--ids", ids, "--texts") == 0
     searched = json.loads((dataset / "redaction-1.json").read_text())["search"]
     assert not (dataset / ".build").exists()

@@ -77,7 +77,8 @@ def test_a_cap_is_an_error_with_weights_that_fit_or_gives_their_plan(
         (["web={0}/web:1", "--max-epochs", "web"], "--max-epochs web: write NAME=N, as wiki=4"),
         (["web={0}/web", "--schedule", "{0}/no.toml"], "no.toml: "),
         (["web={0}/web", "--schedule", "{0}/bad.toml"], "unexpected keyword argument 'lienar'"),
-        (["web={0}/web:1", "--tokens", "0"], "tokens must be a whole number of at least 1"),
+        (["web={0}/web:1", "--tokens", "0"], "tokens must be a whole number from 1 to 9e+15, as 10e9, got 0"),
+        (["web={0}/web:1", "web={0}/wiki:2"], "two sources are named 'web'; give each its own name"),
     ],
 )
 def test_what_cannot_be_planned_is_an_error_in_one_line(
