@@ -146,7 +146,7 @@ def test_redacted_documents_are_in_no_count_and_in_no_search(
         assert [[match.id for match in some] for some in matches] == [[id] if id != "w2" else [] for id in texts]
 
 
-def test_documents_that_redactions_took_out_of_a_copy_are_counted_by_date_and_reason(tmp_path: Path) -> None:
+def test_redactions_of_a_copy_are_counted_by_date_and_reason(tmp_path: Path) -> None:
     texts = {f"w{number}": english(number) for number in range(8)} | {"b1": english(0)}
     first = build(tmp_path / "a", texts, dedup=False)
     second = Path(shutil.copytree(first, tmp_path / "second"))

@@ -96,7 +96,7 @@ def test_each_format_gives_the_same_documents_by_file_folder_and_pattern(
         assert manifest.inputs[0]["bytes"] == file.stat().st_size
 
 
-def test_megatron_files_are_found_by_the_name_without_ending_and_by_their_index(tmp_path: Path) -> None:
+def test_megatron_files_are_found_without_ending_and_by_their_index(tmp_path: Path) -> None:
     write_megatron(tmp_path)
     for number, name in enumerate(("x", "x.idx")):
         read(tmp_path / name, tmp_path / f"out{number}")
@@ -169,7 +169,7 @@ def test_damage_of_megatrons_files_is_named(damage: Callable[[Path], None], said
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_file_is_skipped_where_asked_and_the_documents_before_the_damage_are_kept(tmp_path: Path) -> None:
+def test_a_damaged_file_is_skipped_where_asked(tmp_path: Path) -> None:
     good, bad = write_parquet(tmp_path), tmp_path / "a.parquet"
     bad.write_bytes(good.read_bytes()[:-7])
     with pytest.raises(DamagedInputError, match=r"a\.parquet: not a whole parquet file"):
@@ -179,7 +179,7 @@ def test_a_damaged_file_is_skipped_where_asked_and_the_documents_before_the_dama
     assert manifest.counts["bad"] == {"the rest of a damaged file": 1}
 
 
-def test_a_flat_array_whose_documents_nothing_ends_is_refused_with_the_cure(tmp_path: Path) -> None:
+def test_a_flat_array_whose_documents_nothing_ends_is_refused(tmp_path: Path) -> None:
     file = write_bin(tmp_path)
     with pytest.raises(ConfigError, match=r"name the tokenizer \(--tokenizer\), or eos_id"):
         read(file, tmp_path / "out", eos_id=None)

@@ -98,7 +98,7 @@ def test_fields_of_documents_are_columns_of_the_tables_and_ids_are_found(tmp_pat
     assert (table["column:url"], table["column:tags"]) == (["a", None, None], [None, None, ["x"]])
 
 
-def test_equal_documents_are_counted_and_lie_in_one_split_wherever_they_stand(tmp_path: Path) -> None:
+def test_equal_documents_are_counted_and_lie_in_one_split(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0).integers(2, 300, (300, 5)).tolist()
     documents = [*drawn, *drawn[::-1], *drawn[:10]]
     manifest = write(documents, tmp_path / "set", val_fraction=0.5)
@@ -115,7 +115,7 @@ def stored_split(output: Path, split: str) -> list[list[int]]:
     return [shard.document(k).tolist() for shard in shards for k in range(len(shard))]
 
 
-def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id_and_are_stored_as_wide_as_they_are(tmp_path: Path) -> None:
+def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing says which id ends documents"):
         write([[1]], tmp_path / "none", None)
     assert write([[1, 65_535]], tmp_path / "narrow", None, eos_id=0).dtype == "<u2"
@@ -182,7 +182,7 @@ pipeline.write_shards(documents(), sys.argv[1], "bytes")
 """
 
 
-def test_a_killed_process_leaves_nothing_under_the_name_and_the_next_one_removes_what_it_left(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
     script = [sys.executable, "-c", KILLED, str(tmp_path / "set")]
     process = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

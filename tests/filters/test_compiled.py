@@ -126,7 +126,7 @@ def machine_code(folder: Path, callee: str, factor: object) -> tuple[int, dict[s
     return loaded["twice"](1), files
 
 
-def test_loops_come_from_the_cache_until_their_code_values_or_callees_change(tmp_path: Path) -> None:
+def test_loops_are_cached_until_their_code_values_or_callees_change(tmp_path: Path) -> None:
     first, cached = machine_code(tmp_path, CALLEE.format(1), 2)
     assert (first, len(cached)) == (4, 2)
     assert machine_code(tmp_path, CALLEE.format(1), 2) == (4, cached)

@@ -13,12 +13,7 @@ from typing import Any
 import pytest
 
 from filters.language.fasttext_model import FastTextModel
-from filters.language.language import (
-    LanguageIdentifier,
-    bundled_model,
-    language_code,
-    parse_languages,
-)
+from filters.language.language import LanguageIdentifier, bundled_model, language_code, parse_languages
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 from pipeline.text.tokenizer.conformance import proof_texts
@@ -56,7 +51,7 @@ def test_texts_are_identified(identifier: LanguageIdentifier, text: str, code: s
     assert 0 <= found.score <= 1
 
 
-def test_odd_characters_and_words_that_fasttext_treats_specially_do_no_harm(identifier: LanguageIdentifier) -> None:
+def test_odd_characters_and_special_words_of_fasttext_do_no_harm(identifier: LanguageIdentifier) -> None:
     for odd in ("\ud800", "\x00", "\r\n", "\u2028", "</s>", "__label__de"):
         assert identifier.identify(f"This is an English sentence {odd} with a broken character in it.").code == "en"
     for text in proof_texts():

@@ -72,7 +72,7 @@ def test_a_profile_holds_for_its_language_alone(tmp_path: Path) -> None:
     assert rules.measure(text, {"language": "fr"})["fra_Latn.stop_words"] == 0
 
 
-def test_profiles_of_two_scripts_of_one_language_hold_for_texts_in_their_own(tmp_path: Path) -> None:
+def test_profiles_of_two_scripts_hold_for_texts_in_their_own(tmp_path: Path) -> None:
     latin = rule_file(tmp_path, "stopwords: [je, na]\n", "srp_Latn.yml")
     cyrillic = rule_file(tmp_path, "stopwords: [је, на]\n", "srp_Cyrl.yml")
     rules = load_rules([latin, cyrillic])

@@ -121,7 +121,7 @@ HELPERS = {
 
 
 @pytest.mark.parametrize("edited", sorted(set(HELPERS) - {"own_unused.py"}))
-def test_modules_that_a_module_imports_from_its_folder_are_part_of_the_recipe(tmp_path: Path, edited: str) -> None:
+def test_modules_imported_from_the_same_folder_are_part_of_the_recipe(tmp_path: Path, edited: str) -> None:
     for name, source in HELPERS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(source)

@@ -81,7 +81,7 @@ def test_a_bundled_set_has_its_papers_limits_and_keeps_values_on_them(name: str)
                 assert (violation.rule, violation.bound, violation.kind) == (rule.name, limit, kind)
 
 
-def test_a_build_keeps_documents_exactly_on_both_limits_and_drops_those_beyond(tmp_path: Path) -> None:
+def test_a_build_keeps_documents_on_limits_and_drops_those_beyond(tmp_path: Path) -> None:
     rules = rule_file(tmp_path, "words = { min = 5, max = 7 }\nlongest_word = { max = 40 }\n")
     texts = [" ".join(f"word{k}" for k in range(count)) for count in range(3, 10)]
     texts += [f"{texts[2][:-5]}{'x' * length}" for length in (40, 41)]  # five words, the last one long
@@ -157,7 +157,7 @@ def test_other_limits_need_no_measuring() -> None:
         rules.with_limit("word", "min", 3)
 
 
-def test_zero_is_a_limit_like_any_other_and_false_alone_switches_a_rule_off(tmp_path: Path) -> None:
+def test_zero_is_a_limit_and_false_alone_switches_a_rule_off(tmp_path: Path) -> None:
     for limit, judged in (("max = 0", {0.0: True, 1.0: False}), ("min = 0", {-1.0: False, 0.0: True})):
         (rule,) = load_rules(rule_file(tmp_path, f"words = {{ {limit} }}")).rules
         assert {value: rule.judge(value) is None for value in judged} == judged

@@ -111,7 +111,7 @@ def test_an_object_larger_than_the_limit_is_refused_with_both_numbers(tmp_path: 
         Cache(tmp_path, 0)
 
 
-def test_without_a_limit_a_tenth_of_the_disk_stays_free_and_where_others_fill_it_the_cache_stays(
+def test_without_a_limit_a_tenth_of_the_disk_stays_free(
     tmp_path: Path,
 ) -> None:
     others = 0
@@ -152,9 +152,7 @@ def test_a_failed_fetch_leaves_nothing(tmp_path: Path, kind: str) -> None:
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"used"}
 
 
-def test_a_full_disk_is_said_with_the_cure_and_blocks_are_read_all_the_same(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_is_said_and_blocks_are_read_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def full() -> bytes:
         raise OSError(28, "No space left on device")
 
@@ -243,9 +241,7 @@ def fetching(directory: Path, kind: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_is_killed_leaves_no_part_and_no_lock_and_who_is_stopped_is_not_waited_for(
-    tmp_path: Path, kind: str
-) -> None:
+def test_who_is_killed_leaves_nothing_and_who_is_stopped_delays_nobody(tmp_path: Path, kind: str) -> None:
     with fetching(tmp_path / "killed", kind) as process:
         process.kill()
         process.wait()
@@ -301,7 +297,7 @@ def test_a_folder_where_a_file_belongs_is_read_past_or_named(tmp_path: Path, cap
         whole(Cache(tmp_path), 1)
 
 
-def test_files_that_are_read_together_are_fetched_by_one_call_once_by_all_threads(tmp_path: Path) -> None:
+def test_files_read_together_are_fetched_by_one_call_of_all_threads(tmp_path: Path) -> None:
     calls: list[list[int]] = []
 
     def read(first: int) -> list[bytes]:

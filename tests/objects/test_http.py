@@ -46,7 +46,7 @@ def test_size_and_version_come_from_one_small_request(server: FaultyServer) -> N
     assert describe(server.url("a.tar"), QUICK) == info
 
 
-def test_one_answer_of_the_whole_object_does_not_mean_a_server_without_ranges(server: FaultyServer) -> None:
+def test_one_whole_answer_does_not_mean_a_server_without_ranges(server: FaultyServer) -> None:
     server.faults = ["whole"]
     assert knows_ranges(server.url("a.tar"), QUICK)
     with running_server() as other:
@@ -260,7 +260,7 @@ def test_a_wait_of_an_hour_is_said_and_bounded(server: FaultyServer, caplog: pyt
 # Redirects, proxies, secrets
 
 
-def test_redirects_are_followed_and_take_authorization_to_their_own_server_alone(server: FaultyServer) -> None:
+def test_redirects_take_authorization_to_their_own_server_alone(server: FaultyServer) -> None:
     with running_server() as other:
         other.files = server.files
         server.moved = {"own": server.url("a.tar"), "other": other.url("a.tar"), "round": server.url("round")}

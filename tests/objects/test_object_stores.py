@@ -194,7 +194,7 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[
 
 
 @pytest.mark.parametrize("read", [read_any, read_text])
-def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_store_is_asked(
+def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries(
     read: Callable[[str, RequestOptions], bytes],
 ) -> None:
     fsspec.register_implementation(SCHEME, Signing, clobber=True)

@@ -74,9 +74,7 @@ def house(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.stacks
-def test_inputs_shards_and_outputs_are_read_and_written_by_workers_and_commands(
-    house: dict[str, str], tmp_path: Path
-) -> None:
+def test_workers_and_commands_read_and_write_a_registered_store(house: dict[str, str], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "store" / "raw" / "in.jsonl", [english(k) for k in range(60)])
     more = write_jsonl(tmp_path / "more.jsonl", [english(999)])
     (tmp_path / "script.py").write_text(SCRIPT)

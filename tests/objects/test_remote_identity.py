@@ -108,9 +108,7 @@ def rows(source: Any, **options: Any) -> list[list[int]]:
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("etags", [True, False])
-def test_tars_of_equal_size_whose_urls_differ_in_their_queries_are_all_read(
-    tmp_path: Path, shards: FaultyServer, etags: bool
-) -> None:
+def test_tars_of_equal_size_are_told_apart_by_their_queries(tmp_path: Path, shards: FaultyServer, etags: bool) -> None:
     (first, one), (second, two) = foreign_tars(tmp_path)
     shards.files = {"get.tar?f=1": one, "get.tar?f=2": two}
     shards.etags = etags
@@ -119,9 +117,7 @@ def test_tars_of_equal_size_whose_urls_differ_in_their_queries_are_all_read(
 
 
 @pytest.mark.stacks
-def test_a_stream_of_signed_tars_without_a_manifest_resumes_when_they_are_signed_again(
-    tmp_path: Path, shards: FaultyServer
-) -> None:
+def test_a_stream_of_signed_tars_resumes_when_they_are_signed_again(tmp_path: Path, shards: FaultyServer) -> None:
     (_, data), _ = foreign_tars(tmp_path)
 
     def signed(signature: str) -> Any:
@@ -138,7 +134,7 @@ def test_a_stream_of_signed_tars_without_a_manifest_resumes_when_they_are_signed
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("kind", ["foreign", "ours"])
-def test_without_a_version_a_tar_that_is_replaced_by_one_of_its_size_is_read_anew(
+def test_without_a_version_a_replaced_tar_of_equal_size_is_read_anew(
     tmp_path: Path, shards: FaultyServer, kind: str
 ) -> None:
     pairs = foreign_tars(tmp_path)

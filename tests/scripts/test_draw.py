@@ -33,13 +33,13 @@ def words_of(picture: str) -> list[str]:
     return [html.unescape(words) for words in re.findall("<text[^>]*>(.*?)</text>", picture)]
 
 
-def test_the_order_and_the_figures_are_drawn_as_the_code_and_the_benchmarks_have_them(tmp_path: Path) -> None:
+def test_the_order_and_the_figures_are_drawn_as_code_and_benchmarks_say(tmp_path: Path) -> None:
     assert draw.main(["--output", str(tmp_path)]) == 0
     for name in ("order.svg", "figures.svg"):
         assert (draw.DOCS / name).read_text() == (tmp_path / name).read_text(), "python scripts/draw.py draws it again"
 
 
-def test_the_rows_of_a_build_add_up_in_the_picture_of_docs_and_of_any_dataset(tmp_path: Path) -> None:
+def test_the_rows_of_a_build_add_up_in_every_picture(tmp_path: Path) -> None:
     manifest = run_plain(write_inputs(tmp_path / "in", 200), tmp_path / "out", rules="gopher", language="en")
     for picture in (draw.draw_build(manifest), (draw.DOCS / "build.svg").read_text()):
         numbers = [int(n.replace(",", "").replace("−", "-")) for n in words_of(picture) if re.fullmatch("−?[0-9,]+", n)]

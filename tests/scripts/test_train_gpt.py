@@ -234,7 +234,7 @@ def test_what_cannot_be_trained_on_is_an_error_in_one_line(folder: Path, argumen
     assert "\n" not in str(caught.value)
 
 
-def test_epochs_of_shards_say_the_steps_and_those_of_text_are_counted_by_reading_it(
+def test_epochs_of_shards_say_the_steps_and_those_of_text_are_read(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = ["--epochs", "1", "--eval-every", "0", *SIZES[:-4]]
@@ -246,7 +246,7 @@ def test_epochs_of_shards_say_the_steps_and_those_of_text_are_counted_by_reading
     assert len(records_of(capsys.readouterr().out)) >= tokens // (16 * 8)
 
 
-def test_a_file_holds_flags_which_those_of_the_command_override_and_a_wrong_one_is_named(
+def test_flags_of_a_file_are_overridden_and_a_wrong_one_is_named(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "run.toml"
@@ -279,7 +279,7 @@ def test_a_limit_trains_on_the_first_documents_alone(
     assert len(records_of(capsys.readouterr().out)) == -(-2 * tokens // (16 * 8))
 
 
-def test_workers_read_the_same_batches_and_a_run_goes_on_with_another_number_of_them(
+def test_workers_read_the_same_batches_whatever_their_number(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, saved = [str(folder / "data"), "--eval-every", "0"], ["--checkpoint", str(tmp_path / "run")]
@@ -292,7 +292,7 @@ def test_workers_read_the_same_batches_and_a_run_goes_on_with_another_number_of_
         train_gpt.main([str(folder / "up.jsonl"), *SIZES, "--checkpoint", str(tmp_path / "x"), "--num-workers", "1"])
 
 
-def test_the_log_of_a_mix_has_what_each_source_gave_at_each_step_of_a_run_that_was_stopped(
+def test_the_log_of_a_stopped_mix_has_what_each_source_gave_at_each_step(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mix, log = [f"up={folder / 'up.jsonl'}:0.7", f"down={folder / 'down.jsonl'}:0.3"], tmp_path / "log.jsonl"
@@ -322,7 +322,7 @@ def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: p
     assert one[9] < one[15] == one[-1] < 8 * 15  # steps 17 to 20 are of the other source alone
 
 
-def test_a_dry_run_takes_one_step_says_what_a_run_would_be_and_leaves_nothing(
+def test_a_dry_run_says_what_a_run_would_be_and_leaves_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     what = [

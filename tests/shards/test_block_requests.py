@@ -66,7 +66,7 @@ def side_by_side(requests: int, read: Callable[[FaultyServer], None]) -> FaultyS
 @pytest.mark.parametrize(
     ("kind", "cached"), [("packed", True), ("best fit", True), *((kind, False) for kind in STREAMS)]
 )
-def test_blocks_of_a_window_come_side_by_side_and_neighbours_by_one_request(
+def test_blocks_of_a_window_come_at_once_neighbours_by_one_request(
     tmp_path: Path, dataset: Path, kind: str, cached: bool
 ) -> None:
     wanted = rows(stream(kind, dataset))
@@ -153,8 +153,5 @@ def test_a_flipped_byte_in_any_extent_of_a_window_is_found(
     options: dict[str, Any] = {"verify": True} if place == "local" else {"cache_dir": None}
     if place == "cached":
         options = {"cache_dir": tmp_path / "cache"}
-    with (
-        running_server() as server,
-        pytest.raises(CorruptShardError, match=r"train-000002\.tar: bytes .*checksum"),
-    ):
+    with running_server() as server, pytest.raises(CorruptShardError, match=r"train-000002\.tar: bytes .*checksum"):
         rows(stream("packed", dataset if place == "local" else server.serve(dataset), **options))

@@ -92,7 +92,7 @@ def test_a_flipped_byte_is_found_before_the_first_use_when_asked_to_verify(datas
         list(pipeline.ShardDataset(dataset, epochs=1, verify=True).shuffle().pack(8))
 
 
-def test_a_flipped_byte_of_any_extent_of_a_block_is_found_when_asked_to_verify(tmp_path: Path) -> None:
+def test_a_flipped_byte_of_any_extent_is_found_when_asked_to_verify(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [make_documents(40)])
     index_extents(tmp_path / "data", 2048)
     path = tmp_path / "data" / "train-000000.tar"

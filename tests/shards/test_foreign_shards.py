@@ -240,9 +240,7 @@ def rewrite(path: Path, change: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["own", "foreign"])
 @pytest.mark.parametrize("change", ["tokens", "the last token", "a key"])
-def test_tars_without_a_manifest_are_other_data_once_their_contents_are_others(
-    tmp_path: Path, change: str, kind: str
-) -> None:
+def test_tars_without_a_manifest_are_known_by_their_contents(tmp_path: Path, change: str, kind: str) -> None:
     def stream(folder: Path) -> pipeline.Stream:
         return pipeline.ShardDataset(sorted(folder.glob("*.tar")), eos_id=0).shuffle(seed=1, lanes=2).pack(16)
 

@@ -241,7 +241,7 @@ print(sum(batch["input_ids"].numel() for batch in data.pack(64).batch(8)), flush
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("is_whole", ["1", "0"])
-def test_a_kill_while_blocks_or_shards_are_fetched_leaves_nothing_that_is_used(
+def test_a_kill_while_shards_are_fetched_leaves_nothing_that_is_used(
     tmp_path: Path, server: FaultyServer, dataset: Path, is_whole: str
 ) -> None:
     url, cache = server.serve(dataset), tmp_path / "cache"

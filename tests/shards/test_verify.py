@@ -272,7 +272,7 @@ def test_missing_extra_swapped_and_left_over_files_are_named(dataset: Path) -> N
     assert found == {}
 
 
-def test_the_lock_of_a_build_command_says_nothing_against_a_complete_dataset(dataset: Path) -> None:
+def test_the_lock_of_a_build_is_no_problem_of_a_complete_dataset(dataset: Path) -> None:
     (dataset / ".build").mkdir()
     (dataset / ".build" / "lock").write_text("")
     assert messages(dataset) == []

@@ -16,9 +16,7 @@ from pipeline.shards.writer import TokenBlocks, write_shard
 from tests.helpers.shard_samples import Shard, make_documents, write_documents
 
 
-def test_tarfile_reads_every_member_and_equal_documents_give_equal_bytes(
-    tmp_path: Path,
-) -> None:
+def test_tarfile_reads_every_member_and_equal_documents_give_equal_bytes(tmp_path: Path) -> None:
     documents = make_documents(20)
     info = write_documents(tmp_path / "a.tar", documents)
     raw = (tmp_path / "a.tar").read_bytes()
