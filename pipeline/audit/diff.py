@@ -28,6 +28,7 @@ SAME, CHANGED, ONLY_A, ONLY_B = "same", "changed", "only_a", "only_b"
 KINDS = (SAME, CHANGED, ONLY_A, ONLY_B)
 DUPLICATE, UNKNOWN = "duplicate", "another reason"
 _COLUMNS = ("id", "source", "language", "score", "hash")
+_NAMED = {"language_model": "lid_model"}  # the settings that name definitions of other names
 _UNBUILT = "its shards hold no ids and hashes of texts; compare datasets that shardwright build made"
 _EXCERPT = 300  # characters of a sample
 
@@ -57,7 +58,7 @@ def diff(
 
     ``documents``: how many have the same text in both ("same"), the same source and id but another text ("changed"), or are
     "only_a" or "only_b". ``by_source``, ``by_language``: these numbers by group.
-    ``settings``: the values of A and B of each setting that differs.
+    ``settings``: the values of A and B of each setting that differs; for a file of the same name, the hashes of its contents.
     ``rules``: the limits of each rule in A and B, and the documents that it dropped there, if one of these differs.
     ``why``: for the documents only in A, the reasons of B to drop them, and the other way round. At most ``judged`` documents,
     evenly spread, are judged again by the language and the rules of the other manifest. They are also compared with the other
@@ -80,7 +81,7 @@ def diff(
         "documents": dict.fromkeys(KINDS, 0) | Counter(kind for kind, _ in kinds),
         "by_source": _groups((entry.source, kind) for kind, entry in kinds),
         "by_language": _groups((entry.language, kind) for kind, entry in kinds),
-        "settings": _differences(sides[0].settings, sides[1].settings),
+        "settings": _settings(*sides),
         "rules": _rules(sides[0].manifest, sides[1].manifest),
         "why": {
             kind: _why(some, sides[at], sides[1 - at], judged, samples)
@@ -140,6 +141,20 @@ def _groups(found: Iterator[tuple[str, str]]) -> dict[str, dict[str, int]]:
     for name, kind in found:
         groups.setdefault(name, dict.fromkeys(KINDS, 0))[kind] += 1
     return dict(sorted(groups.items()))
+
+
+def _settings(one: Documents, other: Documents) -> dict[str, list[Any]]:
+    """Return the settings that differ, and the files of equal names whose contents differ, such as tokenizers."""
+    differences = _differences(one.settings, other.settings)
+    contents = [
+        {
+            f"{name}, contents": value
+            for name, value in side.manifest.recipe.get("definitions", {}).items()
+            if name != "rules" and _NAMED.get(name, name) not in differences
+        }
+        for side in (one, other)
+    ]
+    return differences | {name: pair for name, pair in _differences(*contents).items() if None not in pair}
 
 
 def _differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, list[Any]]:

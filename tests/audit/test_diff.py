@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -105,6 +106,19 @@ def test_a_changed_text_is_shown_from_its_first_difference(tmp_path: Path) -> No
     }
     [sample] = found["changed"]
     assert (sample["id"], sample["character"], sample["texts"][1][30]) == ("b1", 200, "!")
+
+
+def test_a_file_of_the_same_name_and_other_contents_is_a_difference(tmp_path: Path) -> None:
+    sets = []
+    for name, listed in (("a", "w1\n"), ("b", "w2\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ids.txt").write_text(listed)
+        texts = {"w1": english(1), "w2": english(2)}
+        sets.append(build(tmp_path / name, texts, drop_ids=str(tmp_path / name / "ids.txt")))
+    [(name, hashes)] = diff(*sets)["settings"].items()
+    assert name == "drop_ids, contents"
+    assert hashes == [hashlib.sha256(listed).hexdigest() for listed in (b"w1\n", b"w2\n")]
+    assert diff(sets[0], sets[0])["settings"] == {}
 
 
 @pytest.mark.parametrize("name", filters.bundled_rule_sets())
