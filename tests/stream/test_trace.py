@@ -254,12 +254,14 @@ def of_one(texts: list[Path]) -> pipeline.Stream:
     return pipeline.TextDataset(str(texts[1]), tokenizer="bytes")
 
 
-def test_a_row_of_a_mix_of_shards_names_its_source_and_shard(full: Path) -> None:
+def test_a_row_names_its_source_and_its_documents_their_shards(full: Path) -> None:
     sources = {name: pipeline.ShardDataset(full) for name in "ab"}
     stream = pipeline.mix(sources, weights={"a": 1, "b": 1}).shuffle(seed=1).pack(8, best_fit=True).batch(4)
     rows = stream.trace(3, with_ids=True)
     assert {row["source"] for row in rows} == {"a", "b"}
     assert_origins(rows, stream)
+    filtered = of_shards(full).shuffle(seed=1).pack(16).batch(4)
+    assert_origins(filtered.trace(2, with_ids=True), filtered)
     assert all(span["origin"]["shard"].startswith("train-") for row in rows for span in row["documents"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from tests.stream.order_samples import numbered, written
 from tests.stream.streams import assert_goes_on, batched, ids, odd, packed
 
 REPAIR = r"make the stream endless \(no epochs=\) and end it by \.take\(n\)"
@@ -291,3 +293,43 @@ def test_stages_that_give_one_for_one_or_end_are_left_alone(dataset: Path) -> No
         assert len(list(stream.batch(2).apply(five))) == 5
         assert len(list(stream.apply(renamed).batch(2).take(10**6))) == lengths[0]
     assert len(set(lengths)) == 1
+
+
+# A state inside a step goes on under its own ranks and batches.
+
+
+def without_a_third(items: Iterator[Any]) -> Iterator[Any]:
+    """Drop about a third of the rows, so that batches end inside steps."""
+    for item in items:
+        if int(item["input_ids"].sum()) % 3:
+            yield item
+
+
+@pytest.mark.parametrize("kind", ["packed", "samples", "mix"])
+def test_a_state_inside_a_step_goes_on_under_its_ranks_and_batches(tmp_path: Path, kind: str) -> None:
+    for name, first in (("one", 1), ("two", 20_000)):
+        written(tmp_path / name, numbered([[n % 40 for n in range(size)] for size in (30, 0, 8, 1, 21)], first))
+
+    def make(ranks: int = 1, batch: int = 4) -> pipeline.Stream:
+        one, two = (pipeline.ShardDataset(tmp_path / name) for name in ("one", "two"))
+        source = pipeline.mix({"one": one, "two": two}, [(0, {"one": 1, "two": 2}), (77, {"one": 5, "two": 1})])
+        stream = {
+            "packed": one.shuffle(seed=3, lanes=4).pack(8, stride=7),
+            "samples": one.shuffle(seed=3).sample(8),
+            "mix": source.shuffle(seed=3, lanes=4).pack(8),
+        }[kind]
+        return stream.apply(without_a_third).shard(0, ranks).batch(batch)
+
+    stream, whole, inside = make(), ids(islice(make(), 12)), 0
+    for done in range(1, 9):
+        assert ids(islice(stream, done)) == whole[:done]
+        state = json.loads(json.dumps(stream.state_dict()))
+        again = make()
+        again.load_state_dict(state)
+        assert ids(islice(again, 12 - done)) == whole[done:]
+        if state["rank_0"]["0.without_a_third"].get("step") is not None:
+            inside += 1
+            for ranks, batch, reason in ((2, 4, "without_a_third"), (1, 8, "saved inside a step.*batch_size was")):
+                with pytest.raises(StateError, match=reason):
+                    make(ranks, batch).load_state_dict(state)
+    assert inside >= 2
