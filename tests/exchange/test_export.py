@@ -18,6 +18,7 @@ from pipeline.errors import ConfigError, CorruptShardError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored, stored_split, write
+from tests.helpers.shard_samples import flip
 
 QUIET = Progress(quiet=True)
 FILES = {"megatron": "{}.bin", "nanogpt": "{}.bin", "parquet": "data/{}-*.parquet"}
@@ -121,10 +122,7 @@ def test_megatron_core_reads_each_document(greatest: int, tmp_path: Path) -> Non
 
 def test_a_document_that_was_damaged_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     dataset_of([[5] * 100], tmp_path / "set", val_fraction=0)
-    shard = tmp_path / "set" / "train-000000.tar"
-    raw = bytearray(shard.read_bytes())
-    raw[700] ^= 1
-    shard.write_bytes(raw)
+    flip(tmp_path / "set" / "train-000000.tar", 700)
     with pytest.raises(CorruptShardError, match="document 0 has another checksum than its table says"):
         export(tmp_path / "set", tmp_path / "out", "nanogpt")
     assert [path.name for path in tmp_path.iterdir()] == ["set"]

@@ -90,6 +90,18 @@ def write_dataset(
     return write_manifest(directory, {split: infos}, dtype=dtype, tokenizer=tokenizer)
 
 
+def flip(path: Path, *places: int) -> None:
+    """Change one bit of each byte at these places."""
+    path.write_bytes(flipped(path.read_bytes(), *places))
+
+
+def flipped(raw: bytes, *places: int) -> bytes:
+    changed = bytearray(raw)
+    for at in places:
+        changed[at] ^= 1
+    return bytes(changed)
+
+
 def write_named(directory: Path, shards: Sequence[tuple[str, list[NDArray[Any]]]], **options: Any) -> Path:
     """Write shards of named sources as a dataset; ``options`` are those of `write_manifest`."""
     directory.mkdir()

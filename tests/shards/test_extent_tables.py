@@ -21,7 +21,7 @@ from pipeline.shards.verify.dataset import Problem, verify_dataset
 from tests.helpers.corpus import english
 from tests.helpers.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
 from tests.helpers.faulty_server import FaultyServer
-from tests.helpers.shard_samples import make_documents, read_index, write_dataset, write_documents
+from tests.helpers.shard_samples import flip, flipped, make_documents, read_index, write_dataset, write_documents
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_a_damaged_table_is_named_when_loaded_and_by_verify(dataset: Path, tmp_p
     path = dataset / EXTENTS_NAME
     raw = path.read_bytes()
     write_dataset(tmp_path / "other", [make_documents(9)])
-    flipped = [raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :] for at in range(0, len(raw), 97)]
-    for damaged in (*flipped, raw[:-7], b"", (tmp_path / "other" / EXTENTS_NAME).read_bytes()):
+    changed = [flipped(raw, at) for at in range(0, len(raw), 97)]
+    for damaged in (*changed, raw[:-7], b"", (tmp_path / "other" / EXTENTS_NAME).read_bytes()):
         path.write_bytes(damaged)
         with pytest.raises(ManifestError, match=r"data/extents\.npz: sha256 .*; copy the dataset again or rebuild"):
             load(dataset, tmp_path / "cache")
@@ -172,9 +172,7 @@ def test_verify_finds_extents_that_are_cut_elsewhere(dataset: Path) -> None:
 
 def test_verify_blames_a_damaged_shard_and_not_its_table(dataset: Path) -> None:
     path = dataset / "train-000000.tar"
-    raw = bytearray(path.read_bytes())
-    raw[9_000] ^= 1
-    path.write_bytes(raw)
+    flip(path, 9_000)
     problems = list(verify_dataset(dataset))
     assert problems
     assert not any("table of extents" in problem.message for problem in problems)

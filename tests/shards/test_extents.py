@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -149,6 +150,7 @@ def test_the_writer_gives_the_table_and_every_checksum_that_its_file_has(
     path.unlink()
 
 
+@cache
 def some_table(shards: int = 7, seed: int = 0, crc32: bool = True) -> ExtentTable:
     """Return the table of small shards, the first of them empty."""
     generator = np.random.default_rng(seed)

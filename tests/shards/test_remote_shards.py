@@ -16,7 +16,6 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
 import pipeline
@@ -25,26 +24,10 @@ from pipeline.shards.manifest import EXTENTS_NAME, Manifest, Split
 from pipeline.stream.stream import Stream
 from tests.helpers import interpreters
 from tests.helpers.faulty_server import FaultyServer
-from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
+from tests.helpers.shard_samples import flipped, index_extents, make_documents, write_dataset
+from tests.helpers.text_streams import ids
 
-EXTENT = 4 << 10
 Make = Callable[[Any], Stream]
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    write_dataset(folder, [make_documents(300, seed=seed, longest=200) for seed in range(4)])
-    index_extents(folder, EXTENT)
-    return folder
-
-
-def rows(batches: Any) -> list[torch.Tensor]:
-    return [batch["input_ids"].clone() for batch in batches]
-
-
-def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def packed(source: Any, **options: Any) -> Stream:
@@ -65,24 +48,26 @@ STREAMS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_batches_are_those_of_the_local_dataset(tmp_path: Path, server: FaultyServer, dataset: Path, kind: str) -> None:
+def test_batches_are_those_of_the_local_dataset(
+    tmp_path: Path, server: FaultyServer, in_extents: Path, kind: str
+) -> None:
     epochs = None if kind == "mixed" else 1
-    remote = pipeline.ShardDataset(server.serve(dataset), epochs=epochs, cache_dir=tmp_path / "cache")
-    assert same(rows(STREAMS[kind](remote)), rows(STREAMS[kind](pipeline.ShardDataset(dataset, epochs=epochs))))
+    remote = pipeline.ShardDataset(server.serve(in_extents), epochs=epochs, cache_dir=tmp_path / "cache")
+    assert ids(STREAMS[kind](remote)) == ids(STREAMS[kind](pipeline.ShardDataset(in_extents, epochs=epochs)))
     whole = [wanted for path, wanted in server.requests if path.endswith(".tar") and str(wanted).startswith("bytes=0-")]
     assert len(whole) <= len(server.files)  # the first block of each shard, and no shard whole
 
 
 def test_an_epoch_asks_for_each_byte_once_and_a_second_run_for_none(
-    tmp_path: Path, server: FaultyServer, dataset: Path
+    tmp_path: Path, server: FaultyServer, in_extents: Path
 ) -> None:
-    url, cache = server.serve(dataset), tmp_path / "cache"
+    url, cache = server.serve(in_extents), tmp_path / "cache"
     small = sum(len(server.files[f"data/{name}"]) for name in ("manifest.json", EXTENTS_NAME))
-    wanted = rows(packed(url, cache_dir=cache))
-    assert same(wanted, rows(packed(dataset)))
-    assert server.sent - small <= sum(path.stat().st_size for path in dataset.glob("*.tar"))
+    wanted = ids(packed(url, cache_dir=cache))
+    assert wanted == ids(packed(in_extents))
+    assert server.sent - small <= sum(path.stat().st_size for path in in_extents.glob("*.tar"))
     server.asked.clear()
-    assert same(rows(packed(url, cache_dir=cache)), wanted)
+    assert ids(packed(url, cache_dir=cache)) == wanted
     assert [path for path, _ in server.requests if path.endswith(".tar")] == []
 
 
@@ -92,36 +77,36 @@ def test_shards_with_and_without_shared_members_stream_as_the_local_ones(tmp_pat
     manifests = [write_dataset(folder, [documents], split=f"p{k}", tokens_per_sample=k) for k in (0, 300, 2000)]
     infos = tuple(info for manifest in manifests for info in manifest.shards)
     replace(manifests[0], splits={"train": Split(infos)}).write(folder)
-    index_extents(folder, EXTENT)
-    assert same(rows(packed(server.serve(folder), cache_dir=None)), rows(packed(folder)))
+    index_extents(folder, 4 << 10)
+    assert ids(packed(server.serve(folder), cache_dir=None)) == ids(packed(folder))
 
 
-def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(server: FaultyServer, dataset: Path) -> None:
-    remote, local = packed(server.serve(dataset), cache_dir=None), packed(dataset)
+def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(server: FaultyServer, in_extents: Path) -> None:
+    remote, local = packed(server.serve(in_extents), cache_dir=None), packed(in_extents)
     iterator = iter(remote)
-    first = [next(iterator)["input_ids"].clone() for _ in range(5)]
+    first = ids(itertools.islice(iterator, 5))
     local.load_state_dict(remote.state_dict())
-    assert same(first + rows(local), rows(packed(dataset)))
+    assert first + ids(local) == ids(packed(in_extents))
 
 
 @pytest.mark.stacks
-def test_blocks_come_from_s3_in_workers_after_use_in_the_parent(dataset: Path, s3: dict[str, Any]) -> None:
+def test_blocks_come_from_s3_in_workers_after_use_in_the_parent(in_extents: Path, s3: dict[str, Any]) -> None:
     files = pytest.importorskip("s3fs").S3FileSystem(**s3)
     files.mkdir("blocks")
-    files.put(str(dataset), "blocks/data", recursive=True)
-    stream, wanted = packed("s3://blocks/data", cache_dir=None, storage_options=s3), rows(packed(dataset))
-    assert same(rows(stream), wanted)
+    files.put(str(in_extents), "blocks/data", recursive=True)
+    stream, wanted = packed("s3://blocks/data", cache_dir=None, storage_options=s3), ids(packed(in_extents))
+    assert ids(stream) == wanted
     for method in ("fork", "spawn"):
         stream = packed("s3://blocks/data", cache_dir=None, storage_options=s3)
         loader = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context=method)
-        assert same(rows(loader), wanted)
+        assert ids(loader) == wanted
 
 
 @pytest.mark.stacks
-def test_objects_of_s3_are_read_without_loading_a_client(dataset: Path, s3: dict[str, Any]) -> None:
+def test_objects_of_s3_are_read_without_loading_a_client(in_extents: Path, s3: dict[str, Any]) -> None:
     files = pytest.importorskip("s3fs").S3FileSystem(**s3)
     files.mkdir("light")
-    files.put(str(dataset), "light/data", recursive=True)
+    files.put(str(in_extents), "light/data", recursive=True)
     code = (
         "import json, pipeline, sys\n"
         "data = pipeline.ShardDataset('s3://light/data', cache_dir=None, storage_options=json.loads(sys.argv[1]))\n"
@@ -131,52 +116,52 @@ def test_objects_of_s3_are_read_without_loading_a_client(dataset: Path, s3: dict
     assert interpreters.run("-c", code, json.dumps(s3)).stdout.strip() == "[]"
 
 
-def test_blocks_come_from_any_file_system_of_fsspec(dataset: Path) -> None:
+def test_blocks_come_from_any_file_system_of_fsspec(in_extents: Path) -> None:
     files = fsspec.filesystem("memory")
-    for path in dataset.iterdir():
+    for path in in_extents.iterdir():
         files.pipe(f"/blocks/{path.name}", path.read_bytes())
-    assert same(rows(packed("memory://blocks", cache_dir=None)), rows(packed(dataset)))
+    assert ids(packed("memory://blocks", cache_dir=None)) == ids(packed(in_extents))
 
 
 # Whole shards
 
 
-def whole(source: Any, **options: Any) -> list[torch.Tensor]:
+def whole(source: Any, **options: Any) -> list[Any]:
     data = pipeline.ShardDataset(source, epochs=1, whole_shards=True, **options)
-    return rows(data.shuffle(seed=3, window=2).pack(64).batch(8))
+    return ids(data.shuffle(seed=3, window=2).pack(64).batch(8))
 
 
 @pytest.mark.parametrize("limit", [None, 3.5])
 def test_whole_shards_give_the_local_batches_and_come_once(
-    tmp_path: Path, server: FaultyServer, dataset: Path, limit: float | None
+    tmp_path: Path, server: FaultyServer, in_extents: Path, limit: float | None
 ) -> None:
-    url, cache = server.serve(dataset), tmp_path / "cache"
-    largest = max(info.bytes for info in Manifest.read(dataset).shards)
+    url, cache = server.serve(in_extents), tmp_path / "cache"
+    largest = max(info.bytes for info in Manifest.read(in_extents).shards)
     server.passing = ["503;0", "short", "reset", "flipped", "429;0"]
     options: dict[str, Any] = {"cache_dir": cache, "cache_limit": None if limit is None else int(limit * largest)}
-    assert same(whole(url, **options), whole(dataset))
+    assert whole(url, **options) == whole(in_extents)
     if limit is None:
         server.asked.clear()
-        assert same(whole(server.url("data/train-{000000..000003}.tar"), **options), whole(dataset))
+        assert whole(server.url("data/train-{000000..000003}.tar"), **options) == whole(in_extents)
         assert [path for path, _ in server.requests if path.endswith(".tar")] == []
     else:
         assert sum(path.stat().st_size for path in cache.rglob("*.tar")) <= limit * largest
 
 
-def test_loader_workers_share_one_download(tmp_path: Path, server: FaultyServer, dataset: Path) -> None:
+def test_loader_workers_share_one_download(tmp_path: Path, server: FaultyServer, in_extents: Path) -> None:
     options: dict[str, Any] = {"epochs": 1, "whole_shards": True, "cache_dir": tmp_path / "cache"}
-    stream = pipeline.ShardDataset(server.serve(dataset), **options).shuffle(seed=3, window=2).pack(64).batch(8)
-    assert same(rows(DataLoader(stream, batch_size=None, num_workers=2)), whole(dataset))
+    stream = pipeline.ShardDataset(server.serve(in_extents), **options).shuffle(seed=3, window=2).pack(64).batch(8)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole(in_extents)
     starts = [path for path, wanted in server.requests if path.endswith(".tar") and str(wanted).startswith("bytes=0-")]
     assert len(starts) == len(set(starts)) == 4
 
 
 def test_a_server_without_ranges_gives_whole_shards_and_that_is_said_once(
-    tmp_path: Path, server: FaultyServer, dataset: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, server: FaultyServer, in_extents: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.ranges, url = False, server.serve(dataset)
+    server.ranges, url = False, server.serve(in_extents)
     for cache in ("a", "b"):
-        assert same(rows(packed(url, cache_dir=tmp_path / cache)), rows(packed(dataset)))
+        assert ids(packed(url, cache_dir=tmp_path / cache)) == ids(packed(in_extents))
     said = f"{url}/train-000000.tar: a server that knows no ranges: shards are downloaded whole"
     assert caplog.messages.count(said) == 1
 
@@ -191,7 +176,7 @@ def test_remote_tars_of_another_tool_stream(tmp_path: Path, server: FaultyServer
                 writer.write({"__key__": f"{j:04d}", "npy": document})
         server.files[f"web-{shard}.tar"] = (tmp_path / f"web-{shard}.tar").read_bytes()
     wanted = whole([tmp_path / "web-0.tar", tmp_path / "web-1.tar"])
-    assert same(whole(server.url("web-{0..1}.tar"), cache_dir=str(tmp_path / "cache")), wanted)
+    assert whole(server.url("web-{0..1}.tar"), cache_dir=str(tmp_path / "cache")) == wanted
 
 
 # Damage
@@ -209,9 +194,9 @@ def test_a_shard_that_is_damaged_cut_or_missing_at_the_source_is_named(
     def read() -> None:
         cache = tmp_path / "cache" if is_whole else None
         data = pipeline.ShardDataset(url, epochs=1, cache_dir=cache, whole_shards=is_whole)
-        rows(data.pack(64).batch(8))
+        ids(data.pack(64).batch(8))
 
-    server.files[name] = sound[:5000] + bytes([sound[5000] ^ 1]) + sound[5001:]
+    server.files[name] = flipped(sound, 5000)
     with pytest.raises(CorruptShardError, match=r"train-000003.*(sha256|checksum).*at the source"):
         read()
     server.files[name] = sound[:-512]
@@ -242,9 +227,9 @@ print(sum(batch["input_ids"].numel() for batch in data.pack(64).batch(8)), flush
 @pytest.mark.stacks
 @pytest.mark.parametrize("is_whole", ["1", "0"])
 def test_a_kill_while_shards_are_fetched_leaves_nothing_that_is_used(
-    tmp_path: Path, server: FaultyServer, dataset: Path, is_whole: str
+    tmp_path: Path, server: FaultyServer, in_extents: Path, is_whole: str
 ) -> None:
-    url, cache = server.serve(dataset), tmp_path / "cache"
+    url, cache = server.serve(in_extents), tmp_path / "cache"
     server.stalled = {path for path in server.files if path.endswith(".tar")}
     killed = interpreters.Interpreter("-c", READER, url, cache, is_whole, stdout=2, stderr=2)
     while not list(cache.rglob("*.part")):
@@ -253,7 +238,7 @@ def test_a_kill_while_shards_are_fetched_leaves_nothing_that_is_used(
     killed.kill()
     server.stalled.clear()
     data = pipeline.ShardDataset(url, epochs=1, cache_dir=cache, whole_shards=is_whole == "1")
-    assert same(rows(data.pack(64).batch(8)), rows(pipeline.ShardDataset(dataset, epochs=1).pack(64).batch(8)))
+    assert ids(data.pack(64).batch(8)) == ids(pipeline.ShardDataset(in_extents, epochs=1).pack(64).batch(8))
     assert not list(cache.rglob("*.part"))
 
 
@@ -261,11 +246,11 @@ def test_a_kill_while_shards_are_fetched_leaves_nothing_that_is_used(
 
 
 def test_secrets_of_urls_reach_no_message_state_log_or_file(
-    tmp_path: Path, server: FaultyServer, dataset: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, server: FaultyServer, in_extents: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url, cache = server.serve(dataset).replace("http://", "http://me:pa55word@"), tmp_path / "new" / "cache"
+    url, cache = server.serve(in_extents).replace("http://", "http://me:pa55word@"), tmp_path / "new" / "cache"
     urls = [f"{url}/train-{number:06d}.tar?X-Signature=5ecret" for number in range(2)]
-    for path in dataset.glob("*.tar"):
+    for path in in_extents.glob("*.tar"):
         server.files[f"data/{path.name}?X-Signature=5ecret"] = path.read_bytes()
     found: list[str] = []
     with caplog.at_level(logging.DEBUG):

@@ -24,19 +24,14 @@ from pipeline.shards.verify.findings import MAX_PROBLEMS, ExpectedTokens
 from tests.helpers.shard_samples import (
     EOS,
     Shard,
+    flip,
+    flipped,
     make_documents,
     scan_tar,
     write_dataset,
     write_documents,
     write_manifest,
 )
-
-
-def flip(path: Path, *places: int) -> None:
-    raw = bytearray(path.read_bytes())
-    for at in places:
-        raw[at] ^= 1
-    path.write_bytes(raw)
 
 
 def one(problems: list[Problem], text: str) -> Problem:
@@ -92,10 +87,8 @@ def test_damage_is_pinned_to_members_and_hides_none_after_it(tmp_path: Path) -> 
     path = tmp_path / "a.tar"
     info = write_documents(path, make_documents(12, seed=3))
     members = scan_tar(path)
-    raw = bytearray(path.read_bytes())
+    raw = bytearray(flipped(path.read_bytes(), members[5].offset + 10, members[9].data + 128))
     raw[members[2].offset : members[2].data] = bytes(512)
-    raw[members[5].offset + 10] ^= 1
-    raw[members[9].data + 128] ^= 1
     path.write_bytes(raw)
     found = [(problem.member, problem.offset) for problem in verify_shard(path)]
     assert found == [

@@ -22,7 +22,7 @@ from scripts.verify_shards import main as verify_main
 from tests.helpers.corpus import english
 from tests.helpers.faulty_bucket import credentials
 from tests.helpers.faulty_server import FaultyServer, running_server
-from tests.helpers.shard_samples import make_documents, scan_tar, write_dataset
+from tests.helpers.shard_samples import flipped, make_documents, scan_tar, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = RequestOptions(tries=6, first_delay=0.001, timeout=10)
@@ -50,12 +50,6 @@ def no_copies_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def flip(server: FaultyServer, name: str, at: int) -> None:
-    raw = bytearray(server.files[f"data/{name}"])
-    raw[at] ^= 1
-    server.files[f"data/{name}"] = bytes(raw)
-
-
 def problems(server: FaultyServer, **options: Any) -> list[Problem]:
     return list(verify_dataset(server.url("data"), requests=QUICK, **options))
 
@@ -70,10 +64,11 @@ def test_a_quick_check_reads_little_and_reports_all(server: FaultyServer) -> Non
 
 def test_damage_is_named_by_url_member_and_byte(server: FaultyServer, dataset: Path) -> None:
     member = scan_tar(dataset / SHARDS[1])[5]
-    flip(server, SHARDS[1], member.data + 128)
+    name = f"data/{SHARDS[1]}"
+    server.files[name] = flipped(server.files[name], member.data + 128)
     found = problems(server)
     assert (found[0].shard, found[0].member, found[0].offset) == (
-        server.url(f"data/{SHARDS[1]}"),
+        server.url(name),
         member.name,
         member.data + 128,
     )
