@@ -17,12 +17,10 @@ from pipeline.builder.recipe import command_line
 from pipeline.builder.report.croissant import croissant_of
 from pipeline.builder.report.training_summary import UNKNOWN, licenses_of, training_summary
 from pipeline.builder.signature_store import dataset_names
-from pipeline.errors import ConfigError
-from pipeline.objects.urls import is_remote
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command, Parser, add_requests, local_file, requests_of
 
 DESCRIPTION = """\
 Print the card (README.md) of a dataset for the Hugging Face hub: how to load it, its counts, its sources and its build.
@@ -48,7 +46,7 @@ def make_parser(prog: str | None = None) -> Parser:
     kind.add_argument(
         "--eu-summary", action="store_true", help="write the data parts of the AI Act's summary in place of the card"
     )
-    parser.add_argument("--output", metavar="FILE", help="where to write it (default: it is printed)")
+    parser.add_argument("--output", type=local_file, metavar="FILE", help="where to write it (default: it is printed)")
     add_requests(parser)
     return parser
 
@@ -56,10 +54,6 @@ def make_parser(prog: str | None = None) -> Parser:
 def run(options: argparse.Namespace, parser: Parser) -> int:
     folder = DatasetFolder(options.dataset, requests_of(options))
     [name] = dataset_names([options.dataset])
-    if options.output is not None and is_remote(options.output):
-        raise ConfigError(
-            f"--output {options.output}: a card is written on this machine; name a file, then copy it there"
-        )
     text = written(folder, name, options)
     if options.output is None:
         print(text, end="")

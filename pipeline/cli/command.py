@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.errors import ConfigError, ShardwrightError, did_you_mean
 from pipeline.objects.request_options import TIMEOUT, TRIES, RequestOptions
+from pipeline.objects.urls import is_remote
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -64,6 +65,13 @@ class Parser(argparse.ArgumentParser):
         for name, bound in least.items():
             if (value := getattr(options, name)) < bound:
                 self.error(f"--{name} must be {bound} or more, got {value}")
+
+
+def local_file(text: str) -> Path:
+    """Return the path of a file to write, for argparse; a url is wrong usage."""
+    if is_remote(text):
+        raise argparse.ArgumentTypeError(f"{text} is a url; name a file of this machine, then copy it there")
+    return Path(text)
 
 
 def add_requests(parser: argparse._ActionsContainer) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.near_vectors import near_vectors
 
-from .command import Command, Parser, check_folder
+from .command import Command, Parser, check_folder, local_file
 
 DESCRIPTION = """\
 List the documents whose vectors are near that of an earlier document, which stays. Your own model makes the vectors.
@@ -28,7 +27,7 @@ def make_parser(prog: str | None = None) -> Parser:
     add = parser.add_argument
     add("vectors", metavar="VECTORS", help="a .npy file with a row for each document, or Parquet or JSON Lines")
     add("--threshold", type=float, required=True, metavar="COSINE", help="cosine from which two vectors are near")
-    add("--output", required=True, type=Path, metavar="FILE", help="the ids of near documents, one a line")
+    add("--output", required=True, type=local_file, metavar="FILE", help="the ids of near documents, one a line")
     add(
         "--keys",
         metavar="FILE",

@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError
 from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
-from .command import Command, Parser, add_requests, check_folder, requests_of
+from .command import Command, Parser, add_requests, check_folder, local_file, requests_of
 from .texts_options import CountingReader, add_setting, recipe_of
 
 DESCRIPTION = """\
@@ -37,7 +37,7 @@ _ROWS = 4096
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
-    parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key, id and text")
+    parser.add_argument("--output", required=True, type=local_file, help="Parquet file with columns key, id and text")
     for name in _SETTINGS:
         add_setting(parser, name)
     add_requests(parser)

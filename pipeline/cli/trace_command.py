@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,13 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     stream = stream_of_run(options.dataset, options.state, options, text)
     progress = Progress(quiet=not sys.stderr.isatty())
     if options.document is not None:
-        return print_seen(stream.seen(options.document, steps=options.steps, progress=progress), as_json=options.json)
+        spans = stream.seen(options.document, steps=options.steps, progress=progress)
+        if not spans and not options.json:
+            before = "before the state" if options.steps is None else f"of the first {options.steps:,}"
+            console.print(
+                f"no step {before} contains it; --steps N searches the first N steps of the run", markup=False
+            )
+        return print_seen(spans, as_json=options.json)
     rows = stream.trace(options.step, with_ids=options.text, progress=progress)
     if options.row is not None:
         if not 0 <= options.row < len(rows):
@@ -120,9 +127,12 @@ def read_state(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: not JSON ({error}); save json.dumps(stream.state_dict()) there") from error
     state = state.get("data", state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not isinstance(state.get("shape"), str):
+    shape: Any = None
+    with suppress(TypeError, KeyError, ValueError):
+        shape = json.loads(state["shape"])
+    if not isinstance(shape, dict) or not isinstance(shape.get("data"), dict):
         raise StateError(f"{path}: no state of a stream; save json.dumps(stream.state_dict()) there")
-    return state
+    return dict(state)
 
 
 def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, list[str]]:
@@ -218,8 +228,6 @@ def print_seen(spans: list[dict[str, Any]], *, as_json: bool) -> int:
         console.print(
             f"{row}, tokens {span['row_begin']:,} to {span['row_end']:,}: {source}{key}, {part}", markup=False
         )
-    if not spans and not as_json:
-        console.print("no step contains it", markup=False)
     return 0 if spans else 1
 
 

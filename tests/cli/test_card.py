@@ -49,8 +49,9 @@ def test_a_card_is_written_beside_the_shards_with_the_line_that_uploads_them(
     assert file.read_text().startswith("---\nlicense: unknown\n")
     assert main(["card", str(tmp_path)]) == 2
     capsys.readouterr()
-    assert main(["card", str(built), "--output", "s3://bucket/README.md"]) == 2
-    assert "--output s3://bucket/README.md: a card is written on this machine; name a file" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["card", str(built), "--output", "s3://bucket/README.md"])
+    assert "--output: s3://bucket/README.md is a url; name a file of this machine" in capsys.readouterr().err
 
 
 def test_the_card_of_the_working_directory_has_its_name(

@@ -129,7 +129,7 @@ def test_the_steps_that_contain_a_document_are_shown_on_the_ranks_of_the_run(
         shown
     )
     assert trace([str(built), *rest, "--document", key, "--steps", "0"]) == 1
-    assert "no step contains it" in capsys.readouterr().out
+    assert "no step of the first 0 contains it; --steps N searches" in capsys.readouterr().out
     assert trace([str(built), *rest, "--document", "nowhere"]) == 2
     assert "no document 'nowhere' in" in capsys.readouterr().err
     assert trace([str(built), *rest[:3], "4", "--ranks", "3", "--document", key]) == 2
@@ -195,6 +195,8 @@ def test_a_state_of_a_stream_with_functions_is_left_to_python(
         ("{", 1, "not JSON"),
         ("[]", 1, "no state of a stream"),
         ('{"step": 3}', 1, "no state of a stream"),
+        ('{"shape": "x"}', 1, "no state of a stream"),
+        ('{"shape": "{}"}', 1, "no state of a stream"),
     ],
 )
 def test_a_file_that_is_no_state_is_named(
