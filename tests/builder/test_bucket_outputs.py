@@ -99,9 +99,7 @@ def test_a_build_goes_on_with_its_own_directory_and_with_no_other(
     assert not work.exists()
 
 
-def test_what_is_there_and_not_of_a_build_is_named_and_left(
-    source: Path, expected: dict[str, bytes], memory: str
-) -> None:
+def test_what_is_not_of_a_build_is_named_and_left(source: Path, expected: dict[str, bytes], memory: str) -> None:
     files = fsspec.filesystem("memory")
     others = {"notes.txt": b"mine", "train-000000.tar": b"foreign"}
     for name in sorted(others, reverse=True):
@@ -144,7 +142,7 @@ def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) 
         ("memory://bucket/set", {"against": ["memory://bucket/set"]}, "is in the output, memory://bucket/set"),
     ],
 )
-def test_outputs_that_cannot_be_are_refused(
+def test_wrong_outputs_are_refused(
     source: Path, local: Path, output: str, settings: dict[str, Any], message: str
 ) -> None:
     given = {name: str(local) if value == "LOCAL" else value for name, value in settings.items()}
@@ -152,9 +150,7 @@ def test_outputs_that_cannot_be_are_refused(
         run_plain(source, output, **given)
 
 
-def test_overwrite_removes_no_bucket_that_is_also_the_input(
-    source: Path, expected: dict[str, bytes], memory: str
-) -> None:
+def test_overwrite_removes_no_bucket_of_the_input(source: Path, expected: dict[str, bytes], memory: str) -> None:
     run_plain(source, memory, **SETTINGS)
     for spec in ("set", "set/", "set/texts", "set/texts/*.parquet", "set/texts/train-000000.parquet"):
         with pytest.raises(InputError, match=rf"bucket/{re.escape(spec)}: is in the output, {memory}.*choose another"):
@@ -267,9 +263,7 @@ def test_a_store_that_refuses_is_an_error_that_names_the_url(bucket: Bucket, tmp
 
 
 @pytest.mark.stacks
-def test_uploads_that_were_cut_between_their_parts_are_ended(
-    bucket: Bucket, store: Any, expected: dict[str, bytes]
-) -> None:
+def test_uploads_that_were_cut_in_parts_are_ended(bucket: Bucket, store: Any, expected: dict[str, bytes]) -> None:
     store.mkdir("parts")
     for key in ("set/train-000000.tar", "elsewhere"):
         store.call_s3("create_multipart_upload", Bucket="parts", Key=key)

@@ -89,9 +89,7 @@ def test_the_stream_reads_every_token_that_webdataset_reads(built: Path) -> None
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.nightly)])
-def test_any_number_of_workers_gives_the_same_bytes(
-    inputs: list[str], built: Path, tmp_path: Path, method: str
-) -> None:
+def test_any_number_of_workers_changes_no_byte(inputs: list[str], built: Path, tmp_path: Path, method: str) -> None:
     run(inputs, tmp_path / "out", workers=2, start_method=method)
     assert digests(tmp_path / "out") == digests(built)
 

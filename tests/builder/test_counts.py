@@ -97,9 +97,7 @@ def test_every_source_and_language_adds_up_whatever_rules_are_called() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["kept", "words"]), st.integers(0, 30)), max_size=60), st.integers(0, 60))
-def test_the_samples_with_the_smallest_keys_stay_however_the_work_is_cut(
-    added: list[tuple[str, int]], cut: int
-) -> None:
+def test_the_samples_with_the_smallest_keys_stay(added: list[tuple[str, int]], cut: int) -> None:
     samples, parts = Samples(), [Samples(), Samples()]
     for number, (outcome, key) in enumerate(added):
         samples.add(outcome, key, {"id": "", "text": str(key)})
@@ -194,9 +192,7 @@ def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_p
     assert preset != "c4" or cut[0] < 0
 
 
-def test_unreadable_records_come_first_and_rows_of_nothing_do_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_records_are_in_the_first_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", [*(english(k) for k in range(40)), {}, {}])
     run_plain(source, tmp_path / "out", progress=Progress())
     said = capsys.readouterr().err

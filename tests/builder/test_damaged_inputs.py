@@ -89,9 +89,7 @@ def test_lanes_and_workers_count_damage_once(tmp_path: Path) -> None:
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-def test_a_damaged_file_ends_the_build_unless_asked_otherwise(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_ends_the_build_or_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(wrong_sum(gzip.compress(b"".join(LINES))))
     with pytest.raises(InputError, match=r"a\.jsonl\.gz: corrupt gzip data near byte .* --on-error skip"):
         run(tmp_path / "a.jsonl.gz", tmp_path / "out", on_error="records")

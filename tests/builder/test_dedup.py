@@ -109,9 +109,7 @@ def test_a_chain_is_one_cluster_and_its_first_document_stays(dedup: Find) -> Non
 
 @pytest.mark.parametrize("keep", ["first", "longest"])
 @pytest.mark.parametrize("earlier", [0, 1])
-def test_near_duplicates_that_only_a_chain_joins_to_what_stays_are_counted(
-    tmp_path: Path, keep: str, earlier: int
-) -> None:
+def test_near_duplicates_that_a_chain_alone_joins_are_counted(tmp_path: Path, keep: str, earlier: int) -> None:
     texts = [english(1, 60)]
     for number in range(1, 7):
         texts.append(edited(texts[-1], 20 + number, number))

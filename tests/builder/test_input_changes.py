@@ -55,9 +55,7 @@ def truncate(path: Path) -> None:
         (Path.unlink, r"in\.jsonl: cannot be read.*No such file"),
     ],
 )
-def test_a_file_that_changes_ends_the_build_until_it_is_restored(
-    tmp_path: Path, change: Callable[[Path], None], said: str
-) -> None:
+def test_a_file_that_changes_ends_the_build(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
     path, on_error = write_jsonl(tmp_path / "in.jsonl", TEXTS), "skip"  # which passes over damage
     whole = run_plain(path, tmp_path / "whole", on_error=on_error)
     kept = shutil.copy2(path, tmp_path / "kept.jsonl")

@@ -55,9 +55,7 @@ def read(folder: Path) -> list[pipeline.Document]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_texts_are_those_of_the_shards_in_their_order_with_their_fields(
-    dataset_with: Callable[[str], Path], kind: str
-) -> None:
+def test_kept_texts_are_those_of_the_shards_with_their_fields(dataset_with: Callable[[str], Path], kind: str) -> None:
     output = dataset_with(kind)
     manifest, documents = pipeline.Manifest.read(output), read(output / "texts")
     shards = [info.name for split in manifest.splits.values() for info in split.shards]
@@ -113,9 +111,7 @@ def test_datasets_loads_them_by_split(dataset_with: Callable[[str], Path], tmp_p
     assert [*loaded["train"]["text"], *loaded["val"]["text"]] == kept(output)
 
 
-def test_a_kind_that_is_unknown_is_refused_and_overwrite_removes_what_was_kept(
-    inputs: dict[str, str], tmp_path: Path
-) -> None:
+def test_overwrite_removes_kept_texts_and_wrong_kinds_are_refused(inputs: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"keep_texts must be one of parquet, jsonl\.zst, got 'csv'"):
         built(inputs, tmp_path / "set", keep_texts="csv")
     output = built(inputs, tmp_path / "set", keep_texts="parquet")

@@ -172,9 +172,7 @@ def test_another_recipe_takes_over_only_where_nothing_was_done(source: Path, tmp
     ],
     ids=["python", "numpy", "pyarrow"],
 )
-def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
-    source: Path, tmp_path: Path, error: OSError
-) -> None:
+def test_a_full_disk_is_named_and_the_command_goes_on(source: Path, tmp_path: Path, error: OSError) -> None:
     with pytest.raises(BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it continues"):
         build(source, tmp_path / "out", after_stage=interrupt_after("tokenize", error))
     assert build(source, tmp_path / "out").counts["kept"] == 20
@@ -227,9 +225,7 @@ def test_texts_replaces_none_of_its_inputs(
     assert Path("in.jsonl").read_bytes() == before
 
 
-def test_texts_writes_through_a_link_and_to_regular_files_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_writes_to_links_and_regular_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = str(jsonl(tmp_path / "in.jsonl", sentences(3)))
     (tmp_path / "folder").mkdir()
     link = tmp_path / "texts.parquet"

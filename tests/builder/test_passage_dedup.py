@@ -257,9 +257,7 @@ def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action:
 
 
 @pytest.mark.parametrize(("action", "written"), [("cut", ["000001"]), ("count", []), ("drop", [])])
-def test_documents_are_written_again_only_in_partitions_of_cut_texts(
-    tmp_path: Path, action: str, written: list[str]
-) -> None:
+def test_only_partitions_of_cut_texts_are_written_again(tmp_path: Path, action: str, written: list[str]) -> None:
     for number in range(3):
         text = f"{english(number, 60)} {NOTICE if number < 2 else ''}"
         write_jsonl(tmp_path / f"in/{number}.jsonl", [text])

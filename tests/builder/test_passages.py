@@ -97,9 +97,7 @@ def test_digits_marks_and_the_place_of_spaces_do(a: str, b: str) -> None:
         ("a", [(0, 1)], ""),
     ],
 )
-def test_what_is_cut_takes_its_blank_lines_along_and_nothing_else(
-    text: str, cut: list[tuple[int, int]], left: str
-) -> None:
+def test_what_is_cut_takes_its_blank_lines_along(text: str, cut: list[tuple[int, int]], left: str) -> None:
     assert remove_passages(text, cut) == left
 
 

@@ -179,7 +179,7 @@ def test_a_quota_that_ends_early_before_a_long_document_says_so(tmp_path: Path) 
     assert "notes" not in run(f"wiki={tmp_path / 'in.jsonl'}", tmp_path / "all", max_tokens="wiki=1e6").counts
 
 
-def test_a_limit_says_alone_what_is_read(
+def test_a_limit_rules_what_is_read(
     serve: Callable[[Path], InputServer], folder: Path, large: Path, tmp_path: Path
 ) -> None:
     cut = run(folder, tmp_path / "out", limit=20, max_tokens="4000").counts

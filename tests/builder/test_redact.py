@@ -168,9 +168,7 @@ def test_what_was_dropped_for_a_document_goes_whatever_names_are(tmp_path: Path,
     assert [json.loads(line)["id"] for line in rejected.read_text().splitlines()] == ["other"]
 
 
-def test_a_listed_document_that_was_dropped_goes_but_not_its_double(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = {"a": english(1), "same (as a)": english(1), "listed": english(2), "other": english(3)}
     source = write_jsonl(tmp_path / "in.jsonl", [{"id": id, "text": text} for id, text in texts.items()])
     (tmp_path / "drop.txt").write_text("listed\n")
@@ -279,9 +277,7 @@ def elsewhere() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_links_to_files_of_another_file_system_are_followed_and_permissions_stay(
-    dataset: Path, elsewhere: Path
-) -> None:
+def test_links_to_another_file_system_and_permissions_stay(dataset: Path, elsewhere: Path) -> None:
     linked = [dataset / name for name in ("manifest.json", "train-000000.tar", "texts/train-000000.parquet")]
     for path in linked:
         target = Path(shutil.move(path, elsewhere / path.name))
@@ -419,9 +415,7 @@ def test_a_certificate_names_hashes_and_documents_and_every_copy_that_is_left(
     assert list(verify_dataset(dataset)) == []
 
 
-def test_a_copy_under_another_key_is_found_in_shards_and_in_texts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copy_is_found_in_shards_and_in_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [english(k) for k in range(12)]
     source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[3], f"{english(40)} {texts[5]}"])
     run_plain(source, tmp_path / "set", tokens_per_shard=9_000, keep_texts="jsonl.zst", dedup=False)
@@ -437,9 +431,7 @@ def test_a_copy_under_another_key_is_found_in_shards_and_in_texts(
 
 
 @pytest.mark.parametrize("kept_by", ["parquet", "jsonl.zst", "rejected.jsonl", None])
-def test_a_copy_is_looked_for_by_the_text_itself_if_tokens_lose_it_and_a_file_has_it(
-    tmp_path: Path, kept_by: str | None
-) -> None:
+def test_a_copy_is_found_by_its_text_if_tokens_lose_it(tmp_path: Path, kept_by: str | None) -> None:
     texts = [english(k, 40) for k in range(6)]
     source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[3], f"{english(7, 40)} {texts[3]} {english(8, 40)}"])
     (tmp_path / "rules.toml").write_text(f"words = {{ max = {2 * len(texts[3].split())} }}")

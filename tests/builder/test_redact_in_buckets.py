@@ -102,9 +102,7 @@ def test_a_redaction_of_a_bucket_that_did_not_finish_is_a_problem(memory: str) -
     assert problem.message == "a redaction has not finished; run its command again"
 
 
-def test_a_stream_from_a_bucket_goes_on_when_its_dataset_is_redacted(
-    memory: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_from_a_bucket_goes_on_after_a_redaction(memory: str, caplog: pytest.LogCaptureFixture) -> None:
     def stream() -> Any:
         return pipeline.ShardDataset(memory, epochs=3, cache_dir=None).shuffle(seed=0).pack(64).batch(8)
 

@@ -96,9 +96,7 @@ def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Pa
     assert "PASSWORD" not in str(raised.value)
 
 
-def test_a_dry_run_and_a_trial_of_rules_open_few_of_many_files(
-    server: InputServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_runs_and_trials_open_few_of_many_files(server: InputServer, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(200):
         server.files[f"{number:03}.jsonl"] = json.dumps({"text": f"{number} to be or not to be"}).encode() + b"\n"
     url = server.url("{000..199}.jsonl")

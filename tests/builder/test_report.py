@@ -124,9 +124,7 @@ def test_rules_and_samples_are_in_the_order_of_what_they_drop(dataset: Path) -> 
     assert f"{command} --tokenizer bytes" in page.partition("<h2>")[0]  # at the top
 
 
-def test_added_documents_have_a_column_and_no_share_is_over_the_whole(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_added_documents_have_a_column_of_their_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rows = [json.dumps({"text": english(k, 200)}) for k in range(2)]
     (tmp_path / "in.jsonl").write_text("\n".join([*rows, *(["{broken"] * 30)]))
 

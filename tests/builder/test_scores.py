@@ -32,9 +32,7 @@ def quality_rule(path: Path, least: float) -> str:
     return str(path)
 
 
-def test_texts_are_exported_as_they_are_read_with_their_keys_and_ids(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_are_exported_with_their_keys_and_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_records(tmp_path / "in.jsonl", TEXTS, n=[1, 2, 3, 4])
     with open(source, "a") as file:
         file.write("no json\n")

@@ -81,9 +81,7 @@ def test_a_source_streams_its_own_documents_and_has_a_fingerprint_of_its_own(dat
     assert len(prints) == len(FIRST) + 1
 
 
-def test_inputs_that_take_turns_give_a_shard_each_time_and_keep_their_order(
-    inputs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_inputs_that_take_turns_give_a_shard_each_time(inputs: dict[str, Path], tmp_path: Path) -> None:
     order = ["wiki", "web", "wiki"]
     (tmp_path / "more.jsonl").write_text(inputs["code"].read_text())
     specs = [f"wiki={inputs['wiki']}", f"web={inputs['web']}", f"wiki={tmp_path}/more.jsonl"]

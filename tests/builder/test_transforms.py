@@ -258,9 +258,7 @@ def named(function: Any, **options: Any) -> Any:
         (lambda document: [document, replace(document, source="web")], "returned a document whose source is 'web'"),
     ],
 )
-def test_each_end_and_each_wrong_value_names_the_function_and_the_document(
-    tmp_path: Path, function: Any, said: str
-) -> None:
+def test_each_wrong_end_names_the_function_and_the_document(tmp_path: Path, function: Any, said: str) -> None:
     files = [write_records(tmp_path / f"{name}.jsonl", TEXTS[:1]) for name in ("a", "b")]
     small = Limits(unit_bytes=10, smallest_unit_bytes=1)
     workers = 2 if said.startswith("raised") else 1  # an error is pickled on its way from a worker
@@ -383,9 +381,7 @@ def test_texts_that_a_transform_empties_are_dropped_as_empty(tmp_path: Path) -> 
         ({"transforms": ["clean", "language", "rules"]}, ["a\rb", "e\u0301", "e\u0301", "\ufeffx"]),
     ],
 )
-def test_what_a_cleaner_leaves_is_normalised_where_texts_are(
-    tmp_path: Path, settings: dict[str, Any], expected: list[str]
-) -> None:
+def test_what_a_cleaner_leaves_is_normalised(tmp_path: Path, settings: dict[str, Any], expected: list[str]) -> None:
     source = write_records(tmp_path / "in.jsonl", ["a&#13;b", "e&#769;", "e<b></b>\u0301", "&#xFEFF;x"])
     make(source, tmp_path / "out", rules="html_remnants", **settings)
     assert kept(tmp_path / "out") == expected

@@ -54,9 +54,7 @@ def test_a_flag_overrides_the_configuration_file_whose_settings_are_checked(
     assert "did you mean 'tokenizer'" in capsys.readouterr().err
 
 
-def test_a_dry_run_shows_verdicts_and_writes_nothing(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_writes_nothing(inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert build_main([*inputs, "--output", str(tmp_path / "out"), *FLAGS, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "kept" in said
@@ -101,9 +99,7 @@ def test_what_cannot_work_is_one_clear_line_and_status_2(
 
 
 @pytest.mark.parametrize("text", ["", '{"text": "dropped"}\n'])
-def test_an_empty_dataset_is_complete_and_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_an_empty_dataset_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (tmp_path / "in.jsonl").write_text(text)
     paths = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
     assert build_main([*paths, "--tokenizer", "bytes", "--workers", "1"]) == 1
@@ -145,9 +141,7 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
     assert kept(tmp_path / "out") == kept(built)
 
 
-def test_two_builds_do_not_work_in_one_directory(
-    inputs: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_builds_share_no_directory(inputs: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code = (
         "import sys, time; from pathlib import Path; from pipeline.builder.work.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('locked', file=open(sys.argv[2], 'w')); time.sleep(60)"
@@ -204,9 +198,7 @@ def test_counts_may_be_written_as_powers_of_ten(tmp_path: Path, capsys: pytest.C
         assert said.count("\n") == 2
 
 
-def test_the_last_lines_of_a_build_name_dataset_report_and_next_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_lines_of_a_build_name_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, output = jsonl(tmp_path / "in.jsonl", sentences(30)), tmp_path / "out put"
     flags = ["--output", str(output), "--tokenizer", "bytes", "--rules", "none", "--workers", "1"]
     assert build_main([str(path), *flags]) == 0

@@ -137,9 +137,7 @@ def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
         (["inspect", "x", "--key", "a", "--document", "1"], "not allowed with argument"),
     ],
 )
-def test_wrong_usage_is_two_lines_and_status_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_ends_in_two_lines(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     error = capsys.readouterr().err
@@ -240,9 +238,7 @@ def test_a_missing_dataset_is_exit_status_2_of_every_command_that_reads_one(
         ),
     ],
 )
-def test_an_error_of_the_operating_system_has_a_cure(
-    error: OSError, cure: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_the_system_has_a_cure(error: OSError, cure: str, capsys: pytest.CaptureFixture[str]) -> None:
     def raises() -> NoReturn:
         raise error
 
@@ -284,9 +280,7 @@ def test_a_value_that_cannot_be_ends_every_command_with_2(
 
 
 @pytest.mark.parametrize(("arguments", "unbuffered"), [(["build", "--help"], ""), (["inspect", "data"], "1")])
-def test_a_reader_that_closes_the_output_ends_a_command_in_silence(
-    dataset: Path, arguments: list[str], unbuffered: str
-) -> None:
+def test_a_closed_output_ends_a_command_in_silence(dataset: Path, arguments: list[str], unbuffered: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -30,9 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_the_page_has_100_columns_where_it_is_piped_and_its_rows_add_up(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_piped_page_has_100_columns_and_adds_up(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect([str(built)]) == 0
     manifest = pipeline.Manifest.read(built)
     *lines, _ = capsys.readouterr().out.splitlines()

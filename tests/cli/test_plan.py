@@ -42,7 +42,7 @@ def test_it_shows_the_plan_of_the_stream(folder: Path, capsys: pytest.CaptureFix
         assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(stream.plan(4e4).to_json()))
 
 
-def test_a_file_has_the_schedule_alone_or_in_a_table(
+def test_a_schedule_is_a_file_or_a_table_of_one(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, half = {"web": 0.9, "wiki": 0.1}, {"web": 0.5, "wiki": 0.5}
@@ -55,9 +55,7 @@ def test_a_file_has_the_schedule_alone_or_in_a_table(
         assert capsys.readouterr().out == expected
 
 
-def test_a_cap_is_an_error_with_weights_that_fit_or_gives_their_plan(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cap_is_an_error_with_weights_that_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--tokens", "4e4", "--seq-len", "16", "--max-epochs", "wiki=1.5"]
     assert plan([f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", *flags]) == 2
     fit = mixed(folder).pack(16).plan(4e4, max_epochs={"wiki": 1.5}, on_cap="renormalize")

@@ -178,9 +178,7 @@ def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
     assert "load a state of an earlier step" in capsys.readouterr().err
 
 
-def test_a_state_of_a_stream_with_functions_is_left_to_python(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_state_with_functions_is_left_to_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_texts(tmp_path / "in.jsonl", TEXTS)
     stream = pipeline.TextDataset(path, tokenizer="bytes").filter(bool, name="any").pack(8).batch(2)
     state = tmp_path / "state.json"

@@ -50,9 +50,7 @@ def test_json_gives_one_object_a_problem_and_nothing_else(dataset: Path, capsys:
     assert set(problem) == {"shard", "member", "offset", "message"}
 
 
-def test_single_shards_are_checked_by_the_manifest_beside_them_or_alone(
-    dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_single_shards_are_held_to_a_manifest_beside(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = dataset / "train-000000.tar", dataset / "train-000001.tar"
     assert main([f"{dataset}/train-{{000000..000002}}.tar"]) == 0
     first.write_bytes(second.read_bytes())

@@ -120,9 +120,7 @@ CASES: list[tuple[str, str, dict[str, Any], float]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "parameters", "value"), CASES)
-def test_a_measure_has_the_value_computed_by_hand(
-    name: str, text: str, parameters: dict[str, Any], value: float
-) -> None:
+def test_a_measure_has_the_value_by_hand(name: str, text: str, parameters: dict[str, Any], value: float) -> None:
     assert measured(name, text, **parameters) == pytest.approx(value, abs=1e-12)
 
 

@@ -68,9 +68,7 @@ def test_an_exception_of_a_measure_names_document_measure_and_cause(tmp_path: Pa
 @pytest.mark.parametrize(
     ("value", "shown"), [("None", "None of type NoneType"), ("'3'", "'3' of type str"), ("1j", "1j")]
 )
-def test_a_measure_that_returns_no_number_is_refused_with_what_it_returned(
-    tmp_path: Path, value: str, shown: str
-) -> None:
+def test_a_measure_that_returns_no_number_is_refused(tmp_path: Path, value: str, shown: str) -> None:
     rules = own_measures(tmp_path, f"def f(page):\n    return {value}\n", '"own_measures:f" = { max = 9 }')
     with pytest.raises(BuildError, match=f"measure 'own_measures:f' of rule set 'own' returned {shown}"):
         rules.measure("x")

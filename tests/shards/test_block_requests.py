@@ -105,9 +105,7 @@ def test_a_request_that_pauses_does_not_stop_the_others(in_extents: Path) -> Non
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3 * REQUEST_BYTES // 2), st.integers(0, 40_000)), max_size=30),
     st.integers(0, 50_000),
 )
-def test_neighbours_cover_each_span_once_in_runs_that_one_request_may_read(
-    drawn: list[tuple[int, int, int]], gap: int
-) -> None:
+def test_neighbours_cover_each_span_once_in_runs_of_a_request(drawn: list[tuple[int, int, int]], gap: int) -> None:
     spans, end = [], [0, 0, 0]
     for shard, size, skipped in sorted(drawn, key=lambda each: each[0]):
         begin = end[shard] + skipped
@@ -127,7 +125,7 @@ def test_neighbours_cover_each_span_once_in_runs_that_one_request_may_read(
 
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("at", [0.01, 0.5, 0.97])
-def test_a_flipped_byte_in_any_extent_of_a_window_is_found(
+def test_a_flipped_byte_in_any_extent_is_found(
     tmp_path: Path, server: FaultyServer, in_extents: Path, cached: bool, at: float
 ) -> None:
     url, name = server.serve(in_extents), "data/train-000002.tar"

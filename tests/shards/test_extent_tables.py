@@ -206,9 +206,7 @@ def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
         load(server.url("data"), tmp_path / "cache")
 
 
-def test_remote_shards_without_manifest_have_the_indexes_table(
-    dataset: Path, server: FaultyServer, tmp_path: Path
-) -> None:
+def test_remote_shards_alone_have_the_indexes_table(dataset: Path, server: FaultyServer, tmp_path: Path) -> None:
     wanted = columns(load(dataset, tmp_path / "local"), "crc32")
     del server.files["data/manifest.json"], server.files["data/extents.npz"]
     spec = server.url("data/train-{000000..000002}.tar")

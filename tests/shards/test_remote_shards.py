@@ -58,9 +58,7 @@ def test_batches_are_those_of_the_local_dataset(
     assert len(whole) <= len(server.files)  # the first block of each shard, and no shard whole
 
 
-def test_an_epoch_asks_for_each_byte_once_and_a_second_run_for_none(
-    tmp_path: Path, server: FaultyServer, in_extents: Path
-) -> None:
+def test_an_epoch_asks_for_each_byte_once(tmp_path: Path, server: FaultyServer, in_extents: Path) -> None:
     url, cache = server.serve(in_extents), tmp_path / "cache"
     small = sum(len(server.files[f"data/{name}"]) for name in ("manifest.json", EXTENTS_NAME))
     wanted = ids(packed(url, cache_dir=cache))

@@ -33,9 +33,7 @@ def test_a_small_dataset_is_cut_to_shuffle_well(documents: int, shards: int) -> 
     st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 300), min_size=1, max_size=30)), max_size=8),
     st.integers(1, 2_000),
 )
-def test_shards_of_sources_hold_each_document_once_and_none_mixes_two(
-    runs: list[tuple[str, list[int]]], tokens: int
-) -> None:
+def test_shards_of_sources_hold_each_document_once(runs: list[tuple[str, list[int]]], tokens: int) -> None:
     lengths = np.array([length for _, held in runs for length in held], np.int64)
     names = [name for name, held in runs for _ in held]
     shards = lay_out(lengths, "train", tokens, [(name, len(held)) for name, held in runs])

@@ -103,9 +103,7 @@ def test_a_server_that_gives_up_on_one_shard_is_a_problem_of_that_shard(server: 
     assert "gave up after 6 tries" in found.message
 
 
-def test_single_urls_are_held_to_the_manifest_beside_them(
-    server: FaultyServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_single_urls_are_held_to_their_manifest(server: FaultyServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify_main([server.url("data/train-{000000..000002}.tar")]) == 0
     server.files[f"data/{SHARDS[0]}"] = server.files[f"data/{SHARDS[1]}"]
     assert verify_main([server.url(f"data/{SHARDS[0]}")]) == 1

@@ -34,7 +34,7 @@ def streamed(inputs: Any, **settings: Any) -> int:
         ("jsonl", {"k": ["\ud800"]}, "x", "'x' holds what JSON cannot keep"),
     ],
 )
-def test_a_field_that_cannot_be_kept_makes_a_bad_record(
+def test_a_field_that_is_unfit_makes_a_bad_record(
     tmp_path: Path, kind: str, value: Any, field: str, reason: str
 ) -> None:
     rows = [{"text": "bad", "x": value}, {"text": "good", "x": None}]

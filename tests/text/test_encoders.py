@@ -178,9 +178,7 @@ def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(
         tokenizer.encode("x")
 
 
-def test_characters_without_a_token_are_counted(
-    trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path
-) -> None:
+def test_characters_without_token_are_counted(trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path) -> None:
     tokenizer = load_tokenizer(train_without_unknown(tmp_path / "t.json"))
     texts = ["The cat\u2603", "1 \u00e9t\u00e9, \u2603\u2603", "", "hat"]
     tokens, _ = tokenizer.encode_flat(texts)

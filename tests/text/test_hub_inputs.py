@@ -88,9 +88,7 @@ def test_a_dataset_of_the_hub_is_named_by_config_and_split_or_path(
         ("org/name:a:b:c", "write hf://datasets/ID"),
     ],
 )
-def test_what_the_hub_lacks_is_said_with_its_words_and_the_cure(
-    hub: InputServer, tmp_path: Path, spec: str, said: str
-) -> None:
+def test_what_the_hub_lacks_is_said_with_the_cure(hub: InputServer, tmp_path: Path, spec: str, said: str) -> None:
     fill(hub, tmp_path)
     with pytest.raises(ShardwrightError, match=said):
         find_inputs(f"hf://datasets/{spec}", requests=QUICK)
@@ -147,9 +145,7 @@ def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) 
     assert hub.count("/datasets/org/name/resolve/") > 1
 
 
-def test_a_first_batch_resolves_each_file_of_the_hub_once_over_few_connections(
-    hub: InputServer, tmp_path: Path
-) -> None:
+def test_a_first_batch_resolves_each_file_of_the_hub_once(hub: InputServer, tmp_path: Path) -> None:
     for number in range(12):
         name = f"data/train-{number:05}-of-00012.parquet"
         hub.files[name] = write_texts(tmp_path / "x.parquet", make_texts(100, number)).read_bytes()

@@ -87,9 +87,7 @@ def test_a_build_of_a_table_continues_and_refuses_another_table(tmp_path: Path) 
     assert build([arrow_table()], tmp_path / "other").fingerprint == done.fingerprint
 
 
-def test_a_generator_is_read_once_and_a_continued_build_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_generator_is_read_once_for_all_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read: list[int] = []
 
     def records() -> Iterator[dict[str, Any]]:

@@ -176,9 +176,7 @@ def test_a_file_is_read_by_few_requests_whatever_the_lanes_and_the_epochs(
 
 
 @pytest.mark.parametrize("kind", ["jsonl", pytest.param("parquet", marks=pytest.mark.nightly)])
-def test_a_server_without_ranges_is_asked_for_a_file_once_with_a_warning(
-    tmp_path: Path, server: InputServer, kind: str
-) -> None:
+def test_a_server_without_ranges_is_asked_for_a_file_once(tmp_path: Path, server: InputServer, kind: str) -> None:
     path = write_texts(tmp_path / f"a.{kind}", make_texts(800, 1, longest=300))
     server.files[path.name] = path.read_bytes()
     server.ranges = False

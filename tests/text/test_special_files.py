@@ -43,9 +43,7 @@ def alarm() -> Iterator[None]:
         ("try-rules {fifo}", "x.jsonl"),
     ],
 )
-def test_a_command_refuses_a_fifo_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
-) -> None:
+def test_commands_refuse_a_fifo(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "some words"}\n')
     (tmp_path / "data").mkdir()
     os.mkfifo(tmp_path / "data" / name)

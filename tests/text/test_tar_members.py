@@ -68,9 +68,7 @@ def pile(path: Path, members: Mapping[str, bytes] = MEMBERS) -> Path:
     return path
 
 
-def test_each_member_gives_the_documents_that_its_file_would(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_member_gives_the_documents_of_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = pile(tmp_path / "pile.tar")
     flags = ["--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0", "--no-dedup", "--workers", "1"]
     assert run_command("build", [str(path), "--output", str(tmp_path / "out"), *flags]) == 0

@@ -19,9 +19,7 @@ from tests.helpers.tokenizer_samples import CORPUS, auto_ids, tekken_file, train
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_saved_tokenizer_is_the_same_tokenizer(
-    trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_saved_tokenizer_is_the_same(trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path) -> None:
     import hashlib
 
     for tokenizer in (trained, load_tokenizer("bytes"), *map(load_tokenizer, definitions.values())):

@@ -119,9 +119,7 @@ def chunked(body: bytes, extension: bytes = b"", end: bytes = b"\r\n") -> bytes:
         (bytes, {"Transfer-Encoding": "chunked"}),
     ],
 )
-def test_a_packed_body_is_unpacked_and_one_that_is_not_is_read(
-    tmp_path: Path, pack: Any, headers: dict[str, str]
-) -> None:
+def test_a_body_is_read_packed_or_not(tmp_path: Path, pack: Any, headers: dict[str, str]) -> None:
     assert read(tmp_path / "a.warc", page(pack(html(SENTENCE).encode()), **headers)) == [SENTENCE]
 
 
