@@ -28,9 +28,8 @@ def records(source: str, seed: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for k in range(60):
         host = f"{draw.choice(['www.', 'blog.', ''])}Site{draw.randrange(25)}.org"
-        url = draw.choice(
-            [f"https://{host}/{k}", f"http://{host}:8080/?q={k}", None if k % 7 == 0 else f"https://{host}"]
-        )
+        urls = [f"https://{host}/{k}", f"http://{host}:8080/?q={k}", None if k % 7 == 0 else f"https://{host}"]
+        url = draw.choice(urls)
         date = draw.choice([f"20{draw.randrange(18, 26)}-0{draw.randrange(1, 10)}-11T00:00:00Z", None, "some day"])
         held = draw.choice(["CC0-1.0", None, "MIT"]) if source == "web" else None
         text = english(1000 * seed + k)[: draw.randrange(4, 400)]
@@ -42,16 +41,11 @@ def records(source: str, seed: int) -> list[dict[str, Any]]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("attribution")
     (folder / "rules.toml").write_text("characters = { min = 30 }\n")
-    inputs = [
-        f"{name}={write_jsonl(folder / f'{name}.jsonl', records(name, k))}" for k, name in enumerate(("web", "wiki"))
-    ]
-    settings: dict[str, Any] = {
-        "keep_fields": "url,date:str,license",
-        "keep_texts": "parquet",
-        "tokens_per_shard": 6000,
-    }
+    sources = enumerate(("web", "wiki"))
+    inputs = [f"{name}={write_jsonl(folder / f'{name}.jsonl', records(name, k))}" for k, name in sources]
+    settings: dict[str, Any] = {"keep_fields": "url,date:str,license", "keep_texts": "parquet"}
     rules = {"rules": str(folder / "rules.toml"), "license": "wiki=CC-BY-SA-4.0", "val_fraction": 0.2}
-    run_plain(inputs, folder / "out", **settings, **rules)
+    run_plain(inputs, folder / "out", tokens_per_shard=6000, **settings, **rules)
     return folder / "out"
 
 
@@ -242,10 +236,8 @@ def test_forgotten_domains_lack_no_more_tokens_than_the_error_says(seed: int, mo
     whole: dict[str, list[int]] = {}
     shards = []
     for _ in range(draw.randrange(1, 9)):
-        own = {
-            f"d{min(draw.randrange(60), draw.randrange(60))}": [1, draw.randrange(1, 50)]
-            for _ in range(draw.randrange(40))
-        }
+        names = [f"d{min(draw.randrange(60), draw.randrange(60))}" for _ in range(draw.randrange(40))]
+        own = {name: [1, draw.randrange(1, 50)] for name in names}
         shards.append({"domains": own})
         for name, (documents, tokens) in own.items():
             before = whole.setdefault(name, [0, 0])

@@ -114,9 +114,8 @@ def test_what_is_not_of_a_build_is_named_and_left(source: Path, expected: dict[s
 def test_a_build_that_another_one_took_over_does_not_finish(source: Path, memory: str, tmp_path: Path) -> None:
     def taken(stage: str) -> None:
         if stage == "write":
-            fsspec.filesystem("memory").pipe_file(
-                f"{memory}/{OWNER_NAME}", json.dumps({"id": "x", "by": "me"}).encode()
-            )
+            owner = json.dumps({"id": "x", "by": "me"}).encode()
+            fsspec.filesystem("memory").pipe_file(f"{memory}/{OWNER_NAME}", owner)
 
     with pytest.raises(BuildError, match=r"another build took it over \(me\)"):
         run_plain(source, memory, after_stage=taken)

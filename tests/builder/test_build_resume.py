@@ -58,9 +58,8 @@ def test_dedup_goes_on_where_it_was_killed_even_elsewhere(inputs: list[str], bui
 
 
 def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path) -> None:
-    names = [
-        write_jsonl(tmp_path / f"{number}.jsonl", [english(number * 10 + k) for k in range(10)]) for number in range(8)
-    ]
+    texts = [[english(number * 10 + k) for k in range(10)] for number in range(8)]
+    names = [write_jsonl(tmp_path / f"{number}.jsonl", some) for number, some in enumerate(texts)]
     options: dict[str, Any] = {"tokens_per_shard": 4_000, "limits": Limits(smallest_unit_bytes=1, units_wanted=12)}
 
     def build_until_half_of(stage: str) -> Units:

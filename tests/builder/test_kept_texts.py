@@ -31,9 +31,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def built(inputs: Any, output: Path, **options: Any) -> Path:
     given = [f"{name}={path}" for name, path in inputs.items()]
-    run(
-        given, output, rules="none", dedup_lines=True, keep_fields="score:float,tags", tokens_per_shard=6_000, **options
-    )
+    options |= {"keep_fields": "score:float,tags", "tokens_per_shard": 6_000}
+    run(given, output, rules="none", dedup_lines=True, **options)
     return output
 
 
@@ -47,9 +46,8 @@ def read(folder: Path) -> list[pipeline.Document]:
     """Return the documents that a stream of text finds in a folder."""
     from pipeline.text.readers.document_reader import DocumentReader, find_inputs
 
-    keep = pipeline.TextDataset(
-        str(folder), "bytes", fields=("source", "language", "split", "score:float", "tags")
-    )._data.fields
+    names = ("source", "language", "split", "score:float", "tags")
+    keep = pipeline.TextDataset(str(folder), "bytes", fields=names)._data.fields
     files = find_inputs(str(folder))
     return [doc for file in files for doc in DocumentReader(file, keep=keep) if isinstance(doc, pipeline.Document)]
 
@@ -59,9 +57,7 @@ def test_kept_texts_are_those_of_the_shards_with_their_fields(dataset_with: Call
     output = dataset_with(kind)
     manifest, documents = pipeline.Manifest.read(output), read(output / "texts")
     shards = [info.name for split in manifest.splits.values() for info in split.shards]
-    assert sorted(path.name for path in (output / "texts").iterdir()) == sorted(
-        name.replace(".tar", f".{kind}") for name in shards
-    )
+    assert {path.name for path in (output / "texts").iterdir()} == {name.replace(".tar", f".{kind}") for name in shards}
     train = [document for document in documents if document.metadata["split"] == "train"]
     val = [document for document in documents if document.metadata["split"] == "val"]
     for found, split in ((train, "train"), (val, "val")):

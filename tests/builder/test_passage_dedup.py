@@ -202,9 +202,8 @@ def test_twenty_megabytes_are_cut_as_a_suffix_array_says(shared_data: Path, tmp_
     limits = Limits(partition_characters=1 << 20, bucket_hashes=1 << 17)
     options: dict[str, Any] = {"workers": 2, "limits": limits, "keep_texts": "parquet"}
     build(tmp_path / "in.jsonl", tmp_path / "out", **options, dedup_passages=length)
-    left = [
-        text for path in sorted((tmp_path / "out/texts").iterdir()) for text in pq.read_table(path)["text"].to_pylist()
-    ]
+    files = sorted((tmp_path / "out/texts").iterdir())
+    left = [text for path in files for text in pq.read_table(path)["text"].to_pylist()]
     assert left == [text for text in oracle(texts, length, repeated=repeated_by_suffixes) if text is not None]
 
 
@@ -238,9 +237,8 @@ def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action:
     texts = [f"{english(1, 30)} {NOTICE}", f"A few words. {NOTICE}", f"{english(2, 30)} {NOTICE}"]
     write_jsonl(tmp_path / "in.jsonl", texts)
     manifest = build(tmp_path / "in.jsonl", tmp_path / "out", repeated_passages=action, keep_rejected=True)
-    expected = [
-        text if stays else english(2, 30) for text, stays in zip(texts, left, strict=True) if stays is not False
-    ]
+    stays = [(text, each) for text, each in zip(texts, left, strict=True) if each is not False]
+    expected = [text if whole else english(2, 30) for text, whole in stays]
     assert kept(tmp_path / "out") == expected
     counts = manifest.counts["passages"]
     assert (counts["passages"], counts["words"], counts["documents"]) == (2, 120, 2)

@@ -45,9 +45,8 @@ def test_a_tokenizer_of_fewer_ids_than_asked_for_says_so(tmp_path: Path, capsys:
     path = jsonl(tmp_path / "in.jsonl", ["one text of a few words", "another text of a few words"])
     for size, is_short in ((30_000, True), (260, False)):
         output = tmp_path / str(size)
-        made = run_plain(path, output, dedup=False, tokenizer=f"train:{size}", progress=Progress()).tokenizer[
-            "vocab_size"
-        ]
+        manifest = run_plain(path, output, dedup=False, tokenizer=f"train:{size}", progress=Progress())
+        made = manifest.tokenizer["vocab_size"]
         assert (made < size) == is_short
         said = f"{made:,} ids, not {size:,}: the text has no more pairs" in capsys.readouterr().err
         in_report = f"train:{size} of {made:,} ids (no more pairs" in (output / "report.html").read_text()

@@ -33,9 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("limit")
     for number in range(FILES):
         texts = (f"{number} {k} {english(100 * number + k, 9)}" for k in range(RECORDS))
-        path = write_jsonl(
-            folder / f"{number}.jsonl", ({"id": f"{number}-{k}", "text": text} for k, text in enumerate(texts))
-        )
+        rows = ({"id": f"{number}-{k}", "text": text} for k, text in enumerate(texts))
+        path = write_jsonl(folder / f"{number}.jsonl", rows)
         assert 10_000 < path.stat().st_size < 20_000
     return folder
 

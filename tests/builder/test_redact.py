@@ -81,9 +81,8 @@ def test_no_label_counts_in_a_redacted_document_and_all_else_stays_as_it_was(dat
     after.load_state_dict(state)
     masked = 0
     for step, (old, new) in enumerate(zip(before, after, strict=False)):
-        ids, labels, label = (
-            np.asarray(one[key]) for key, one in (("input_ids", new), ("labels", new), ("labels", old))
-        )
+        given = (new["input_ids"], new["labels"], old["labels"])
+        ids, labels, label = map(np.asarray, given)
         redacted = np.zeros((4, ids.shape[1] + 1), bool)
         for row in stream().trace(step):
             for span in row["documents"]:
@@ -338,9 +337,8 @@ def test_a_redaction_killed_at_any_file_operation_goes_on(small: Path, tmp_path:
     ids = ["d1", "d9", "d17"]
 
     def epoch(dataset: Path) -> np.ndarray[Any, Any]:
-        return np.concatenate(
-            [item["input_ids"] for item in pipeline.ShardDataset(dataset, epochs=1, verify=True).pack(500)]
-        )
+        data = pipeline.ShardDataset(dataset, epochs=1, verify=True)
+        return np.concatenate([item["input_ids"] for item in data.pack(500)])
 
     def killed(at: int) -> tuple[Path, int]:
         folder = Path(shutil.copytree(small, tmp_path / f"at-{at}"))

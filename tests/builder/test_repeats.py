@@ -203,9 +203,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
             drawn = np.frombuffer(np.random.RandomState(number).bytes(1 << 20), np.uint64)
             np.unique(drawn).tofile(folder / "passages.bin")
         (work / "round").mkdir()
-        (work / "round/partitions.json").write_text(
-            json.dumps({"partitions": [[number, 0] for number in range(count)]})
-        )
+        partitions = {"partitions": [[number, 0] for number in range(count)]}
+        (work / "round/partitions.json").write_text(json.dumps(partitions))
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
         make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True)).write(work)
         code = (

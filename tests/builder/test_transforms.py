@@ -286,9 +286,8 @@ def test_a_batch_comes_back_whole_and_in_order(tmp_path: Path, function: Any, sa
 
 def test_a_worker_that_a_function_ends_is_not_put_down_to_memory(tmp_path: Path) -> None:
     source = write_records(tmp_path / "in.jsonl", TEXTS)
-    with pytest.raises(
-        BuildError, match=r"died \(exit status 0\) 3 times .* as os\._exit does in a transform"
-    ) as caught:
+    said = r"died \(exit status 0\) 3 times .* as os\._exit does in a transform"
+    with pytest.raises(BuildError, match=said) as caught:
         make(source, tmp_path / "out", transforms=[named(lambda document: os._exit(0))], workers=2)
     assert "memory" not in str(caught.value)
 

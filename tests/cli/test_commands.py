@@ -88,9 +88,8 @@ def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: p
         main(["--help"])
     shown = capsys.readouterr().out
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    modules = [
-        path for path in (ROOT / "pipeline/cli").glob("*.py") if "\nCOMMAND = " in path.read_text(encoding="utf-8")
-    ]
+    files = (ROOT / "pipeline/cli").glob("*.py")
+    modules = [path for path in files if "\nCOMMAND = " in path.read_text(encoding="utf-8")]
     assert {path.stem.removesuffix("_command").replace("_", "-") for path in modules} == set(COMMANDS)
     assert {item.name for item in fields(Recipe)} <= {action.dest for action in flags_of("build")}
     for command, summary in COMMANDS.items():

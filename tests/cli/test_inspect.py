@@ -35,9 +35,11 @@ def test_a_piped_page_has_100_columns_and_adds_up(built: Path, capsys: pytest.Ca
     manifest = pipeline.Manifest.read(built)
     *lines, _ = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines[1:] if not line.startswith("warning: ")) <= 100  # which stay one line
-    first, last = (
-        next(k for k, line in enumerate(lines) if line.startswith(f"documents {end}")) for end in ("read", "kept")
-    )
+
+    def row(end: str) -> int:
+        return next(k for k, line in enumerate(lines) if line.startswith(f"documents {end}"))
+
+    first, last = row("read"), row("kept")
     numbers = [int(re.split(r"\s{2,}", line)[1].replace(",", "")) for line in lines[first : last + 1]]
     assert sum(numbers[:-1]) == numbers[-1] == manifest.counts["kept"]
     bad = manifest.counts["bad"]["invalid JSON"]
@@ -82,9 +84,8 @@ def test_a_document_is_shown_by_number_key_or_id(built: Path, capsys: pytest.Cap
 
 
 def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.jsonl").write_text(
-        json.dumps({"text": "A :smile: is [bold]no[/bold] emoji :date:", "date": ":100:"})
-    )
+    record = {"text": "A :smile: is [bold]no[/bold] emoji :date:", "date": ":100:"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
     run_plain(tmp_path / "a.jsonl", tmp_path / "out", keep_fields="date")
     assert inspect([str(tmp_path / "out"), "--document", "0"]) == 0
     shown = capsys.readouterr().out

@@ -162,9 +162,8 @@ def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
     state.write_text(json.dumps(stream.state_dict()))
     shape = json.loads(stream.state_dict()["shape"])
     named = {"text": tmp_path / "in.jsonl", "train": tmp_path / "out"}
-    datasets = (
-        [str(named[shape["split"]])] if shape["split"] in named else [f"a={named['train']}", f"b={named['text']}"]
-    )
+    both = [f"a={named['train']}", f"b={named['text']}"]
+    datasets = [str(named[shape["split"]])] if shape["split"] in named else both
     assert trace([*datasets, "--state", str(state), "--step", "5", "--json"]) == 0
     rows = rows_of(capsys.readouterr().out)
     assert rows == stream.trace(5)

@@ -117,14 +117,7 @@ def test_a_histogram_of_one_value_has_one_bar() -> None:
 def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = [
-        GOOD,
-        "<br>",
-        "<p>\n</p>",
-        "&nbsp;",
-        GOOD.replace("Anna", "Caf&eacute;"),
-        "Guten Tag, wie geht es Ihnen heute?",
-    ]
+    texts = [GOOD, "<br>", "<p>\n</p>", "&nbsp;", GOOD.replace("Anna", "Caf&eacute;"), "Guten Tag, wie geht es?"]
     lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(lines) + "\n", encoding="utf-8")

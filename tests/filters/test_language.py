@@ -173,9 +173,8 @@ def test_the_model_of_fasttext_langdetect_is_never_fetched(tmp_path: Path, monke
     import ftlangdetect
 
     monkeypatch.setenv("FTLANG_CACHE", str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"not at .*lid\.176\.bin: run python -c 'import ftlangdetect; .*leave --lid-model out"
-    ):
+    said = r"not at .*lid\.176\.bin: run python -c 'import ftlangdetect; .*leave --lid-model out"
+    with pytest.raises(ConfigError, match=said):
         LanguageIdentifier("ftlangdetect")
     assert not list(tmp_path.iterdir())
     (tmp_path / "lid.176.bin").symlink_to(bundled_model())

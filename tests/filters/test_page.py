@@ -96,9 +96,8 @@ def test_pieces_lose_no_visible_character(text: str) -> None:
 
 
 def test_characters_that_are_words_by_themselves_are_han_and_kana() -> None:
-    named = {
-        unicodedata.name(each).split()[0] for each in map(chr, range(0x110000)) if kind(each) == "h" and each.isalpha()
-    }
+    letters = (each for each in map(chr, range(0x110000)) if kind(each) == "h" and each.isalpha())
+    named = {unicodedata.name(each).split()[0] for each in letters}
     assert {name.partition("-")[0] for name in named} == {"CJK", "HENTAIGANA", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC"}
     assert [kind(chr(point)) for point in (0x1B000, 0x1B167, 0x1B170)] == ["h", "h", "a"]
 

@@ -35,15 +35,10 @@ def texts_of(file: InputFile, *span: Any) -> list[str]:
 
 
 def build(inputs: Any, output: Path, **settings: Any) -> Any:
-    plain = {
-        "tokenizer": "bytes",
-        "rules": (),
-        "val_fraction": 0,
-        "dedup": False,
-        "keep_signatures": False,
-        "workers": 1,
-    }
-    return pipeline.build(inputs, output, **{"progress": Progress(quiet=True), **plain, **settings})
+    plain = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False, "workers": 1}
+    return pipeline.build(
+        inputs, output, **{"progress": Progress(quiet=True), "keep_signatures": False, **plain, **settings}
+    )
 
 
 def shards_of(manifest: Any) -> list[str]:

@@ -65,11 +65,8 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(map(re.escape, TERMS_NOT_TO_USE))})\b",
 
 def public_methods(owner: type) -> dict[str, Any]:
     """Return the methods that this project gives a class, without those of torch."""
-    return {
-        name: getattr(owner, name)
-        for name in dir(owner)
-        if not name.startswith("_") and not hasattr(IterableDataset, name)
-    }
+    names = [name for name in dir(owner) if not name.startswith("_") and not hasattr(IterableDataset, name)]
+    return {name: getattr(owner, name) for name in names}
 
 
 def test_the_public_names_are_those_listed() -> None:
@@ -205,10 +202,8 @@ def test_the_readme_is_short_and_every_section_is_under_a_screen() -> None:
 def test_every_type_that_a_caller_may_pass_is_a_name_of_the_package() -> None:
     classes = {node.name for path in PRODUCT for node in nodes(path) if isinstance(node, ast.ClassDef)}
     public = [getattr(pipeline, name) for name in NAMES.split()]
-    functions = [
-        *filter(inspect.isfunction, public),
-        *filter(inspect.isfunction, public_methods(pipeline.Stream).values()),
-    ]
+    methods = public_methods(pipeline.Stream).values()
+    functions = [*filter(inspect.isfunction, [*public, *methods])]
     functions += [pipeline.ShardDataset.__init__, pipeline.TextDataset.__init__]
     given = [(name, str(hint)) for each in functions for name, hint in each.__annotations__.items() if name != "return"]
     named = {word for name, hint in given for word in re.findall(r"\b[A-Z]\w+", hint) if word in classes}

@@ -30,11 +30,8 @@ def test_names_and_files_that_messages_and_docstrings_name_are_there() -> None:
     assert is_there("pipeline.Stream.take")
     assert not is_there("pipeline.load_token")
     folders = ("pipeline", "filters", "scripts", "docs", ".")
-    files = {
-        f"/{relative(path)}"
-        for folder in folders
-        for path in (ROOT / folder).glob("*.*" if folder == "." else "**/*.*")
-    }
+    found = [(ROOT / folder).glob("*.*" if folder == "." else "**/*.*") for folder in folders]
+    files = {f"/{relative(path)}" for paths in found for path in paths}
     of_others = set("mine.toml run.toml shards/README.md text/c4_utils.py dev/data/data_common.py".split())
     for path in PRODUCT:  # scripts name modules of other projects
         for text in texts_in(path):

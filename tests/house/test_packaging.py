@@ -18,9 +18,8 @@ def modules_with_examples() -> list[str]:
     """Return the modules whose docstrings hold an example, as paths relative to the root."""
     modules = []
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        nodes = [
-            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, WITH_DOCSTRINGS)
-        ]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [node for node in ast.walk(tree) if isinstance(node, WITH_DOCSTRINGS)]
         if any(">>> " in (ast.get_docstring(node) or "") for node in nodes):
             modules.append(path.relative_to(ROOT).as_posix())
     return modules

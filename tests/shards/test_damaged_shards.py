@@ -140,9 +140,8 @@ def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: 
     tokens = sorted(t for shard in shards for document in shard for t in document.tolist())
     seen, counts = [], []
     for rank in range(5):
-        batches = list(
-            pipeline.ShardDataset(tmp_path / "data", epochs=1).shuffle(window=1).pack(4).shard(rank, 5).batch(2)
-        )
+        data = pipeline.ShardDataset(tmp_path / "data", epochs=1).shuffle(window=1)
+        batches = list(data.pack(4).shard(rank, 5).batch(2))
         counts.append(len(batches))
         for batch in batches:
             seen += batch["input_ids"].flatten().tolist()

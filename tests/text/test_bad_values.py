@@ -67,9 +67,7 @@ def test_a_record_that_is_nested_too_deeply_costs_itself_or_its_array(tmp_path: 
     (tmp_path / "b.jsonl").write_text('{"text": "b"}')
     both = [tmp_path / "a.json", tmp_path / "b.jsonl"]
     if depth > 1000:
-        with pytest.raises(
-            InputError, match=r"a\.json: lists or objects are nested too deeply; write it as JSON Lines"
-        ):
+        with pytest.raises(InputError, match=r"a\.json: .* are nested too deeply; write it as JSON Lines"):
             build(both, tmp_path / "stopped")
         counts = build(both, tmp_path / "skipped", on_error="skip")
         assert (counts["kept"], counts["bad"]) == (1, {"file that cannot be read further": 1})
@@ -107,8 +105,6 @@ def test_a_path_that_is_not_utf8_is_refused_before_any_work(tmp_path: Path) -> N
     except OSError:
         pytest.skip("the file system takes UTF-8 names only")
     for read in (lambda: build(tmp_path / "in", tmp_path / "out"), lambda: streamed(tmp_path / "in")):
-        with pytest.raises(
-            InputError, match=r"in/caf\\xe9\.txt: this path is not UTF-8, .*; rename the file or folder"
-        ):
+        with pytest.raises(InputError, match=r"in/caf\\xe9\.txt: this path is not UTF-8, .*; rename"):
             read()
     assert not (tmp_path / "out/manifest.json").exists()

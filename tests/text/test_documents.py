@@ -50,9 +50,8 @@ def test_every_format_has_a_file_above_for_each_of_its_suffixes() -> None:
 def test_the_docs_list_every_suffix_and_compression() -> None:
     (listed,) = [block for block in PAGES["docs/build.md"].split("\n\n") if block.startswith("**Formats.** ")]
     named, compressed = (re.findall(r"`(\.\w+)`", part) for part in listed.split("All\nbut Parquet and Arrow "))
-    by_kind = [
-        [s for each in formats.FORMATS if each.compressible is kind for s in each.suffixes] for kind in (True, False)
-    ]
+    forms = [[each for each in formats.FORMATS if each.compressible is kind] for kind in (True, False)]
+    by_kind = [[suffix for each in some for suffix in each.suffixes] for some in forms]
     assert sorted(named) == sorted(by_kind[0] + by_kind[1])
     assert compressed == list(formats.COMPRESSIONS)
     assert by_kind[1] == [".parquet", ".arrow"]

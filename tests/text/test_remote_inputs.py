@@ -82,9 +82,8 @@ def test_contiguous_bytes_are_asked_for_once_in_ranges_of_eight_mb(server: Input
 
 
 def test_memory_holds_two_ranges_and_pieces_of_a_row_group(server: InputServer) -> None:
-    table = pa.table(
-        {"id": [f"{n:0500}" for n in range(30_000)], "text": [os.urandom(750).hex() for _ in range(30_000)]}
-    )
+    ids, texts = [f"{n:0500}" for n in range(30_000)], [os.urandom(750).hex() for _ in range(30_000)]
+    table = pa.table({"id": ids, "text": texts})
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=30_000, compression="none", use_dictionary=False)
     server.files["a.parquet"] = data = written.getvalue()

@@ -139,10 +139,8 @@ def test_a_compressed_tar_gives_what_it_holds(tmp_path: Path) -> None:
     make(plain, tmp_path / "plain")
     limits = Limits(lane_bytes=1_000, partition_characters=5_000, batch_records=5)
     make(tmp_path / "in/pile.tar.gz", tmp_path / "packed", limits=limits, workers=2)
-    packed = [
-        (id.replace(".gz", ""), file.replace(".tar.gz", ".tar"), line)
-        for id, file, line in origins(tmp_path / "packed")
-    ]
+    found = origins(tmp_path / "packed")
+    packed = [(id.replace(".gz", ""), file.replace(".tar.gz", ".tar"), line) for id, file, line in found]
     assert packed == [(id.replace(".gz", ""), file, line) for id, file, line in origins(tmp_path / "plain")]
     with running_inputs(tmp_path / "in") as server:
         make(server.url("pile.tar.gz"), tmp_path / "far")

@@ -142,9 +142,8 @@ def test_row_groups_are_read_apart_and_keep_their_row_numbers(tmp_path: Path) ->
         names[record.text] = record.id
         return True
 
-    stream = (
-        pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=8).filter(note, name="note").documents()
-    )
+    shuffled = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=8)
+    stream = shuffled.filter(note, name="note").documents()
     first = [spelled(batch["input_ids"]) for batch in islice(stream, 8)]
     assert len({texts.index(text) // 50 for text in first}) > 4
     assert Counter(spelled(item["input_ids"]) for item in stream) == Counter(texts)

@@ -157,9 +157,7 @@ def test_a_format_that_is_none_is_refused(tmp_path: Path, format: Any, message: 
 def test_one_long_document_is_said_once_and_names_the_formats(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("to be or not to be\n" * 600_000)
-    with pytest.warns(
-        UserWarning, match=r"a\.txt: one document of about 11 MB, and so are 1 more .*--format lines"
-    ) as said:
+    with pytest.warns(UserWarning, match=r"a\.txt: one document of about 11 MB, .* 1 more .*--format lines") as said:
         pipeline.TextDataset(tmp_path, "bytes")
     with pytest.warns(UserWarning, match="--format paragraphs") as built:
         run([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "o", tokenizer="bytes", max_tokens=0)

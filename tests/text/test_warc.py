@@ -35,9 +35,8 @@ SENTENCE = "The quick brown fox jumps over the lazy dog and runs on into the dar
 
 
 def html(text: str, head: str = "") -> str:
-    return (
-        f"<!DOCTYPE html><html><head>{head}<title>A title</title></head><body><main><p>{text}</p></main></body></html>"
-    )
+    main = f"<main><p>{text}</p></main>"
+    return f"<!DOCTYPE html><html><head>{head}<title>A title</title></head><body>{main}</body></html>"
 
 
 def page(body: bytes, **headers: str) -> bytes:
@@ -248,9 +247,8 @@ def test_headers_are_fields_which_where_reads_before_extraction(tmp_path: Path) 
         return body.decode()
 
     where = Where.parse('url == "http://b.example/"')
-    found = [
-        each for each in DocumentReader(tmp_path / "a.warc", where=where, extract=text_of) if isinstance(each, Document)
-    ]
+    every = DocumentReader(tmp_path / "a.warc", where=where, extract=text_of)
+    found = [each for each in every if isinstance(each, Document)]
     assert (seen, [each.id for each in found]) == (["http://b.example/"], ["<urn:uuid:1>"])
     run_plain(tmp_path / "a.warc", tmp_path / "out", keep_fields="url:str,date:str,WARC-Type", dedup=False)
     columns = table(tmp_path / "out")
@@ -299,12 +297,10 @@ def test_a_record_of_too_large_a_length_costs_itself_in_members(tmp_path: Path) 
     found = read(tmp_path / "a.warc.gz", as_members(records))
     assert [len(each) for each in found] == [27, 27, len("record that is cut"), 27, 27, 27]
     spans = split_file(tmp_path / "a.warc.gz", 100)
-    cut = [
-        each for span in spans for each in DocumentReader(tmp_path / "a.warc.gz", span) if isinstance(each, BadRecord)
-    ]
-    assert [each.detail for each in cut] == [
-        "https://example.org/: it states 333 bytes, and 31 come before the next record"
-    ]
+    every = [each for span in spans for each in DocumentReader(tmp_path / "a.warc.gz", span)]
+    cut = [each for each in every if isinstance(each, BadRecord)]
+    said = "https://example.org/: it states 333 bytes, and 31 come before the next record"
+    assert [each.detail for each in cut] == [said]
     for name, data in (("a.warc", b"".join(records)), ("b.warc.gz", as_gzip(b"".join(records)))):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DamagedInputError, match=r"a record of 333 bytes is followed by b'.*2 documents of it"):

@@ -79,9 +79,8 @@ def test_the_text_is_the_txt_member_or_a_field_of_the_json_member(tmp_path: Path
 
 def test_a_build_reads_each_sample_of_a_tar_as_one_document(tmp_path: Path) -> None:
     for name, pack in (("a-000000.tar", bytes), ("a-000001.tar.gz", gzip.compress)):
-        members = {
-            f"{name[:8]}/{n}.{field}": f"{n}".encode() for n in range(5) for field in ("txt", "cls", "json", "jpg")
-        }
+        fields = ("txt", "cls", "json", "jpg")
+        members = {f"{name[:8]}/{n}.{field}": f"{n}".encode() for n in range(5) for field in fields}
         (tmp_path / name).write_bytes(pack(tar_of(members)))
     paths = [str(tmp_path / "a-000000.tar"), str(tmp_path / "a-000001.tar.gz")]
     output = tmp_path / "out"
