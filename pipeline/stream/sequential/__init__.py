@@ -31,9 +31,10 @@ ended comes from the next lane of its rank, in turn, that has not. The stream en
 ``last="drop"`` where a rank lacks a row: ranks agree on this at each step.
 
 ``L`` is 1 without ``.shuffle()``, and what ``.shuffle(lanes=)`` states: a multiple of ``G``. Else it is ``m G``. ``m`` is
-the least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none). It is lowered to the greatest of 24, 12, 4, 2, 1 that is at most
-``records // G``; fewer than ``G`` records have as many lanes. Best fit also lowers ``m`` until a lane's epoch has 16
-sequences and the least windows of all lanes (below) take 512 MiB.
+the least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none). If there are fewer than ``m G`` records, ``m`` is lowered to the
+greatest of 24, 12, 4, 2, 1 that is at most ``records // G``; fewer than ``G`` records have as many lanes. Best fit also
+lowers ``m`` along these numbers, until it is 1, or each lane's epoch has at least 16 sequences and the least windows of all
+lanes (below) take at most 512 MiB.
 
 A lane reads windows. Each is made again from its start (epoch, cycle, round), and its documents are shuffled by ``key("text
 window", seed, lane, epoch, cycle, round)``. The documents that filters keep are one stream, endless or of ``epochs``
@@ -47,22 +48,27 @@ Text
 ----
 A block is a run of records of a file part (`text.assignment`); it ends with the record that reaches ``b`` bytes, each
 counted with one byte more (lines of JSON Lines as they are, of other formats the characters of their text): ``b = max(1,
-min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A file of
-plain JSON Lines of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)`` bytes (``plain``: bytes of all plain
-JSON Lines) is cut in ``ceil(size / p)`` file parts at ``size k // parts``; a part holds the lines that begin in it.
-`text.assignment` says which blocks each lane reads in which round.
+min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. `text.assignment` says which
+blocks each lane reads in which round.
 
-A window is a number of rounds, at least one, and ends with its epoch. If ``.shuffle(window=w)`` states it, it ends with the
-round that reaches ``max(1, w // L)`` blocks. Otherwise it ends with the round that reaches ``256 MiB / L`` of blocks, or
-max(4, 4 (cycle + round)) blocks, by the cycle and round of its start, so that the first ones are short. Best fit needs
-``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
-one round, or those that best fit needs: 32 sequences of 4 bytes a token. The tokenizer ``bytes`` makes two bytes of each byte
-of text, so its windows hold half as much: in this paragraph and the next, 128 stands for 256 MiB, and 32 for 64 MiB.
+If there are several lanes, a file of plain JSON Lines of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)``
+bytes (``plain``: bytes of all such files, of any size) is cut at ``size k // parts`` into ``parts = ceil(size / p)`` file
+parts. A part holds the lines that begin in it. Plain text files of many documents count as JSON Lines here, unless their
+separator may overlap itself.
+
+A window is a number of rounds, at least one; no window goes on after its epoch. ``.shuffle(window=w)`` ends it with the
+round that reaches ``max(1, w // L)`` blocks. Without ``window=``, it ends with the round that reaches ``256 MiB // L`` bytes of
+blocks, or ``max(4, 4 (cycle + round))`` blocks if that is earlier. ``cycle`` and ``round`` are those of its start, so the first
+windows are short. Best fit needs at least ``4 t`` bytes in each case, ``t = seq_len * max(32, min(256, 64 MiB //
+(L seq_len)))``. Without ``.shuffle()`` a window is one round, or those that best fit needs: 32 sequences of 4 bytes a token.
+The tokenizer ``bytes`` makes two bytes of each byte of text, so its windows hold half as much: in this paragraph, 128 stands
+for 256 MiB, and 32 for 64 MiB.
 
 Each rank reads a part of a live source, as one lane that all its lanes share: a row is the next sequence of it. Alone, it has a
-lane for each row. Windows are runs of its records. A window ends with the document that reaches its bytes: 1 MiB, or with
-``.shuffle()`` 16 MiB or ``window * 32 KiB``. It also ends if it has as many documents as the epoch had records before it, but
-at least 8. ``key("live window", seed, rank, epoch, records before it)`` shuffles its documents. Its round counts as 0.
+lane for each row. Windows are runs of its records. If the epoch had ``n`` records before a window, the window ends with its
+record number ``max(8, n)``, or earlier with the document that reaches its characters of text: 1 Mi, with ``.shuffle()`` 16 Mi,
+with ``.shuffle(window=w)`` ``w * 32`` Ki. Best fit needs at least ``4 t`` characters, with a quarter of these numbers for
+``64 MiB // L``. ``key("live window", seed, rank, epoch, n)`` shuffles the window's documents. Its round counts as 0.
 
 Shards
 ------

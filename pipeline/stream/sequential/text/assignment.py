@@ -32,7 +32,7 @@ batch).
 
 Every epoch has a rotation ``u = key("text turns", seed, e)`` (0 without a seed), so that lanes get other blocks in each epoch.
 
-A file part inside one group's part of the line belongs to that group. A longer one, which touches ``n`` groups, is shared. It
+A file part inside one group's part of the line belongs to that group. One that touches the parts of ``n`` groups is shared. It
 has ``8 n`` equal slots, and its block ``b`` has slot ``k = (b + u) * s % (8 n)``. The block belongs to the group in whose part
 of the line the middle of slot ``k`` is. ``s`` is the first number from ``(8 n) * 5 // 8`` on that is coprime to ``8 n``.
 
