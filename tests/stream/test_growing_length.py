@@ -33,7 +33,7 @@ stages = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(0, 60), min_size=1, max_size=20).filter(lambda s: sum(s) > 2), plan=stages)
 def test_every_token_is_an_input_once_over_any_plan_of_lengths(
     sizes: list[int], plan: list[tuple[int, int, tuple[int, int]]]

@@ -181,7 +181,9 @@ def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_pa
     if kind != "text":
         shard = {"memory": "", "tars": "a.tar"}[kind]
         assert numbers(test) == [n for n in range(300) if is_held_out(mark(n, shard), Fraction(1, 5), 0)]
-    pipeline.assert_resumes(lambda: source().split(val=0.2)[0].split(val=0.3)[1].shuffle(lanes=2).pack(8).batch(2))
+    pipeline.assert_resumes(
+        lambda: source().split(val=0.2)[0].split(val=0.3)[1].shuffle(lanes=2).pack(8).batch(2), steps=(3,)
+    )
     first = source().split(val=0.2)[0]
     states = [part.pack(8).state_dict() for part in (first, *first.split(val=0.3))]
     assert len({str(json.loads(state["shape"])["data"]) for state in states}) == 3

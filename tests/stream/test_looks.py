@@ -86,7 +86,7 @@ def test_a_stream_shows_its_seed(small: Path) -> None:
     assert "not shuffled; endless" in repr(pipeline.ShardDataset(small).pack(4))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_the_parent_of_workers_sees_what_they_counted(tmp_path: Path, workers: int) -> None:
     file = jsonl(tmp_path / "texts.jsonl", [f"{n} {'x' * (n % 40)}" for n in range(400)])
     texts = pipeline.TextDataset(file, "bytes").filter(lambda record: len(record.text) % 3 > 0, name="some")

@@ -191,7 +191,7 @@ def test_functions_that_keep_lengths_leave_order_and_counts(layout: str) -> None
         assert other["labels"].tolist() == labels.tolist()
         assert other["valid_tokens"] == int((labels != -100).sum())
         assert all(np.array_equal(one[key], other[key]) for key in one.keys() - {"input_ids", "labels", "valid_tokens"})
-    pipeline.assert_resumes(mapped, items=3)
+    pipeline.assert_resumes(mapped, steps=(2,))
 
 
 def test_a_bounded_stream_of_mapped_documents_ends_where_it_did(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def assert_origins(rows: list[dict[str, Any]], dataset: pipeline.Stream) -> None
             assert (ids[own], len(ids)) == (span["ids"], span["document_tokens"])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_the_documents_of_a_step_that_is_read_are_those_of_its_rows(
     full: Path, texts: list[Path], data: st.DataObject
