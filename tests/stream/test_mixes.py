@@ -133,11 +133,12 @@ def test_every_mix_goes_on_with_the_same_rows_on_any_ranks(folder: Path, name: s
     def stream_of(ranks: int = 1) -> pipeline.Stream:
         return chain_of(mixed(folder, names)).batch(ROWS // ranks)
 
-    whole = [sorted(batch["input_ids"].tolist()) for batch in islice(stream_of(), 18)]
-    assert_goes_on_on_any_ranks(stream_of, whole, ((2, 4), (3, 5), (1, 2), (6, 2), (2, 5)))
+    order = sorted if name == "tokens in buckets" else list  # the others are sequential
+    whole = [order(rows) for rows in ids(islice(stream_of(), 18))]
+    assert_goes_on_on_any_ranks(stream_of, whole, ((2, 4), (3, 5), (1, 2), (6, 2), (2, 5)), order)
     if name in ("kinds packed", "tokens filtered"):
         loader = DataLoader(stream_of(), batch_size=None, num_workers=2)
-        assert [sorted(batch["input_ids"].tolist()) for batch in islice(loader, 10)] == whole[:10]
+        assert ids(islice(loader, 10)) == whole[:10]
 
 
 def test_a_mix_says_how_many_tokens_each_source_gave(folder: Path) -> None:

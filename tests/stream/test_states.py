@@ -55,6 +55,23 @@ def test_a_state_of_another_shape_is_refused_with_both_values(dataset: Path, cha
             loaded.load_state_dict(saved.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "field"),
+    [
+        (lambda data: data.documents(bucket=8), lambda data: data.documents(), "bucket"),
+        (lambda data: data.sample(16), lambda data: data.sample(8), "seq_len"),
+        (lambda data: data.sample(16), lambda data: data.shuffle(seed=3).sample(16), "seed"),
+    ],
+)
+def test_a_state_of_other_documents_or_samples_is_refused(
+    dataset: Path, one: Change, other: Change, field: str
+) -> None:
+    data = pipeline.ShardDataset(dataset)
+    for saved, loaded in ((one, other), (other, one)):
+        with pytest.raises(StateError, match=f"^{field} was"):
+            loaded(data).load_state_dict(saved(data).state_dict())
+
+
 def test_other_data_and_another_order_of_shards_are_named_first(dataset: Path, tmp_path: Path) -> None:
     write_dataset(tmp_path / "other", [make_documents(9, seed=3)])
     turned = shutil.copytree(dataset, tmp_path / "turned")
@@ -150,6 +167,7 @@ def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: 
     with pytest.raises(ConfigError, match=r"epoch must be at most \d+, got 10{30}"):
         stream.set_epoch(10**30)
     assert stream.state_dict() == late
+    assert next(iter(stream))["input_ids"].shape[0] == 2  # at once, so late
 
 
 def test_what_is_no_state_is_refused(dataset: Path) -> None:
