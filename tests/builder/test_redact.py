@@ -254,6 +254,17 @@ def test_a_name_that_is_a_key_and_the_id_of_another_is_refused(tmp_path: Path) -
     assert [document["key"] for document in redacted["documents"]] == ["000000000001"]
 
 
+def test_an_id_of_several_documents_takes_all_of_them_out_and_says_so(tmp_path: Path) -> None:
+    files = [write_jsonl(tmp_path / name / "in.jsonl", [english(k)]) for k, name in enumerate(("web", "wiki"))]
+    inputs = [f"{file.parent.name}={file}" for file in files]
+    run_plain(inputs, tmp_path / "set")
+    with pytest.warns(UserWarning, match=r"set: 1 listed ids are those of several documents, .* taken out: 'd0'"):
+        entry = redact(tmp_path / "set", ["d0"], "line\nfeed")
+    assert entry is not None
+    assert [document["key"] for document in entry["documents"]] == ["000000000000", "000000000001"]
+    assert (entry["reason"], entry["dataset"]) == ("line feed", str(tmp_path / "set"))
+
+
 def test_a_dataset_that_cannot_be_written_is_refused_with_a_cure(dataset: Path) -> None:
     (dataset / ".build").write_text("")
     with pytest.raises(BuildError, match=r"set: cannot be written: .*; give this user access, or .* --drop"):

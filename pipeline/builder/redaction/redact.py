@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 from ...atomic import read_json, write_json
 from ...atomic_directory import discard, explain_disk_full_errors, result_directory
 from ...errors import ConfigError, first_few
+from ...notices import warn
 from ...objects.request_options import RequestOptions
 from ...shards.dataset_folder import DatasetFolder, local_directory
 from ...shards.extents.extent_table import ExtentTable
@@ -86,7 +89,7 @@ def redact(
     Raises ``ConfigError`` if a name is unknown, the dataset keeps texts and ``texts`` is False, or another redaction has not
     finished. Raises ``BuildError`` if a build or another redaction works there.
     """
-    listed = _listed(names, reason)
+    listed, reason = _listed(names, reason), " ".join(reason.split())
     folder = DatasetFolder(dataset, requests)
     manifest = folder.manifest()
     if any(info.name.startswith(f"{TEXTS_NAME}/") for info in manifest.files) and not texts:
@@ -118,7 +121,7 @@ def drop(
     folder.manifest()
     with explain_disk_full_errors(path), result_directory(path) as directory:
         place = Place(folder, directory)
-        return _Redaction(folder, place, _listed(names, reason)).drop(reason)
+        return _Redaction(folder, place, _listed(names, reason)).drop(" ".join(reason.split()))
 
 
 def _listed(names: Sequence[str], reason: str) -> set[str]:
@@ -133,6 +136,7 @@ def _listed(names: Sequence[str], reason: str) -> set[str]:
 class _Redaction:
     def __init__(self, folder: DatasetFolder, place: Place, listed: set[str], request: str = "") -> None:
         self._folder, self._place, self._listed, self._request = folder, place, listed, request
+        self._name = folder.base if folder.remote else os.path.abspath(folder.base)
         self._manifest = folder.manifest()
         self._access = ShardAccess(requests=folder.requests, use_cache=False)
 
@@ -159,7 +163,7 @@ class _Redaction:
         name = f"redaction-{len(self._manifest.redactions)}"
         is_certified = place.is_there(f"{name}.html")
         if seen or not is_certified:  # states may be given once the documents are gone
-            certificate = {"dataset": self._folder.base, **self._manifest.redactions[-1], "runs": seen}
+            certificate = {"dataset": self._name, **self._manifest.redactions[-1], "runs": seen}
             certificate["search"] = (
                 read_json(place.source(f"{name}.json"))["search"]
                 if is_certified
@@ -188,7 +192,7 @@ class _Redaction:
         made: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
         made |= {"keys": [document.key for document in now], "tokens": sum(document.tokens for document in now)}
         made["data"] = self._manifest.data_fingerprints()
-        dropped = [{"dataset": self._folder.base} | removal for removal in (*self._manifest.removals, made)]
+        dropped = [{"dataset": self._name} | removal for removal in (*self._manifest.removals, made)]
         new = replace(new, redactions=(), recipe={**new.recipe, "dropped": dropped})
         new.write(self._place.waiting)
         discard(self._place.waiting / "before")
@@ -217,7 +221,7 @@ class _Redaction:
         documents, unknown = list[Document](), {*listed}
         dropped = self._dropped(listed)
         duplicates = {id: name for name, ids in dropped.items() for id in ids}
-        stay = set[str]()
+        stay, times = set[str](), Counter[str]()  # documents of each listed id
         of_key, of_id = dict[str, str](), dict[str, str]()  # of listed names: the id of that key, the key of that id
         redacted = {} if again else self._manifest.redacted
         for info in self._manifest.shards:
@@ -228,6 +232,7 @@ class _Redaction:
             if duplicates:
                 stay |= {ids[number] for number in {*range(len(ids))} - {*found}} & duplicates.keys()
             unknown -= {name for number in found for name in (keys[number], ids[number])}
+            times.update(ids[number] for number in found if ids[number] in listed and ids[number] != keys[number])
             of_key |= {keys[number]: ids[number] for number in found}
             of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
@@ -250,6 +255,11 @@ class _Redaction:
                     f"{self._folder.base}: {name!r} is the key of one document, whose id is {of_key[name]!r}, and the id of "
                     f"another, whose key is {of_id[name]!r}; list {of_key[name]!r} or {of_id[name]!r}, or both"
                 )
+        if several := sorted(id for id, count in times.items() if count > 1):
+            warn(
+                f"{self._folder.base}: {len(several):,} listed ids are those of several documents, which are all taken out: "
+                f"{first_few(several)}"
+            )
         return documents, len(unknown)
 
     def _dropped(self, listed: set[str]) -> dict[str, set[str]]:
