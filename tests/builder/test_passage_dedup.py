@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from filters.measures.length import words as count_words
 from filters.text_view import Page
 from pipeline.builder.counts.build_stats import BuildStats, funnel
 from pipeline.builder.dedup.decontaminate import unspaced_letters
-from pipeline.builder.dedup.key_tables import count_keys, load_found, sort_bucket, write_table
+from pipeline.builder.dedup.key_tables import count_buckets, count_keys, load_found, sort_bucket, write_table
 from pipeline.builder.dedup.word_runs import candidates, find_words, picked_runs, remove_spans, window_hashes
 from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
@@ -144,14 +145,16 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
     tables = [[folder / kind / str(number) for number in range(len(each))] for kind in ("runs", "windows")]
     results = [[folder / f"{kind} sorted" / str(number) for number in range(buckets)] for kind in ("runs", "windows")]
 
-    def sort(kind: int, keys: Sequence[np.ndarray], *numbers: Sequence[np.ndarray]) -> None:
+    def sort(kind: int, keys: Sequence[np.ndarray], *numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        entries = []
         for path, *arrays in zip(tables[kind], keys, *numbers, strict=True):
             path.mkdir(parents=True)
-            write_table(path, *arrays)
+            entries.append(write_table(path, *arrays))
         results[kind][0].parent.mkdir()
         for bucket, path in enumerate(results[kind]):
             sort_bucket(tables[kind], path, buckets, bucket)
         assert count_keys(tables[kind]) == sum(len(np.unique(some)) for some in keys)
+        return entries
 
     sort(0, [picked_runs(found, length) for found in each])
     runs = []
@@ -160,11 +163,12 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
         some = candidates(found, length, known.keys[known.totals > 1])
         runs.append(some)
     windows = [window_hashes(some.words, some.runs[:, 2], length) for some in runs]
-    sort(1, [hashes for _, hashes in windows], [at for at, _ in windows])
+    entries = sort(1, [hashes for _, hashes in windows], [at for at, _ in windows])
     for number, (found, some, mask) in enumerate(zip(each, runs, repeated(texts, length), strict=True)):
         known = load_found(tables[1][number], results[1], number)
         places, hashes = windows[number]
-        firsts = known.firsts[np.searchsorted(known.keys, hashes)]
+        assert (known.keys[entries[number]] == hashes).all()
+        firsts = known.firsts[entries[number]]
         earlier = places[firsts + np.uint64(length) <= (np.uint64(number) << np.uint64(32)) + places.astype(np.uint64)]
         ours = np.zeros(len(found.hashes), bool)
         begins = np.cumsum(some.runs[:, 2]) - some.runs[:, 2]
@@ -173,6 +177,13 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
             first = int(some.runs[run, 1] + place - begins[run])
             ours[first : first + length] = True
         assert ours.tolist() == mask
+
+
+@pytest.mark.parametrize(("keys", "buckets"), [(100, 1), (300_000, 2), (2_000_000, 8), (30_000_000, 30)])
+def test_a_small_corpus_is_sorted_in_several_buckets_too(tmp_path: Path, keys: int, buckets: int) -> None:
+    (tmp_path / "keys.bin").touch()
+    os.truncate(tmp_path / "keys.bin", 16 * keys)
+    assert count_buckets([tmp_path], 1_000_000) == buckets
 
 
 @pytest.mark.nightly

@@ -37,13 +37,17 @@ class Found(NamedTuple):
     firsts: NDArray[np.uint64]
 
 
-def write_table(folder: Path, keys: NDArray[np.uint64], numbers: NDArray[np.int64] | None = None) -> None:
-    """Write the table of keys into a folder. ``numbers`` (below 2 ** 32, increasing) go with the keys; by default their index."""
-    unique, firsts, counts = np.unique(keys, return_index=True, return_counts=True)
+def write_table(folder: Path, keys: NDArray[np.uint64], numbers: NDArray[np.int64] | None = None) -> NDArray[np.uint32]:
+    """Write the table of keys into a folder, and return the entry of each key.
+
+    ``numbers`` (below 2 ** 32, increasing) go with the keys; by default their index.
+    """
+    unique, firsts, entries, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     found = firsts if numbers is None else numbers[firsts]
     with open(folder / _NAME, "wb") as file:
         for array in (unique, found.astype(np.uint32), counts.astype(np.uint32)):
             array.tofile(file)
+    return entries.astype(np.uint32)
 
 
 def in_bucket(keys: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray[np.uint64]:
@@ -96,6 +100,12 @@ def load_found(table: Path, results: Sequence[Path], number: int) -> Found:
         totals.append(np.array(_load(result, "totals")[mine]))
         firsts.append(np.array(_load(result, "firsts")[mine]))
     return Found(np.array(_read_table(table).keys), np.concatenate(totals), np.concatenate(firsts))
+
+
+def count_buckets(tables: Iterable[Path], most: int) -> int:
+    """Return in how many buckets, of at most about ``most`` entries, all tables are sorted. Up to 8 keep workers busy."""
+    entries = count_keys(tables)
+    return max(1, -(-entries // most), min(8, entries >> 17))
 
 
 def count_keys(tables: Iterable[Path]) -> int:

@@ -78,9 +78,12 @@ def candidates(words: Words, length: int, repeated: NDArray[np.uint64]) -> Candi
     """Return the runs of ``length`` words and more whose picks are all ``repeated``: hashes, increasing."""
     hashes, picks = _winnow(words, length)
     windows = np.flatnonzero(picks >= 0)
-    picked = hashes[picks[windows]]
+    places = picks[windows]
+    new = np.diff(places, prepend=-1) != 0  # windows that follow each other pick the same run
+    picked = hashes[places[new]]
     at = np.minimum(np.searchsorted(repeated, picked), max(0, len(repeated) - 1))
-    covered = covered_words(windows[repeated[at] == picked] if len(repeated) else windows[:0], length, len(picks))
+    found = repeated[at] == picked if len(repeated) else np.zeros(len(picked), bool)
+    covered = covered_words(windows[found[np.cumsum(new) - 1]], length, len(picks))
     begins = np.concatenate([[0], words.stops[:-1]])
     firsts, lasts = stretches(covered, begins)
     texts = np.searchsorted(words.stops, firsts, side="right")
@@ -93,13 +96,22 @@ def window_hashes(
     """Return where each ``length`` words within runs of these ``lengths`` begin, and their hashes."""
     from .kernels import hash_runs
 
-    stops, hashes = np.cumsum(lengths), np.empty(len(words), np.uint64)
-    hash_runs(words, stops, length, hashes)
-    within = np.ones(len(words), bool)
+    hashes = np.empty(len(words), np.uint64)
+    hash_runs(words, np.cumsum(lengths), length, hashes)
+    places = window_places(lengths, length)
+    return places, hashes[places]
+
+
+def window_places(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Return where each ``length`` words within runs of these ``lengths`` begin.
+
+    >>> window_places(np.array([4, 3]), 3).tolist()
+    [0, 1, 4]
+    """
+    within, stops = np.ones(int(lengths.sum()), bool), np.cumsum(lengths)
     for back in range(1, length):
         within[stops - back] = False
-    places = np.flatnonzero(within).astype(np.int64)
-    return places, hashes[places]
+    return np.flatnonzero(within).astype(np.int64)
 
 
 def stretches(mask: NDArray[np.bool_], begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

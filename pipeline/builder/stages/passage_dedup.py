@@ -4,8 +4,9 @@ documents that they fill. `pipeline.builder.dedup.word_runs` says what a passage
     passage_dedup/runs/tables/000034/       the runs that the windows of a partition pick: a table of hashes (key_tables.py)
     passage_dedup/runs/buckets/000002/      the same, sorted over all partitions
     passage_dedup/windows/tables/000034/    its candidates, which may occur elsewhere: a table of their windows of N words;
-                                            words.npy (uint64), their words; runs.npy (int64 [runs, 3]): the document, the
-                                            first word in it and the number of words of each run of them
+                                            entries.npy (uint32), the entry of each window in the table; words.npy (uint64), their
+                                            words; runs.npy (int64 [runs, 3]): the document, the first word in it and the
+                                            number of words of each run of them
     passage_dedup/windows/buckets/000002/   the windows, sorted over all partitions
     passage_dedup/partitions/000034/        the result: documents.arrow again, if texts of this partition are cut;
                                             cut.jsonl; counts.json; repeated.json, the passages that occur most and
@@ -19,6 +20,7 @@ the time grows in proportion to the words, however often a passage occurs.
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -31,8 +33,17 @@ from ...atomic_directory import result_directory
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Counts
 from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
-from ..dedup.key_tables import Found, count_keys, load_found, sort_bucket, write_table
-from ..dedup.word_runs import candidates, covered_words, find_words, picked_runs, remove_spans, stretches, window_hashes
+from ..dedup.key_tables import Found, count_buckets, load_found, sort_bucket, write_table
+from ..dedup.word_runs import (
+    candidates,
+    covered_words,
+    find_words,
+    picked_runs,
+    remove_spans,
+    stretches,
+    window_hashes,
+    window_places,
+)
 from ..outcome import Outcome
 from ..partitions.partition import Origin, Partition, partitions, read_batches
 from ..partitions.partition_writer import DocumentFile, PassedDocument, rejected_line, with_texts, write_line
@@ -67,7 +78,7 @@ class PassageDedupStage(Stage):
         for kind, write in (RUNS, write_runs), (WINDOWS, write_windows):
             makes = functools.partial(_table, kind=kind)
             yield Step(name=f"find {kind}", function=functools.partial(write, buckets), makes=makes, **by_partition)
-            buckets = max(1, -(-count_keys(map(makes, every)) // run.plan.limits.bucket_hashes))
+            buckets = count_buckets(map(makes, every), run.plan.limits.bucket_hashes)
             yield Step(
                 name=f"sort {kind}",
                 units=range(buckets),
@@ -143,7 +154,7 @@ def write_windows(buckets: int, partition: Partition) -> None:
     with result_directory(_table(partition, WINDOWS)) as directory:
         np.save(directory / "words.npy", joined)
         np.save(directory / "runs.npy", every)
-        write_table(directory, hashes, places)
+        np.save(directory / "entries.npy", write_table(directory, hashes, places))
 
 
 class PartitionCandidates:
@@ -154,9 +165,8 @@ class PartitionCandidates:
         self.words: NDArray[np.uint64] = np.load(folder / "words.npy")
         self.runs: NDArray[np.int64] = np.load(folder / "runs.npy")
         self._begins = np.cumsum(self.runs[:, 2]) - self.runs[:, 2]
-        self.places, hashes = window_hashes(self.words, self.runs[:, 2], self._length)
-        found = _found(partition, WINDOWS, buckets)
-        at = np.searchsorted(found.keys, hashes)
+        self.places = window_places(self.runs[:, 2], self._length)
+        found, at = _found(partition, WINDOWS, buckets), np.load(folder / "entries.npy")
         self.totals, self.firsts = found.totals[at], found.firsts[at]
         self._own = (np.uint64(partition.number) << np.uint64(32)) + self.places.astype(np.uint64)
 
@@ -248,7 +258,7 @@ def write_result(buckets: int, partition: Partition) -> None:
     shown: dict[int, list[tuple[int, list[int]]]] = {}
     for count, (document, *words) in found.most_repeated():
         shown.setdefault(document, []).append((count, words))
-    most, origins, first = [], partition.origins(), 0
+    most, origins, first, found_in = [], partition.origins(), 0, sorted({*passages, *shown})
     drops = np.zeros(len(partition.hashes), bool)
     cuts = recipe.repeated_passages == "cut" and len(passages) > 0
     with result_directory(partition.cut_folder) as directory:
@@ -256,7 +266,7 @@ def write_result(buckets: int, partition: Partition) -> None:
             remover = PassageCutter(recipe, rejected)
             for batch in read_batches(partition.folder, *PassedDocument._fields):
                 texts = {}
-                for number in sorted({*passages, *shown} & {*range(first, first + len(batch))}):
+                for number in found_in[bisect_left(found_in, first) : bisect_left(found_in, first + len(batch))]:
                     row = PassedDocument(*(column[number - first].as_py() for column in batch.columns))
                     spans = find_words([row.text]).spans
                     for count, (begin, end) in shown.get(number, ()):
