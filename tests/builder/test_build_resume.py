@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-import pipeline
 from pipeline.atomic import temporary_path
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.builds import digests, run, run_plain, write_jsonl
+from tests.helpers.builds import HALVES, digests, run, run_plain, write_jsonl
 from tests.helpers.corpus import english, write_inputs
 from tests.helpers.interruptions import Units, interrupt_after, killed_at, run_to_operation
 
@@ -153,14 +152,9 @@ def test_what_any_killed_writer_left_half_written_is_swept(inputs: list[str], tm
     assert_clean(out)
 
 
-def halves(document: pipeline.Document) -> list[pipeline.Document]:
-    middle = len(document.text) // 2
-    return [pipeline.Document(text, "", "", 0) for text in (document.text[:middle], document.text[middle:])]
-
-
 EVERYTHING: dict[str, Any] = {
     "tokenizer": "bytes",
-    "transforms": [pipeline.transform(halves, version="1")],
+    "transforms": [HALVES],
     "where": "text != 'Too short.'",
     "dedup_lines": True,
     "shortest_passage": 20,

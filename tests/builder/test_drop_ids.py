@@ -13,19 +13,11 @@ from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.builds import rejected, run_plain, table, write_jsonl
+from tests.helpers.builds import HALVES, rejected, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 
 SMALL = Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=10, partition_characters=10_000)
 FLAGS = ["--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0"]
-HALVES = """\
-import pipeline
-
-
-def halves(document):
-    middle = len(document.text) // 2
-    return [pipeline.Document(text, "", "", 0) for text in (document.text[:middle], document.text[middle:])]
-"""
 
 
 @pytest.fixture
@@ -79,8 +71,7 @@ def test_a_dry_run_drops_listed_documents_but_foresees_no_duplicates(
 
 
 def test_the_parts_of_a_listed_document_are_dropped(tmp_path: Path, source: Path) -> None:
-    (tmp_path / "own_halves.py").write_text(HALVES)
-    settings: dict[str, Any] = {"transforms": f"{tmp_path}/own_halves:halves", "dedup": False, "limits": SMALL}
+    settings: dict[str, Any] = {"transforms": [HALVES], "dedup": False, "limits": SMALL}
     run_plain(source, tmp_path / "out", drop_ids=listed(tmp_path, "d3", "d4#2"), **settings)
     assert ids(tmp_path / "out")[4:9] == ["d2#1", "d2#2", "d4#1", "d5#1", "d5#2"]
 

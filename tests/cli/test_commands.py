@@ -238,10 +238,7 @@ def test_a_missing_dataset_is_exit_status_2_of_every_command_that_reads_one(
     ],
 )
 def test_an_error_of_the_system_has_a_cure(error: OSError, cure: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def raises() -> NoReturn:
-        raise error
-
-    assert exit_status(raises, hint="then go on") == 1
+    assert exit_status(raises(error), hint="then go on") == 1
     assert capsys.readouterr().err.startswith(f"error: {cure}")
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.builder.build import build
+from pipeline.builder.transforms.user_functions import transform
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
+from pipeline.text.document import Document
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.helpers.shard_samples import Shard
 
@@ -22,6 +24,14 @@ SETTINGS: dict[str, Any] = {
     "val_fraction": 0.1,
 }
 PLAIN: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
+
+
+def halves(document: Document) -> list[Document]:
+    middle = len(document.text) // 2
+    return [Document(text, "", "", 0) for text in (document.text[:middle], document.text[middle:])]
+
+
+HALVES = transform(halves, version="1")
 
 
 def run(inputs: Any, output: str | Path, **options: Any) -> Manifest:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import interpreters
+from tests.helpers.interpreters import ROOT
+
 # In the order in which their blocks run, in one folder.
 RUN = (
     "README.md",
@@ -24,3 +29,18 @@ README = PAGES["README.md"]
 def blocks_of(page: str) -> list[tuple[str, str]]:
     """Return the kind and the text of each block of a page that runs."""
     return re.findall(r"```(sh|python)\n(.*?)```", PAGES[page], re.DOTALL)
+
+
+def run_block(kind: str, text: str, folder: Path, **variables: str) -> str:
+    """Run commands ("sh") or a program ("python") of a page in a folder, and return what it printed."""
+    variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **variables}
+    if kind == "python":
+        (folder / "program.py").write_text(text)  # functions of a stream are known by their source
+        done = interpreters.run(folder / "program.py", cwd=folder, variables=variables, timeout=280)
+    else:
+        text = text.replace("shardwright ", "python -m pipeline ").replace("scripts/", f"{ROOT}/scripts/")
+        paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        environment = {**os.environ, **paths, **variables}
+        done = subprocess.run(["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from tests.helpers import interpreters
 from tests.helpers.corpus import english
-from tests.helpers.documentation import blocks_of
+from tests.helpers.documentation import blocks_of, run_block
 
 pytestmark = pytest.mark.stacks
 
@@ -19,10 +18,7 @@ WRITE, MASK, TRL = (block for kind, block in blocks_of("docs/chat.md") if kind =
 def run(folder: Path, program: str) -> str:
     texts = [{"text": english(number)} for number in range(50)]
     pipeline.build(texts, folder / "shards", tokenizer="train:400", rules="none", workers=1)
-    (folder / "program.py").write_text(program)  # functions of a stream are known by their source
-    done = interpreters.run(folder / "program.py", cwd=folder, variables={"CUDA_VISIBLE_DEVICES": ""}, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_block("python", program, folder)
 
 
 def test_the_answers_of_conversations_count_alone_in_rows_and_when_packed(tmp_path: Path) -> None:

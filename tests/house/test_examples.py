@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers import interpreters
-from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.documentation import ROOT, blocks_of, run_block
 from tests.helpers.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
@@ -28,11 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(program: str, folder: Path) -> str:
-    variables = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
-    (folder / "program.py").write_text(program)  # functions of a stream are known by their source
-    done = interpreters.run(folder / "program.py", cwd=folder, variables=variables, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_block("python", program, folder, MPLBACKEND="Agg")
 
 
 def test_masks_are_alike_after_a_resume_and_on_other_ranks(folder: Path) -> None:

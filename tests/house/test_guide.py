@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.shards.manifest import Manifest
-from tests.helpers import interpreters
 from tests.helpers.builds import kept, table, write_jsonl
 from tests.helpers.corpus import english
-from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.documentation import blocks_of, run_block
 from tests.helpers.input_server import InputServer, running_inputs
 
 pytestmark = pytest.mark.stacks
@@ -43,41 +40,26 @@ def hub() -> Iterator[InputServer]:
         yield server
 
 
-def run(block: tuple[str, str], folder: Path, **variables: str) -> str:
-    kind, text = block
-    (folder / "program.py").write_text(text)  # functions of a stream are known by their source
-    text = text.replace("shardwright ", "python -m pipeline ").replace("scripts/", f"{ROOT}/scripts/")
-    variables |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    if kind == "python":
-        done = interpreters.run(folder / "program.py", cwd=folder, variables=variables, timeout=280)
-    else:
-        paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        environment = {**os.environ, **paths, **variables}
-        done = subprocess.run(["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 def test_a_dataset_of_the_hub_becomes_a_model_whose_loss_falls(tmp_path: Path, hub: InputServer) -> None:
     homes = {"HF_ENDPOINT": hub.root, "HF_HOME": str(tmp_path / "home"), "SHARDWRIGHT_CACHE": str(tmp_path / "kept")}
-    assert "no problem" in run(HUB, tmp_path, **homes)
+    assert "no problem" in run_block(*HUB, tmp_path, **homes)
     assert {*table(tmp_path / "edu")["column:int_score"]} == {3}
-    steps = [json.loads(line) for line in run(TRAIN, tmp_path).splitlines() if line.startswith('{"step"')]
+    steps = [json.loads(line) for line in run_block(*TRAIN, tmp_path).splitlines() if line.startswith('{"step"')]
     assert len(steps) == 60
     assert steps[-1]["loss"] < steps[0]["loss"] - 0.5
-    assert run(SHOW, tmp_path).strip()
-    run(QUARTER, tmp_path)
+    assert run_block(*SHOW, tmp_path).strip()
+    run_block(*QUARTER, tmp_path)
 
 
 def test_samples_are_grouped_windows_are_small_and_giants_are_dropped(tmp_path: Path) -> None:
     texts = [english(number) for number in range(60)]
     write_jsonl(tmp_path / "pages/a.jsonl", [*texts, "giant " * 1_700_000])
-    run(GROUPED, tmp_path)
+    run_block(*GROUPED, tmp_path)
     tar = tmp_path / "shards-grouped/train-000000.tar"
     members = subprocess.run(["tar", "tf", tar], capture_output=True, text=True, check=True).stdout.split()
     assert sum(name.endswith(".npy") for name in members) < 30
-    run(SMALL_STREAM, tmp_path)
-    run(SMALL_BUILD, tmp_path)
+    run_block(*SMALL_STREAM, tmp_path)
+    run_block(*SMALL_BUILD, tmp_path)
     assert Manifest.read(tmp_path / "shards-small").counts["dropped"] == {"characters": 1}
 
 
@@ -89,6 +71,6 @@ def test_a_text_file_is_one_document_unless_it_is_said_what_stands_between(tmp_p
     (tmp_path / "stories.txt").write_text("Once.\n<|endoftext|>\nTwice.\n\nThrice.\n<|endoftext|>\nAt last.\n")
     (tmp_path / "sentences.txt").write_text("First one.\nSecond one.\n")
     (tmp_path / "notes.txt").write_text("A note\nof two lines.\n\nAnother note.\n")
-    run(TEXTS, tmp_path)
+    run_block(*TEXTS, tmp_path)
     counts = {name: len(kept(tmp_path / f"shards-{name}")) for name in ("books", "stories", "sentences", "notes")}
     assert counts == {"books": 2, "stories": 3, "sentences": 2, "notes": 2}

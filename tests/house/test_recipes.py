@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +12,16 @@ import pytest
 import pipeline
 from pipeline.shards.manifest import Manifest
 from tests.filters.fasttext_models import write_model
-from tests.helpers import interpreters
 from tests.helpers.builds import kept, table, write_jsonl
 from tests.helpers.corpus import english
-from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.documentation import blocks_of, run_block
 from tests.helpers.format_samples import write_parquet
 
 pytestmark = pytest.mark.stacks
 
-BLOCKS = [block for _, block in blocks_of("docs/recipes.md")]
+BLOCKS = blocks_of("docs/recipes.md")
 (CODE, COLUMN, FASTTEXT, TRANSFORMER, EXPORT, EMBED, NEAR, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    "CUDA_VISIBLE_DEVICES": "",
-}
 PAGES = [{"id": f"page-{n}", "text": english(n, 20)} for n in range(30)]
-
-
-def run(block: str, folder: Path) -> None:
-    if block.startswith(("import", "both")):
-        (folder / "program.py").write_text(block)
-        done = interpreters.run(folder / "program.py", cwd=folder, variables=ENVIRONMENT, timeout=280)
-    else:
-        command = ["bash", "-ec", block.replace("shardwright ", "python -m pipeline ")]
-        done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
 
 
 def test_repositories_become_a_dataset_without_ignored_files(tmp_path: Path) -> None:
@@ -58,7 +39,7 @@ def test_repositories_become_a_dataset_without_ignored_files(tmp_path: Path) -> 
         (repository / name).write_bytes(content)
     for words in ("init -q", "add ."):
         subprocess.run(["git", *words.split()], cwd=repository, check=True, capture_output=True)
-    run(CODE, tmp_path)
+    run_block(*CODE, tmp_path)
     held = table(tmp_path / "shards-code")
     assert {*held["id"]} == {"one/src/main.py", "one/README.md"}
     assert {*held["column:language"]} == {"Python", "Markdown"}
@@ -71,7 +52,7 @@ def test_scores_that_a_dataset_has_select_documents(tmp_path: Path) -> None:
     (tmp_path / "fineweb-edu").mkdir()
     columns = {name: [page[name] for page in PAGES] for name in ("id", "text")}
     write_parquet(tmp_path / "fineweb-edu/a.parquet", columns | {"int_score": [n % 6 for n in range(30)]})
-    run(COLUMN, tmp_path)
+    run_block(*COLUMN, tmp_path)
     assert {*table(tmp_path / "shards-edu")["column:int_score"]} <= {3, 4, 5}
     assert Manifest.read(tmp_path / "shards-edu").counts["dropped"] == {"where": 15}
 
@@ -81,14 +62,14 @@ def test_a_fasttext_classifier_selects_documents(tmp_path: Path) -> None:
     write_model(tmp_path / "fasttext-oh-eli5.bin", lines)
     texts = ["science light energy water " * 5, "buy cheap click now " * 5]
     write_jsonl(tmp_path / "pages/a.jsonl", texts)
-    run(FASTTEXT, tmp_path)
+    run_block(*FASTTEXT, tmp_path)
     assert kept(tmp_path / "shards-hq") == [texts[0]]
 
 
 def test_a_transformer_scores_documents_and_its_score_is_kept(tmp_path: Path) -> None:
     save_classifier(tmp_path / "edu-classifier")
     write_jsonl(tmp_path / "pages/a.jsonl", PAGES)
-    run(TRANSFORMER, tmp_path)
+    run_block(*TRANSFORMER, tmp_path)
     manifest = Manifest.read(tmp_path / "shards-scored")
     assert 0 < manifest.counts["kept"] < 30
     assert min(table(tmp_path / "shards-scored")["column:quality"]) >= 2.5
@@ -126,7 +107,7 @@ def test_documents_that_a_model_finds_alike_are_dropped_although_they_share_no_r
     torch.nn.init.zeros_(model.embeddings.token_type_embeddings.weight)  # it would make all vectors near
     model.save_pretrained(tmp_path / "embedder")
     for block in (EXPORT, EMBED, NEAR):
-        run(block, tmp_path)
+        run_block(*block, tmp_path)
     assert (tmp_path / "near.txt").read_text() == "again\n"
     manifest = Manifest.read(tmp_path / "shards-by-meaning")
     assert manifest.counts["dropped"] == {"drop_ids": 1}
@@ -153,8 +134,8 @@ def save_classifier(folder: Path) -> None:
 def test_documents_are_added_and_taken_out_and_a_tokenizer_changes(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "pages/a.jsonl", PAGES)
     write_jsonl(tmp_path / "new-pages/a.jsonl", [*PAGES[:5], {"id": "new", "text": english(99, 20)}])
-    for block in (ADD, "import pipeline\n" + BOTH, TAKE_OUT, TOKENIZER):
-        run(block, tmp_path)
+    for block in (ADD, ("python", f"import pipeline\n{BOTH[1]}"), TAKE_OUT, TOKENIZER):
+        run_block(*block, tmp_path)
     ids = {name: table(tmp_path / f"shards-{name}")["id"] for name in ("old", "new", "without", "bpe")}
     held = {name: {*ids[name], *table(tmp_path / f"shards-{name}", "val")["id"]} for name in ids}
     assert held["new"] == {"new"}
