@@ -78,7 +78,7 @@ def test_bad_languages_are_refused(spec: str) -> None:
 def test_a_language_that_the_model_does_not_know_is_refused(identifier: LanguageIdentifier) -> None:
     identifier.check_known(parse_languages("en,deu:0.5,als,nob"))
     for name in ("xq", "srp_Latn"):
-        with pytest.raises(ConfigError, match=f"language '{name}': not one of the 176 languages of lid.176.ftz"):
+        with pytest.raises(ConfigError, match=f"'{name}': not one of the 176 languages"):
             identifier.check_known(parse_languages(name))
     assert parse_languages("en, deu:0.5,srp_Latn=0.3") == {"en": 0.65, "de": 0.5, "srp_Latn": 0.3}
     assert parse_languages(["en", "fr:1"], default=0.9) == {"en": 0.9, "fr": 1.0}
@@ -96,7 +96,7 @@ def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeyp
 def test_a_model_that_is_not_whole_is_refused_with_path_and_remedy(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "cut.ftz"
     path.write_bytes((bundled_model().read_bytes() + b"x")[:kept])
-    with pytest.raises(ConfigError, match=rf"cut\.ftz is truncated or damaged at {kept:,} bytes: copy it again"):
+    with pytest.raises(ConfigError, match=rf"cut\.ftz is .* damaged at {kept:,} bytes: copy"):
         LanguageIdentifier(path)
 
 
@@ -173,8 +173,7 @@ def test_the_model_of_fasttext_langdetect_is_never_fetched(tmp_path: Path, monke
     import ftlangdetect
 
     monkeypatch.setenv("FTLANG_CACHE", str(tmp_path))
-    said = r"not at .*lid\.176\.bin: run python -c 'import ftlangdetect; .*leave --lid-model out"
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=r"not at .*lid\.176\.bin: run python -c .*leave --lid-model out"):
         LanguageIdentifier("ftlangdetect")
     assert not list(tmp_path.iterdir())
     (tmp_path / "lid.176.bin").symlink_to(bundled_model())
@@ -214,24 +213,19 @@ def test_a_rule_on_a_score_drops_what_scores_less(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("name", "label", "said"),
     [
-        (
-            '{ model = "model.bin", label = "__label__hg", min = 0.5 }',
-            "no label '__label__hg' .did you mean '__label__hq'",
-        ),
-        (
-            '{ model = "train.txt", label = "__label__hq", min = 0.5 }',
-            "train.txt is not a fastText model of format 12: copy it again$",
-        ),
-        ('{ model = "gone.bin", label = "__label__hq", min = 0.5 }', "gone.bin' does not exist"),
-        ('{ model = "words.bin", label = "__label__hq", min = 0.5 }', "not a supervised fastText model"),
+        ("model.bin", "hg", "no label '__label__hg' .did you mean '__label__hq'"),
+        ("train.txt", "hq", "train.txt is not a fastText model of format 12: copy it again$"),
+        ("gone.bin", "hq", "gone.bin' does not exist"),
+        ("words.bin", "hq", "not a supervised fastText model"),
     ],
 )
-def test_a_model_that_cannot_score_is_refused_when_rules_are_read(tmp_path: Path, rule: str, said: str) -> None:
+def test_a_model_that_cannot_score_is_refused_with_its_rules(tmp_path: Path, name: str, label: str, said: str) -> None:
     write_model(tmp_path / "model.bin", QUALITY)
     (tmp_path / "train.txt").write_text("no model")
     write_model(tmp_path / "words.bin", [("__label__hq", "a b c")], kind=1)
-    (tmp_path / "rules.toml").write_text(f"fasttext_score = {rule}\n")
+    rule = f'fasttext_score = {{ model = "{name}", label = "__label__{label}", min = 0.5 }}\n'
+    (tmp_path / "rules.toml").write_text(rule)
     with pytest.raises(ConfigError, match=said):
         load_rules(tmp_path / "rules.toml")

@@ -7,40 +7,30 @@ import http.server
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fsspec
 
 from tests.helpers.interpreters import ROOT, Interpreter
+from tests.helpers.local_server import LocalServer, serving
 
 Act = Callable[[str, str, int, Callable[[], None]], str]
 
 
-class FaultyBucket(http.server.ThreadingHTTPServer):
+class FaultyBucket(LocalServer):
     """``act(method, path, number, forward)`` is called for the requests of each method, counted from 0.
 
     It returns "" to pass a request on, "503" or "500" to refuse it, "drop" to close the connection, and "lost" to apply it
     and close the connection. ``forward`` applies it before ``act`` returns.
     """
 
-    daemon_threads = True
-
     def __init__(self, target: str, act: Act) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.target = target.removeprefix("http://")
         self.act = act
         self.counts: dict[str, int] = {}
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed is no error."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -101,17 +91,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # the names that http.server calls
 
 
-@contextmanager
-def faulty_bucket(target: str, act: Act) -> Iterator[FaultyBucket]:
-    """Run a `FaultyBucket` before the server at ``target``."""
-    with FaultyBucket(target, act) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
 def credentials(url: str) -> dict[str, str]:
     """Return the variables by which a command reaches an S3 server."""
     given = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "DEFAULT_REGION": "us-east-1", "ENDPOINT_URL": url}
@@ -127,8 +106,8 @@ def run_through(
     """
     begun = threading.Event()
     server = options["client_kwargs"]["endpoint_url"]
-    with faulty_bucket(server, lambda *request: begun.wait() and act(process, *request)) as proxy:
-        variables = {**credentials(proxy.url), "PYTHONPATH": str(ROOT)}
+    with serving(FaultyBucket(server, lambda *request: begun.wait() and act(process, *request))) as proxy:
+        variables = {**credentials(proxy.root), "PYTHONPATH": str(ROOT)}
         with open(cwd / "errors", "w+") as errors:
             process = Interpreter(
                 "-m", "pipeline", *arguments, stdout=1, stderr=errors.fileno(), cwd=cwd, variables=variables,

@@ -9,8 +9,6 @@ import multiprocessing
 import os
 import signal
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ import pytest
 from pipeline.errors import ConfigError, StorageError
 from pipeline.objects.cache import Cache
 from pipeline.user_cache import default_directory
+from tests.helpers.interpreters import Interpreter
 
 SIZE = 1000
 KINDS = ["whole", "block"]
@@ -228,12 +227,13 @@ READ[sys.argv[2]](Cache(sys.argv[1]), 1, fetch)
 
 
 @contextmanager
-def fetching(directory: Path, kind: str) -> Iterator[subprocess.Popen[bytes]]:
+def fetching(directory: Path, kind: str) -> Iterator[Interpreter]:
     """Give a process that has begun to fetch, and never ends."""
-    command = [sys.executable, "-c", FETCHING, str(directory), kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"fetching\n"
+    reading, writing = os.pipe()
+    process = Interpreter("-c", FETCHING, directory, kind, stdout=writing, stderr=2)
+    os.close(writing)
+    with open(reading) as said:
+        assert said.readline() == "fetching\n"
         try:
             yield process
         finally:
@@ -251,7 +251,7 @@ def test_who_is_killed_leaves_nothing_and_who_is_stopped_delays_nobody(tmp_path:
         whole(cache, number)
     assert not list(tmp_path.rglob("*.part"))
     with fetching(tmp_path / "stopped", kind) as process:
-        os.kill(process.pid, signal.SIGSTOP)
+        process.kill(signal.SIGSTOP)
         assert READ[kind](Cache(tmp_path / "stopped", patience=0.5), 1) == contents(1)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +20,8 @@ from pipeline.objects.store_clients import file_system
 from pipeline.objects.uploads import put_new, read
 from tests.helpers.builds import ROOT, write_jsonl
 from tests.helpers.corpus import english
+from tests.helpers.faulty_bucket import FaultyBucket
+from tests.helpers.local_server import serving
 
 MODULE = """
 import os
@@ -120,21 +120,6 @@ def test_a_store_that_does_not_decide_who_wrote_first_is_named(client: type[Care
 # Clients of fsspec that try again by themselves
 
 
-class Refusing(http.server.BaseHTTPRequestHandler):
-    """Refuses each request for now."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay silent."""
-
-    def refuse(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(503)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-
 OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
     "s3": lambda url: {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": url}},
     "gs": lambda url: {"token": "anon", "endpoint_url": url},
@@ -150,21 +135,9 @@ def test_tries_are_counted_once_whatever_the_client_would_do_by_itself(
 ) -> None:
     monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # asks Google's own servers
     pytest.importorskip(package)
-    asked: list[str] = []
-
-    class Counting(Refusing):
-        def refuse(self) -> None:
-            asked.append(self.command)
-            super().refuse()
-
-        do_GET = do_PUT = do_POST = do_HEAD = refuse
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        options = OPTIONS[scheme](f"http://127.0.0.1:{server.server_address[1]}")
-        requests = RequestOptions(tries=3, first_delay=0.001, options=options)
+    with serving(FaultyBucket("", lambda *request: "503")) as server:
+        requests = RequestOptions(tries=3, first_delay=0.001, options=OPTIONS[scheme](server.root))
         with pytest.raises(StorageError, match="gave up after 3 tries"):
             put_new(b"data", f"{scheme}://bucket/key", requests)
-        assert len(asked) == 3
+        assert sum(server.counts.values()) == 3
         file_system(f"{scheme}://bucket/key", requests).clear_instance_cache()
-        server.shutdown()

@@ -42,7 +42,7 @@ def documents(stream: Any) -> list[str]:
 
 def two_queries(server: InputServer) -> list[str]:
     """Serve two files whose urls differ in their queries, and return all of their texts."""
-    halves = [make_texts(300, 1), make_texts(600, 2)]
+    halves = [make_texts(60, 1), make_texts(120, 2)]
     for number, half in enumerate(halves, 1):
         server.files[f"get.jsonl?f={number}"] = lines(half)
     return sorted(halves[0] + halves[1])

@@ -292,13 +292,14 @@ def test_workers_read_the_same_batches_whatever_their_number(
         train_gpt.main([str(folder / "up.jsonl"), *SIZES, "--checkpoint", str(tmp_path / "x"), "--num-workers", "1"])
 
 
-def test_the_log_of_a_stopped_mix_has_what_each_source_gave_at_each_step(
+def test_the_log_of_a_mix_that_went_on_has_each_step_once_with_its_sources(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mix, log = [f"up={folder / 'up.jsonl'}:0.7", f"down={folder / 'down.jsonl'}:0.3"], tmp_path / "log.jsonl"
-    for _ in range(2):
+    for cut in ('{"step": 21, "lo', ""):  # a line that a kill cut
         train(capsys, *mix, "--eval-every", "0", "--log-file", str(log), "--checkpoint", str(tmp_path / "run"))
         max((tmp_path / "run").glob("step-*.pt")).unlink()  # so that the run goes on from the one before
+        log.write_text(log.read_text() + cut)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     sequences = [[line[f"data/source/{name}/sequences"] for name in ("up", "down")] for line in lines]
@@ -325,35 +326,14 @@ def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: p
 def test_a_dry_run_says_what_a_run_would_be_and_leaves_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    what = [
-        str(folder / "data"),
-        *SIZES,
-        "--dry-run",
-        "--checkpoint",
-        str(tmp_path / "run"),
-        "--stride",
-        "8",
-        "--shift",
-        "2",
-    ]
-    assert train_gpt.main(what) == 0
+    flags = ["--checkpoint", str(tmp_path / "run"), *"--dry-run --stride 8 --shift 2".split()]
+    assert train_gpt.main([str(folder / "data"), *SIZES, *flags]) == 0
     output = capsys.readouterr().out
     assert list(records_of(output)) == [1]
     assert 0 <= json.loads(output.splitlines()[-1])["hours"] < 1
     assert "tokens_per_step 128" in output
     assert "stride=8" in output
     assert not (tmp_path / "run").exists()
-
-
-def test_a_log_holds_each_step_once_after_a_run_went_on(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log, flags = tmp_path / "log.jsonl", ["--checkpoint", str(tmp_path / "run")]
-    train(capsys, str(folder / "data"), *flags, "--log-file", str(log))
-    max((tmp_path / "run").glob("step-*.pt")).unlink()  # as if it had not been written: the one before it is left
-    log.write_text(log.read_text() + '{"step": 21, "lo')  # cut by a kill
-    train(capsys, str(folder / "data"), *flags, "--log-file", str(log))
-    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == list(range(1, STEPS + 1))
 
 
 def test_a_checkpoint_of_other_data_or_sizes_is_refused(
@@ -363,7 +343,7 @@ def test_a_checkpoint_of_other_data_or_sizes_is_refused(
     train(capsys, str(folder / "data"), *checkpoint)
     with pytest.raises(StateError):
         train(capsys, str(folder / "up.jsonl"), *checkpoint)
-    with pytest.raises(SystemExit, match="is of --layers 1, not 2; give --layers 1, or another --checkpoint"):
+    with pytest.raises(SystemExit, match="is of --layers 1, not 2; give"):
         train_gpt.main([str(folder / "data"), *SIZES, *checkpoint, "--layers", "2"])
 
 
