@@ -19,6 +19,7 @@ from ..shards.extents.table_file import decode_table, write_table
 from ..shards.manifest import (
     EXTENTS_NAME,
     MANIFEST_NAME,
+    REDACTING_NAME,
     REJECTED_NAME,
     REPORT_NAME,
     SIGNATURES_NAME,
@@ -56,6 +57,7 @@ _BESIDE = (
 )
 RESULTS = (  # patterns of what a build leaves beside each other: files, and the folder of signatures
     MANIFEST_NAME,
+    REDACTING_NAME,
     "extents*.npz",
     "redaction-*",
     RUN_NAME,

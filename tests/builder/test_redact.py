@@ -254,6 +254,23 @@ def test_a_name_that_is_a_key_and_the_id_of_another_is_refused(tmp_path: Path) -
     assert [document["key"] for document in redacted["documents"]] == ["000000000001"]
 
 
+def test_what_a_killed_redaction_left_is_not_taken_for_one_of_a_new_build(tmp_path: Path) -> None:
+    output = tmp_path / "set"
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(4)]), output)
+    redact(output, ["d1"], REASON)
+    left = (output / "manifest.json").read_bytes()
+    source = write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(4, 8)])
+    run_plain(source, output, overwrite=True)
+    (output / ".redacting.json").write_bytes(left)
+    before = (output / "train-000000.tar").read_bytes()
+    with pytest.raises(ConfigError, match=r"left by a redaction of another build, .*; remove it"):
+        redact(output, ["d1"], REASON)
+    assert (output / "train-000000.tar").read_bytes() == before
+    run_plain(source, output, overwrite=True)
+    assert redact(output, ["d1"], REASON)
+    assert list(verify_dataset(output)) == []
+
+
 def test_an_id_of_several_documents_takes_all_of_them_out_and_says_so(tmp_path: Path) -> None:
     files = [write_jsonl(tmp_path / name / "in.jsonl", [english(k)]) for k, name in enumerate(("web", "wiki"))]
     inputs = [f"{file.parent.name}={file}" for file in files]

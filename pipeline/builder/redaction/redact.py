@@ -203,6 +203,10 @@ class _Redaction:
         """Return the manifest with this redaction if it was begun before; refuse another one that has not finished."""
         running = self._folder.read(REDACTING_NAME)
         begun = self._manifest if running is None else Manifest.parse(running, REDACTING_NAME)
+        if running is not None and self._manifest.fingerprint not in begun.redactions[-1]["fingerprint"].values():
+            raise ConfigError(
+                f"{self._folder.path(REDACTING_NAME)}: left by a redaction of another build, which did not finish; remove it"
+            )
         if begun.redactions and begun.redactions[-1]["request"] == self._request:
             return begun
         if running is not None:
