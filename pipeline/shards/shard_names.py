@@ -250,8 +250,7 @@ def _nearby(path: str) -> str:
     names = sorted((entry.name for entry in _entries(parent)), key=natural_key)
     if parent != Path(path).parent:
         return f": the directory {Path(path).parent} is not there; {parent}{_listing(names)}"
-    hint = did_you_mean(Path(path).name, names) if names else ""
-    return f"; {parent}{_listing(names)}" + (hint if "did you mean" in hint else "")
+    return f"; {parent}{_listing(names)}{did_you_mean(Path(path).name, names, else_known=False)}"
 
 
 def _listing(names: Iterable[str]) -> str:

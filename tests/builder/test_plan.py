@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builder.engine.engine import progress_to
 from pipeline.builder.inputs import Input
 from pipeline.builder.limits import Limits
 from pipeline.builder.output_directory import check_unchanged
+from pipeline.builder.partitions.unit_records import UnitRecords
 from pipeline.builder.plan import Plan, make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import InputError, PlanChangedError
@@ -76,3 +78,34 @@ def test_content_and_order_make_another_build_and_a_place_does_not(tmp_path: Pat
     os.utime(moved[1], ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(PlanChangedError, match="first and last MiB"):
         check_unchanged(old, make_plan(moved, Recipe()))
+
+
+def test_files_far_beyond_a_limit_or_quota_are_not_opened(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"{number}.jsonl", width=90_000)
+    size = (tmp_path / "0.jsonl").stat().st_size
+    for recipe, opened in (
+        (Recipe(), 4),
+        (Recipe(limit=1), 1),  # each record is counted as 64 KiB, each token as 32 bytes
+        (Recipe(limit=2), 2),
+        (Recipe(max_tokens=(f"{size // 32}",)), 1),
+        (Recipe(max_tokens=(f"{size // 32 + 1}",)), 2),
+    ):
+        inputs = make_plan([str(tmp_path)], recipe).inputs
+        assert sum(item.ends != "" for item in inputs) == opened, recipe
+
+
+def test_the_bytes_of_a_unit_are_those_of_all_its_files(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / f"{number}.jsonl", lines=number + 1)
+    plan, reported = make_plan([str(tmp_path)], Recipe()), list[int]()
+    with progress_to(reported.append):
+        records = UnitRecords(plan, 0, (), None, plan.credentials, None)
+        assert len(list(records)) == 6
+    assert records.bytes_read == sum(reported) == sum(item.size for item in plan.inputs)
+
+
+def test_a_remote_input_of_no_version_is_described_by_its_url_too() -> None:
+    described = Input("a.jsonl", "http://host/a.jsonl", "", 10, 0, "").described()
+    assert (described["url"], described["version"]) == ("http://host/a.jsonl", "")
+    assert "url" not in Input("a.jsonl", "/data/a.jsonl", "", 10, 0, "").described()

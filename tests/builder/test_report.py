@@ -71,13 +71,18 @@ def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
         assert name in text
 
 
-def test_bars_of_every_histogram_stand_on_its_lower_edge(dataset: Path) -> None:
+def test_bars_of_every_histogram_stand_on_its_lower_edge_where_their_values_are(dataset: Path) -> None:
+    histograms = Manifest.read(dataset).counts["histograms"]
     plots = (dataset / REPORT_NAME).read_text(encoding="utf-8").split('aria-label="histogram of ')[1:]
-    assert len(plots) > 2
+    assert len(plots) > len(histograms) > 2
     for plot in plots:
-        bar = r'<rect class="kept" x="\S+" y="(\S+)" width="\S+"\s+height="(\S+)">'
+        bar = r'<rect class="kept" x="(\S+)" y="(\S+)" width="\S+"\s+height="(\S+)">'
         bars = re.findall(bar, plot.split("</svg>")[0])
-        assert {round(float(y) + float(height), 2) for y, height in bars} == {62}  # of the viewBox
+        assert {round(float(y) + float(height), 2) for _, y, height in bars} == {62}  # of the viewBox
+        if histogram := histograms.pop(plot.split('"')[0], None):
+            counts = histogram["counts"]
+            assert [float(x) for x, *_ in bars] == [round(100 * k / len(counts), 2) for k, n in enumerate(counts) if n]
+    assert histograms == {}
 
 
 def test_the_texts_nearest_to_a_limit_are_shown_on_both_sides(tmp_path: Path) -> None:

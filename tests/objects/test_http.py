@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, CorruptShardError, ShardwrightError, StorageError
+from pipeline.objects.http import Server
 from pipeline.objects.remote_object import RemoteObject, describe, knows_ranges, read_parsed, read_range, read_whole
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.retries import retrying
@@ -257,6 +258,17 @@ def test_a_wait_of_an_hour_is_said_and_bounded(server: FaultyServer, caplog: pyt
     assert f"{server.root} asks to wait 3600 s: waiting 600 s" in caplog.text
 
 
+def test_the_longest_wait_that_a_server_asks_for_holds_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    server, began = Server("http://host"), time.monotonic()
+    server.postpone(0.2)
+    server.postpone(0)
+    server.wait()
+    assert time.monotonic() - began >= 0.2
+    for seconds in (3600, 3600, 100):
+        server.postpone(seconds)
+    assert caplog.text.count("asks to wait") == 1
+
+
 # Redirects, proxies, secrets
 
 
@@ -268,6 +280,7 @@ def test_redirects_take_authorization_to_their_own_server_alone(server: FaultySe
             url = server.url(name).replace("http://", "http://me:pa55word@")
             assert read_range(url, 5, 10, QUICK) == DATA[5:15]
             assert ("authorization" in target.asked[-1].headers) == is_sent
+            assert [asked.range for asked in (server.asked[-1], target.asked[-1])] == ["bytes=5-14"] * 2
         with pytest.raises(StorageError, match="round: the server redirects without end"):
             describe(server.url("round"), QUICK)
 

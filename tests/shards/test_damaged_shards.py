@@ -13,8 +13,18 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
+from pipeline.shards.blocks.local_blocks import LocalBlocks
+from pipeline.shards.extents.table_file import table_of_index
 from pipeline.shards.format import STARTS_NAME
-from tests.helpers.shard_samples import flipped, index_extents, make_documents, read_index, write_dataset
+from pipeline.shards.shard_access import ShardAccess
+from tests.helpers.shard_samples import (
+    flipped,
+    index_extents,
+    make_documents,
+    read_index,
+    write_dataset,
+    write_documents,
+)
 from tests.stream.loaders import assert_raises
 
 BLOCK = 512
@@ -72,6 +82,18 @@ def test_a_shard_that_disagrees_with_the_manifest_raises_and_is_named(dataset: P
     kinds = {"cut": TruncatedShardError, "with": (CorruptShardError, TruncatedShardError), "swapped": ManifestError}
     with pytest.raises(kinds.get(damage.split()[0], ShardError), match=r"train-000002\.tar"):
         list(stream)
+
+
+def test_a_shard_that_is_cut_while_it_is_read_raises_at_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    info = write_documents(path, make_documents(12))
+    table = table_of_index(read_index(path), path.name)
+    blocks = LocalBlocks(table, [str(path)], [info], ShardAccess(use_cache=False))
+    runs, out = [(0, len(table.offsets))], memoryview(bytearray(int(table.size_sums[-1])))
+    blocks.read(runs, out)
+    cut(path, info.bytes // 2)
+    with pytest.raises(TruncatedShardError, match=rf"a\.tar: the file ends at byte {info.bytes // 2}, "):
+        blocks.read(runs, out)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -62,6 +62,7 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
         ("{}/train-{{1..3}}.tar", r"train-3\.tar of the 3 files that .* names was not found"),
         ("{}/none/a-{{0..9}}.tar", r"a-0.tar and 9 more of the 10 .* the directory .*none is not there"),
         ("{}/trian-1.tar", "did you mean 'train-1.tar'"),
+        ("{}/zzz", r"holds notes\.txt, sub, train-1\.tar[^(]*$"),  # the names once, and no guess
         ("{}/train-{{0..99999999999}}.tar", "more than 1,000,000"),
         ("{}/{{0..9999}}{{0..9999}}.tar", "more than 1,000,000"),
         ("{}/train-{{1..3.tar", "write a range as"),

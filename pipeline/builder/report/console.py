@@ -118,6 +118,10 @@ def damage_said(damaged: Sequence[DamagedFile]) -> str:
 
     >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
     '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'
+    >>> damage_said([{"unconfirmed": 0}])
+    '1 damaged file was not read to its end, and 0 documents read before that may be altered'
+    >>> damage_said([{"unconfirmed": 1}])
+    '1 damaged file was not read to its end, and 1 document read before that may be altered'
     """
     documents, plural = sum(file["unconfirmed"] for file in damaged), len(damaged) != 1
     files = "damaged files were not read to their end" if plural else "damaged file was not read to its end"
