@@ -52,10 +52,37 @@ POINTS = st.lists(
 )
 
 
+UNITS = st.sampled_from(["tokens", "steps", "shares"])
+
+
+def schedule_of(
+    points: Any, unit: str, linear: bool, batch: int
+) -> tuple[pipeline.Schedule, list[tuple[int, dict[str, Fraction]]]]:
+    """Return a schedule, and its changes by its description."""
+    sizes, shares = zip(*points, strict=True)
+    weights = [dict(zip(NAMES, [*row[:2], row[2] + 1], strict=True)) for row in shares]
+    at = [Fraction(sum(sizes[:k])) for k in range(len(sizes))]
+    options: dict[str, Any] = {"unit": unit}
+    rows_of_unit = Fraction(1, SEQ_LEN)
+    if unit == "steps":
+        options["global_batch"], rows_of_unit = batch, Fraction(batch)
+    elif unit == "shares":
+        options["tokens"], rows_of_unit = 1024, Fraction(1024, SEQ_LEN)
+        at = [position / 1024 for position in at]
+    pairs = list(zip(at, weights, strict=True))
+    return pipeline.Schedule(pairs, linear=linear, **options), changes_of(pairs, rows_of_unit, linear)
+
+
+@given(points=POINTS, unit=UNITS, linear=st.booleans(), batch=st.integers(1, 3))
+def test_changes_of_a_schedule_are_those_of_its_description(points: Any, unit: str, linear: bool, batch: int) -> None:
+    schedule, expected = schedule_of(points, unit, linear, batch)
+    assert list(schedule.for_sources(NAMES).changes(lambda weights: Fraction(SEQ_LEN))) == expected
+
+
 @settings(max_examples=8, deadline=None)
 @given(
     points=POINTS,
-    unit=st.sampled_from(["tokens", "steps", "shares"]),
+    unit=UNITS,
     linear=st.booleans(),
     lanes=st.sampled_from([1, 3, 8]),
     batches=st.lists(st.sampled_from([(1, 1), (2, 3), (3, 2), (4, 2), (1, 5)]), min_size=2, max_size=4),
@@ -64,24 +91,11 @@ POINTS = st.lists(
 def test_rows_of_a_schedule_are_those_of_its_changes(
     points: Any, unit: str, linear: bool, lanes: int, batches: list[tuple[int, int]], data: Any
 ) -> None:
-    sizes, shares = zip(*points, strict=True)
-    weights = [dict(zip(NAMES, [*row[:2], row[2] + 1], strict=True)) for row in shares]
-    at = [Fraction(sum(sizes[:k])) for k in range(len(sizes))]
-    options: dict[str, Any] = {"unit": unit}
-    rows_of_unit = Fraction(1, SEQ_LEN)
-    if unit == "steps":
-        options["global_batch"] = data.draw(st.integers(1, 3))
-        rows_of_unit = Fraction(options["global_batch"])
-    elif unit == "shares":
-        options["tokens"] = 1024
-        at = [position / 1024 for position in at]
-        rows_of_unit = Fraction(1024, SEQ_LEN)
-    schedule = pipeline.Schedule(list(zip(at, weights, strict=True)), linear=linear, **options)
+    schedule, changes = schedule_of(points, unit, linear, data.draw(st.integers(1, 3)))
 
     def stream_of(weights: Any) -> pipeline.Stream:
         return pipeline.mix(sources(LENGTHS), weights).shuffle(seed=5, lanes=lanes).pack(SEQ_LEN)
 
-    changes = changes_of(list(zip(at, weights, strict=True)), rows_of_unit, linear)
     whole = ids(islice(stream_of(changes), 500))
     assert ids(islice(stream_of(schedule), 500)) == whole
 
