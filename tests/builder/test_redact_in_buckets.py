@@ -102,6 +102,21 @@ def test_a_redaction_of_a_bucket_that_did_not_finish_is_a_problem(memory: str) -
     assert problem.message == "a redaction has not finished; run its command again"
 
 
+def test_notes_that_a_killed_redaction_of_another_bucket_left_are_not_used(
+    memory: str, built: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    store, other = fsspec.filesystem("memory"), upload(built, "memory://redacted/other/set")
+    redact(other, IDS, REASON, texts=True)
+    store.copy(f"{other}/manifest.json", f"{memory}/{REDACTING_NAME}")  # killed before the first file was replaced
+    notes = tmp_path / "set.redaction" / "redaction" / "removed.json"
+    notes.parent.mkdir(parents=True)
+    notes.write_text(json.dumps({"of": f"{other} 1", "documents": []}))
+    certificate = redact(memory, IDS, REASON, texts=True)
+    assert certificate is not None
+    assert comparable(objects_below(memory)) == expected
+    assert certificate["search"]["not_searched"] == []
+
+
 def test_a_stream_from_a_bucket_goes_on_after_a_redaction(memory: str, caplog: pytest.LogCaptureFixture) -> None:
     def stream() -> Any:
         return pipeline.ShardDataset(memory, epochs=3, cache_dir=None).shuffle(seed=0).pack(64).batch(8)

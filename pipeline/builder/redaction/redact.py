@@ -282,8 +282,9 @@ class _Redaction:
     def _removed(self, documents: Sequence[Document]) -> list[Removed]:
         """Return the documents as they were; their tokens are gone from shards that a killed redaction has replaced."""
         notes = self._place.waiting / REMOVED_NAME
-        if notes.exists():
-            return [Removed.of_json(value) for value in read_json(notes)]
+        mine = f"{self._name} {self._request}"  # the folder may be of another bucket of the same name
+        if notes.exists() and (noted := read_json(notes))["of"] == mine:
+            return [Removed.of_json(value) for value in noted["documents"]]
         removed, tokenizer = list[Removed](), self._manifest.tokenizer
         eos_id, bos_id = tokenizer["eos_id"], tokenizer.get("bos_id")
         decode, kind = self._decoder(), self._manifest.recipe.get("settings", {}).get("keep_texts")
@@ -304,7 +305,7 @@ class _Redaction:
                 removed.append(Removed(key, id, hash, source, language, tokens_then, text))
         rejected = self._rejected_texts({one.hash for one in removed if one.is_decoded})
         removed = [one._replace(text=rejected.get(one.hash, one.text)) for one in removed]
-        write_json(notes, [one.to_json() for one in removed])
+        write_json(notes, {"of": mine, "documents": [one.to_json() for one in removed]})
         return removed
 
     def _rejected_texts(self, hashes: Set[str]) -> dict[str, str]:
