@@ -96,6 +96,7 @@ def test_a_row_without_a_label_leaves_the_other_rows_where_they_are() -> None:
     same=st.booleans(),
     batch=st.integers(1, 4),
     workers_share=st.booleans(),
+    extent_bytes=st.sampled_from([None, 8]),
 )
 def test_boundaries_positions_and_masks_agree_with_the_documents(
     tmp_path_factory: pytest.TempPathFactory,
@@ -105,10 +106,14 @@ def test_boundaries_positions_and_masks_agree_with_the_documents(
     same: bool,
     batch: int,
     workers_share: bool,
+    extent_bytes: int | None,
 ) -> None:
     shift = 1 if same else shift
-    directory, source = written(tmp_path_factory.mktemp("boundaries") / "data", numbered(sizes))
-    window, lanes = 2, 3
+    folder = tmp_path_factory.mktemp("boundaries") / "data"
+    directory, source = written(
+        folder, numbered(sizes), extent_bytes=extent_bytes
+    )  # of 8 bytes: rows in several windows
+    window, lanes = 1, 3
     stream = pipeline.ShardDataset(directory, epochs=2).shuffle(seed=3, window=window, lanes=lanes)
     stream = stream.pack(seq_len, shift=shift, boundaries=True, labels="same" if same else "next").batch(batch)
     ranks = 2 if workers_share else 1  # two ranks do not divide three lanes

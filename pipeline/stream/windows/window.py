@@ -268,9 +268,7 @@ def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: 
     # From buffers, since pa.array() imports pandas if it is installed.
     numbers = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(2 * order)])
     taken = values.take(numbers).buffers()[2]
-    tokens = np.frombuffer(taken, dtype, int(ends[-1]))
-    tokens.flags.writeable = False
-    return Window(tokens, ends, has_empty=not lengths.all())
+    return Window(np.frombuffer(taken, dtype, int(ends[-1])), ends, has_empty=not lengths.all())
 
 
 Key = tuple[int, int]  # epoch, number of the window in it
