@@ -62,7 +62,7 @@ def test_a_manifest_in_a_bucket_is_read(folder: Path, s3: dict[str, Any]) -> Non
 
 
 def test_a_manifest_at_a_url_is_told_from_none_and_from_a_damaged_one(server: FaultyServer) -> None:
-    with pytest.raises(MissingObjectError, match=r"data/none/manifest\.json: no such object; give the url of a"):
+    with pytest.raises(MissingObjectError, match=r"data/none/manifest\.json: no such object; give the url"):
         Manifest.read(server.url("data/none"))
     server.files["data/first/manifest.json"] = server.files["data/first/manifest.json"][:100]
     with pytest.raises(ManifestError, match=r"http://.*/data/first/manifest\.json: not JSON"):
@@ -101,6 +101,6 @@ def test_a_build_is_held_against_a_dataset_in_a_bucket(
 
 def test_signatures_at_a_url_must_be_comparable(folder: Path, server: FaultyServer, tmp_path: Path) -> None:
     url = server.url("data/first")
-    with pytest.raises(ConfigError, match=r"/data/first: its signatures have dedup_ngram 5, this build has 6"):
+    with pytest.raises(ConfigError, match=r"/data/first: .*dedup_ngram 5, this build has 6"):
         run(folder / "more.jsonl", tmp_path / "out", against=[url], dedup_ngram=6)
     assert not (tmp_path / "out").exists()

@@ -90,7 +90,7 @@ def test_a_build_goes_on_with_its_own_directory_and_with_no_other(
         assert not [*work.glob("*.tar"), *work.glob("texts/*")]  # each moved when it was finished
         with pytest.raises(pipeline.ShardwrightError, match="has not finished; run its command again"):
             pipeline.ShardDataset(memory)
-    with pytest.raises(BuildError, match=rf"another build writes there \(process {os.getpid()} on .*/work\); wait"):
+    with pytest.raises(BuildError, match=rf"\(process {os.getpid()} on .*/work\); wait"):
         run_plain(source, memory, **SETTINGS)  # a directory of its own
     with pytest.raises(ConfigError, match=r"belongs to memory://bucket/set, not to memory://bucket/other"):
         run_plain(source, "memory://bucket/other", **SETTINGS, work=work)
@@ -127,7 +127,7 @@ def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) 
         if stage == "write":
             fsspec.filesystem("memory").rm_file(f"{memory}/train-000000.tar")
 
-    with pytest.raises(BuildError, match=r"set/train-000000\.tar: no bytes, but this build uploaded \d+"):
+    with pytest.raises(BuildError, match=r"set/train-000000\.tar: no bytes, .* uploaded \d+"):
         run_plain(source, memory, after_stage=lost)
 
 

@@ -38,9 +38,9 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"in\.jsonl is a file, but the output must be a directory; choose"):
+    with pytest.raises(ConfigError, match=r"in\.jsonl is a file, .*; choose"):
         build(source, source)
-    with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
+    with pytest.raises(BuildError, match=r"below: .*Not a directory; choose another"):
         build(source, source / "below")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
     build(source, f"file://{tmp_path}/out")
@@ -50,7 +50,7 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
 def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a vocabulary of 10 is too small"):
         build(source, tmp_path / "out", tokenizer="train:10")
-    with pytest.raises(InputError, match="a source's name before = may have letters, digits, - and _ only"):
+    with pytest.raises(InputError, match="before = may have letters, digits, - and _"):
         build(f"my/web={source}", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -153,7 +153,7 @@ def test_words_may_be_allowed_up_to_a_number(tmp_path: Path) -> None:
 
 def test_a_rule_without_a_list_and_a_list_that_is_not_there_are_named(tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text("url_blocked = { }\n")
-    with pytest.raises(ConfigError, match="rule 'url_blocked' needs a list: domains = FILE, words = FILE or both"):
+    with pytest.raises(ConfigError, match=r"rule 'url_blocked' needs .*domains = FILE"):
         load_rules(str(tmp_path / "r.toml"))
     (tmp_path / "r.toml").write_text('url_blocked = { words = "none.txt" }\n')
     with pytest.raises(ConfigError, match=r"words '.*none\.txt' does not exist"):

@@ -106,7 +106,7 @@ def test_an_object_that_changed_since_it_was_listed_is_refused(server: InputServ
     server.files["a.jsonl"] = b'{"text": "x"}\n'
     file = only(server.url("a.jsonl"))
     server.files["a.jsonl"] = b'{"text": "y"}\n'
-    with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed: 14 bytes of version"):
+    with pytest.raises(InputError, match=r"a\.jsonl: it changed .*: 14 bytes of version"):
         texts_of(file)
 
 

@@ -75,7 +75,7 @@ def test_binary_data_are_no_text(tmp_path: Path, format: str) -> None:
     (tmp_path / "x.txt").write_bytes(data)
     assert [text for _, text in streamed(tmp_path / "x.txt", format, on_error="records")] == ["one", "three"]
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(tar_of({"x.txt": data})))
-    with pytest.raises(InputError, match="it begins as a tar does; read it under the name of what it holds"):
+    with pytest.raises(InputError, match=r"begins as a tar .*; read it under the name"):
         streamed(tmp_path / "x.tar.gz", format)
 
 

@@ -367,7 +367,7 @@ def test_a_record_that_is_cut_is_damage(tmp_path: Path, cut: int) -> None:
     with pytest.raises(DamagedInputError, match=r"a\.warc: a record of 9000 bytes is cut after \d+; 1 document"):
         list(DocumentReader(tmp_path / "a.warc"))
     (tmp_path / "b.warc").write_bytes(data[: data.rfind(b"Content-Length")])
-    with pytest.raises(DamagedInputError, match=r"headers of a record do not end within 1\d\d bytes; 1 document"):
+    with pytest.raises(DamagedInputError, match=r"do not end within 1\d\d bytes; 1 document"):
         list(DocumentReader(tmp_path / "b.warc"))
     packed = as_members([as_wet([("a", "x")]), data])
     (tmp_path / "c.warc.gz").write_bytes(packed[: -min(cut, 90)])

@@ -122,7 +122,7 @@ def test_a_member_twice_in_a_sample_is_an_error_as_it_is_in_webdataset(tmp_path:
 def test_a_tar_without_samples_of_text_says_which_members_samples_have(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(tar_of({"1.jpg": b"\xff", "README": b""}))
-    with pytest.raises(InputError, match="no sample of text is in it; samples have members such as txt"):
+    with pytest.raises(InputError, match=r"no sample .*members such as txt"):
         documents(path)
 
 
