@@ -110,7 +110,8 @@ def test_notes_that_a_killed_redaction_of_another_bucket_left_are_not_used(
     store.copy(f"{other}/manifest.json", f"{memory}/{REDACTING_NAME}")  # killed before the first file was replaced
     notes = tmp_path / "set.redaction" / "redaction" / "removed.json"
     notes.parent.mkdir(parents=True)
-    notes.write_text(json.dumps({"of": f"{other} 1", "documents": []}))
+    noted = dict.fromkeys(("key", "id", "hash", "source", "language", "tokens", "text"), "")
+    notes.write_text(json.dumps({"of": f"{other} 1", "documents": [noted]}))
     certificate = redact(memory, IDS, REASON, texts=True)
     assert certificate is not None
     assert comparable(objects_below(memory)) == expected
