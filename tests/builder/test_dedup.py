@@ -26,6 +26,7 @@ from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError
+from scripts.inspect_shards import main as inspect_main
 from tests.helpers.builds import digests, kept, rejected, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 
@@ -109,7 +110,9 @@ def test_a_chain_is_one_cluster_and_its_first_document_stays(dedup: Find) -> Non
 
 @pytest.mark.parametrize("keep", ["first", "longest"])
 @pytest.mark.parametrize("earlier", [0, 1])
-def test_near_duplicates_that_a_chain_alone_joins_are_counted(tmp_path: Path, keep: str, earlier: int) -> None:
+def test_near_duplicates_that_a_chain_alone_joins_are_counted_and_the_widest_pair_shown(
+    tmp_path: Path, keep: str, earlier: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = [english(1, 60)]
     for number in range(1, 7):
         texts.append(edited(texts[-1], 20 + number, number))
@@ -136,6 +139,10 @@ def test_near_duplicates_that_a_chain_alone_joins_are_counted(tmp_path: Path, ke
     shown = page.partition("The widest cluster")[2].partition("<h2>")[0]
     assert re.findall("<code>(.*?)</code>", shown) == names
     assert ("of an earlier\ndataset" in shown) == (a < earlier)
+    assert inspect_main([str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().out
+    assert "2  clusters of near duplicates; by documents: 1 of 2, 1 of 5 to 8\n" in told
+    assert f"{widest['similarity']:.2f}  similarity of the least similar texts of a cluster" in told
 
 
 def least_similar_of(signatures: np.ndarray) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, NotRequired, TypedDict
@@ -162,27 +163,19 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
     return groups
 
 
-class SizeClass(NamedTuple):
-    """Clusters of similar sizes: their number, and the documents in all of them."""
+def size_classes(sizes: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Return the sizes 2, 3 to 4, 5 to 8 and so on, each with the number of its clusters and of the documents in them.
 
-    sizes: str
-    clusters: int
-    documents: int
-
-
-def size_classes(sizes: Mapping[str, int]) -> list[SizeClass]:
-    """Sum the numbers of clusters by size to those of 2, 3 to 4, 5 to 8 documents, and so on.
-
-    >>> [tuple(row) for row in size_classes({"2": 7, "3": 1, "4": 1, "8": 1})]
+    >>> size_classes({"2": 7, "3": 1, "4": 1, "8": 1})
     [('2', 7, 14), ('3 to 4', 2, 7), ('5 to 8', 1, 8)]
     """
-    found: dict[int, SizeClass] = {}
-    for size, clusters in sorted((int(size), clusters) for size, clusters in sizes.items()):
-        power = (size - 1).bit_length()
-        name = "2" if power == 1 else f"{(1 << power - 1) + 1:,} to {1 << power:,}"
-        before = found.get(power, SizeClass(name, 0, 0))
-        found[power] = SizeClass(name, before.clusters + clusters, before.documents + clusters * size)
-    return [*found.values()]
+    clusters, documents = Counter[int](), Counter[int]()
+    for size, number in sizes.items():
+        power = (int(size) - 1).bit_length()
+        clusters[power] += number
+        documents[power] += number * int(size)
+    names = {power: f"{(1 << power - 1) + 1:,} to {1 << power:,}" if power > 1 else "2" for power in sorted(clusters)}
+    return [(name, clusters[power], documents[power]) for power, name in names.items()]
 
 
 class FunnelRow(NamedTuple):

@@ -146,23 +146,14 @@ def keepers_of(roots: NDArray[np.uint32], before: int, numbers: Iterable[NDArray
     return best
 
 
-class Chained(NamedTuple):
-    """How many near duplicates only a chain joins to the kept document; and the ``document`` that is least similar to the one
-    kept in its place, with the number of values on which their signatures agree.
-    """
-
-    number: int
-    agreement: int
-    document: int
-
-
 def chained(
     directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float
-) -> Chained | None:
+) -> tuple[int, int, int] | None:
     """Compare the near duplicates among ``documents`` with the documents that are kept; None if there are none to compare.
 
-    ``directory`` has the files of `write_clusters`, which leave out the first ``before`` documents. A cluster of two has a
-    verified edge, so only larger ones are compared.
+    Return how many agree on less than ``threshold`` of the values of their signatures, since only a chain joins them; then the
+    fewest values on which one agrees, and its number. ``directory`` has the files of `write_clusters`, which leave out the
+    first ``before`` documents. A cluster of two has a verified edge, so only larger ones are compared.
     """
     kind, keeper, size = (
         np.load(directory / f"{name}.npy", mmap_mode="r")[documents.start : documents.stop]
@@ -175,7 +166,7 @@ def chained(
         signatures, (keeper[chosen] + before).astype(np.uint32), (chosen + documents.start + before).astype(np.uint32)
     )
     below = np.count_nonzero(found < least_agreement(signatures.width, threshold))
-    return Chained(int(below), int(found.min()), documents.start + int(chosen[found.argmin()]))
+    return int(below), int(found.min()), documents.start + int(chosen[found.argmin()])
 
 
 class LeastSimilar(NamedTuple):

@@ -96,22 +96,13 @@ def window_hashes(
     """Return where each ``length`` words within runs of these ``lengths`` begin, and their hashes."""
     from .kernels import hash_runs
 
-    hashes = np.empty(len(words), np.uint64)
-    hash_runs(words, np.cumsum(lengths), length, hashes)
-    places = window_places(lengths, length)
-    return places, hashes[places]
-
-
-def window_places(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Return where each ``length`` words within runs of these ``lengths`` begin.
-
-    >>> window_places(np.array([4, 3]), 3).tolist()
-    [0, 1, 4]
-    """
-    within, stops = np.ones(int(lengths.sum()), bool), np.cumsum(lengths)
+    stops, hashes = np.cumsum(lengths), np.empty(len(words), np.uint64)
+    hash_runs(words, stops, length, hashes)
+    within = np.ones(len(words), bool)
     for back in range(1, length):
         within[stops - back] = False
-    return np.flatnonzero(within).astype(np.int64)
+    places = np.flatnonzero(within).astype(np.int64)
+    return places, hashes[places]
 
 
 def stretches(mask: NDArray[np.bool_], begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -68,8 +68,8 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
         f"{n:,}  cut: {kind} that occur earlier" for kind in ("lines", "paragraphs") if (n := counts.repeats.get(kind))
     ]
     if classes := size_classes(counts.near_cluster_sizes):
-        listed = ", ".join(f"{row.clusters:,} of {row.sizes}" for row in classes)
-        more.append(f"{sum(row.clusters for row in classes):,}  clusters of near duplicates; by documents: {listed}")
+        listed = ", ".join(f"{clusters:,} of {sizes}" for sizes, clusters, _ in classes)
+        more.append(f"{sum(row[1] for row in classes):,}  clusters of near duplicates; by documents: {listed}")
     if counts.chained:
         more.append(f"{counts.chained:,}  near duplicates below --dedup-threshold of the kept text, joined by others")
     if counts.widest_cluster:

@@ -116,8 +116,8 @@ width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row
 {{ near|whole }} near duplicates are less similar to the kept text than the threshold. A
 chain of similar texts joins them.{% endif %}</p>
 <div class="panel"><table><tr><th>documents in a cluster</th><th class="n">clusters</th><th class="n">documents</th></tr>
-{% for row in near_clusters %}<tr><td>{{ row.sizes }}</td><td class="n">{{ row.clusters|whole }}</td>
-<td class="n">{{ row.documents|whole }}</td></tr>{% endfor %}</table></div>
+{% for sizes, clusters, documents in near_clusters %}<tr><td>{{ sizes }}</td><td class="n">{{ clusters|whole }}</td>
+<td class="n">{{ documents|whole }}</td></tr>{% endfor %}</table></div>
 {% if widest %}<h3>The widest cluster</h3><p class="soft">Here a near duplicate is least similar to the text that is kept in its
 place. {{ widest.compared|whole }} of its {{ widest.documents|whole }} documents were compared, each with each{{
 " (one of equal texts, and at most some 1,000 texts, which their hashes draw)" if widest.compared < widest.documents }}.

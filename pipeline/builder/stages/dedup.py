@@ -28,7 +28,6 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
 from ..dedup.lsh import (
     CHUNK,
-    Chained,
     LeastSimilar,
     chained,
     equal_rows,
@@ -147,7 +145,7 @@ def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
         np.save(file, np.concatenate([np.zeros((0, 2), np.uint32), *edges]))
 
 
-def chained_unit(folder: Path, clusters: Path, documents: range) -> Chained | None:
+def chained_unit(folder: Path, clusters: Path, documents: range) -> tuple[int, int, int] | None:
     """Compare the near duplicates among some documents with the documents that are kept in their place."""
     opened = _open_job(folder)
     return chained(clusters, documents, opened.job.before, opened.signatures, opened.job.threshold)
@@ -279,9 +277,9 @@ def _dedup(run: Run) -> None:
             chunks = [range(begin, min(n, begin + CHUNK)) for begin in range(0, n, CHUNK)]
             function = functools.partial(chained_unit, folder, directory)
             found = [some for _, some in run.map("chains", function, chunks, prepare_dedup) if some]
-            counts["chained"] = sum(some.number for some in found)
+            counts["chained"] = sum(number for number, _, _ in found)
             if found:
-                farthest = min(found, key=attrgetter("agreement", "document")).document
+                _, farthest = min((agreement, document) for _, agreement, document in found)
                 opened = _open_job(folder)
                 pair = least_similar(directory, farthest, before, opened.hashes, opened.signatures)
                 counts["widest_cluster"] = pair._asdict()

@@ -34,16 +34,7 @@ from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Counts
 from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
 from ..dedup.key_tables import Found, count_buckets, load_found, sort_bucket, write_table
-from ..dedup.word_runs import (
-    candidates,
-    covered_words,
-    find_words,
-    picked_runs,
-    remove_spans,
-    stretches,
-    window_hashes,
-    window_places,
-)
+from ..dedup.word_runs import candidates, covered_words, find_words, picked_runs, remove_spans, stretches, window_hashes
 from ..outcome import Outcome
 from ..partitions.partition import Origin, Partition, partitions, read_batches
 from ..partitions.partition_writer import DocumentFile, PassedDocument, rejected_line, with_texts, write_line
@@ -165,7 +156,7 @@ class PartitionCandidates:
         self.words: NDArray[np.uint64] = np.load(folder / "words.npy")
         self.runs: NDArray[np.int64] = np.load(folder / "runs.npy")
         self._begins = np.cumsum(self.runs[:, 2]) - self.runs[:, 2]
-        self.places = window_places(self.runs[:, 2], self._length)
+        self.places, _ = window_hashes(self.words, self.runs[:, 2], self._length)
         found, at = _found(partition, WINDOWS, buckets), np.load(folder / "entries.npy")
         self.totals, self.firsts = found.totals[at], found.firsts[at]
         self._own = (np.uint64(partition.number) << np.uint64(32)) + self.places.astype(np.uint64)
