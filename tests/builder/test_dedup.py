@@ -179,7 +179,7 @@ def test_the_least_similar_pair_of_a_cluster_is_that_of_all_its_texts_or_of_thos
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("keep", ["first", "longest", "score:quality"])
+@pytest.mark.parametrize("keep", [pytest.param("first", marks=pytest.mark.nightly), "longest", "score:quality"])
 def test_any_number_of_workers_keeps_the_same_documents_of_clusters(tmp_path: Path, keep: str) -> None:
     texts = [edited(english(k % 4, 40), 1 + k // 4, k) for k in range(24)]
     records = [{"text": text, "quality": (k * 7) % 11} for k, text in enumerate(texts)]
