@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import pipeline
@@ -175,13 +175,14 @@ def test_one_pass_from_its_beginning(case: Case, epochs: int | None, number: int
     options = case.options = replace(case.options, epochs=epochs)
     with tempfile.TemporaryDirectory() as folder:
         data, source = case.dataset(folder)
+        oracle = Stream(source, replace(options, take=None))
+        assume(oracle.end() != 0)  # too short for a label
         stream = case.shuffled(data).pack(options.seq_len, stride=options.stride, shift=options.shift)
         if options.take is not None:
             stream = stream.take(options.take)
         stream.set_epoch(number)
         begin, end = Stream(source, options).pass_bounds(number)
         assert stream.state_dict()["sequence_index"] == begin
-        oracle = Stream(source, replace(options, take=None))
         begin = 0 if end is None else begin  # an endless stream has no passes
         assert_follows(stream, oracle, case.ranks, case.batch, end=end, number=12, last=case.last, pass_begin=begin)
 
