@@ -9,10 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.helpers.shard_samples import EOS, write_dataset
 from tests.stream.ranks import run_ranks
-from tests.stream.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, killed_and_resumed, make_stream, run_recipe
+from tests.stream.recipes import (
+    RECIPES,
+    VALIDATION_BATCHES,
+    VOCABULARY,
+    Recorder,
+    killed_and_resumed,
+    make_stream,
+    plain_model,
+    run_recipe,
+)
 
 pytestmark = pytest.mark.stacks
 BATCH = 2
@@ -49,6 +59,23 @@ def test_a_recipe_that_was_killed_goes_on_exactly(
     assert killed == steps(whole, ranks)[:7]
     assert len(found) >= 3
     assert found == steps(whole[6 * ranks * BATCH :], others)[: len(found)]
+
+
+def test_the_recipe_of_dcp_restores_the_moments_of_an_optimizer(
+    dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(folder: str, max_steps: int) -> list[torch.Tensor]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        torch.manual_seed(0)
+        model = plain_model(Recorder(tmp_path / "rows", None))
+        around = {"stream": make_stream(dataset), "model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+        exec(RECIPES["dcp"], {**around, "max_steps": max_steps, "save_every": 2})
+        return list(model.parameters())
+
+    whole = train("whole", 8)
+    train("resumed", 4)
+    assert all(torch.equal(one, other) for one, other in zip(whole, train("resumed", 8), strict=True))
 
 
 @pytest.mark.parametrize("name", ["trainer", "accelerate", "lightning"])
