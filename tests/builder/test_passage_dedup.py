@@ -186,6 +186,13 @@ def test_a_small_corpus_is_sorted_in_several_buckets_too(tmp_path: Path, keys: i
     assert count_buckets([tmp_path], 1_000_000) == buckets
 
 
+def test_picked_runs_fall_into_all_buckets_alike() -> None:
+    keys = picked_runs(find_words([" ".join(f"word{k}" for k in range(20_000))]), 50)
+    counts = np.bincount((keys >> np.uint64(61)).astype(np.int64), minlength=8)
+    assert counts.min() > 0.7 * len(keys) / 8
+    assert counts.max() < 1.3 * len(keys) / 8
+
+
 @pytest.mark.nightly
 def test_real_text_with_planted_passages_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
     texts = plant(real_texts(shared_data, 250))

@@ -29,6 +29,7 @@ from filters.compiled.text_arrays import code_points
 from .decontaminate import unspaced_letters
 from .minhash import word_table
 
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # picked hashes are small; times this they fall into all buckets alike
 _MARKS, _SPACES = re.compile(r"[^\w\s]*"), re.compile(r"\s*")
 
 
@@ -68,14 +69,14 @@ def find_words(texts: Sequence[str]) -> Words:
 
 
 def picked_runs(words: Words, length: int) -> NDArray[np.uint64]:
-    """Return the hashes of the runs that the windows of ``length`` words pick, once for each place."""
+    """Return the keys of the runs that the windows of ``length`` words pick, once for each place."""
     hashes, picks = _winnow(words, length)
     places = picks[picks >= 0]
     return np.asarray(hashes[places[np.diff(places, prepend=-1) != 0]])
 
 
 def candidates(words: Words, length: int, repeated: NDArray[np.uint64]) -> Candidates:
-    """Return the runs of ``length`` words and more whose picks are all ``repeated``: hashes, increasing."""
+    """Return the runs of ``length`` words and more whose picks are all ``repeated``: keys, increasing."""
     hashes, picks = _winnow(words, length)
     windows = np.flatnonzero(picks >= 0)
     places = picks[windows]
@@ -158,13 +159,14 @@ def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _winnow(words: Words, length: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the hash of the run from each word, and the word at which the pick of the window from each word begins."""
+    """Return the key of the run from each word, and the word at which the pick of the window from each word begins."""
     from .kernels import hash_runs, winnow
 
     run = max(1, length // 3)
     hashes, picks = np.empty(len(words.hashes), np.uint64), np.empty(len(words.hashes), np.int64)
     hash_runs(words.hashes, words.stops, run, hashes)
     winnow(hashes, words.stops, run, length - run + 1, picks)
+    hashes *= _SPREAD
     return hashes, picks
 
 
