@@ -23,7 +23,7 @@ from pipeline.builder.redaction.certificate import occurrences
 from pipeline.builder.redaction.redact import drop, redact
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
-from pipeline.errors import BuildError, ConfigError
+from pipeline.errors import BuildError, ConfigError, CorruptShardError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import contents_of, kept, run_plain, table, write_jsonl
@@ -252,6 +252,28 @@ def test_a_name_that_is_a_key_and_the_id_of_another_is_refused(tmp_path: Path) -
     redacted = redact(tmp_path / "data", ["b"], "asked")
     assert redacted is not None
     assert [document["key"] for document in redacted["documents"]] == ["000000000001"]
+
+
+@pytest.mark.parametrize("name", ["train-000000.tar", "texts/train-000000.parquet", "signatures/hashes.npy"])
+def test_damage_is_refused_and_not_hidden_by_a_new_hash(dataset: Path, tmp_path: Path, name: str) -> None:
+    data = bytearray((dataset / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (dataset / name).write_bytes(data)
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    first = table(dataset)["key"][0]
+    with pytest.raises(CorruptShardError, match=rf"{name}: sha256 .*, but the manifest says .*; copy"):
+        redact(dataset, [first], REASON, texts=True)
+    with pytest.raises(CorruptShardError, match=rf"{name}: sha256 .*; copy"):
+        drop(dataset, [first], REASON, tmp_path / "new")
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+
+
+def test_an_edited_file_of_rejected_documents_is_refused(dataset: Path) -> None:
+    (dataset / "rejected.jsonl").write_text("not JSON\n")
+    with pytest.raises(CorruptShardError, match=r"rejected\.jsonl: sha256 .*, or remove it"):
+        chosen(dataset, "3")
+    (dataset / "rejected.jsonl").unlink()
+    assert chosen(dataset, "3")
 
 
 def test_what_a_killed_redaction_left_is_not_taken_for_one_of_a_new_build(tmp_path: Path) -> None:

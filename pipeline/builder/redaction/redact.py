@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import discard, explain_disk_full_errors, result_directory
-from ...errors import ConfigError, first_few
+from ...errors import ConfigError, CorruptShardError, first_few
 from ...notices import warn
 from ...objects.request_options import RequestOptions
-from ...shards.dataset_folder import DatasetFolder, local_directory
+from ...shards.dataset_folder import REPAIR, DatasetFolder, local_directory
 from ...shards.extents.extent_table import ExtentTable
 from ...shards.extents.table_file import read_table, write_table
 from ...shards.format import COLUMN, KEY_COLUMN
@@ -37,6 +37,7 @@ from ...shards.manifest import (
     MANIFEST_NAME,
     REDACTING_NAME,
     REJECTED_NAME,
+    REPORT_NAME,
     TEXTS_NAME,
     TOKENIZER_NAME,
     FileInfo,
@@ -270,10 +271,11 @@ class _Redaction:
         """Return the listed names of documents that the build shows as dropped, and for each the ids of what it may duplicate."""
         dropped: dict[str, set[str]] = {}
         samples = itertools.chain(*self._manifest.counts.get("samples", {}).values())
+        info = next((info for info in self._manifest.files if info.name == REJECTED_NAME), None)
         with ExitStack() as stack:
             lines: Iterable[bytes] = ()
-            if self._place.is_there(REJECTED_NAME):
-                lines = stack.enter_context(open(self._place.source(REJECTED_NAME), "rb"))
+            if info is not None and self._place.is_there(REJECTED_NAME):
+                lines = stack.enter_context(open(self._source(info, {}), "rb"))
             for record in itertools.chain(samples, map(orjson.loads, lines)):
                 if (name := compared(str(record.get("id") or ""))) in listed:
                     dropped.setdefault(name, set()).update(map(compared, kept_for(str(record.get("reason")))))
@@ -338,7 +340,7 @@ class _Redaction:
         for number, info in enumerate(manifest.shards):
             table = old.select([number])
             if chosen := numbers.get(info.name):
-                paths = place.source(info.name), place.target(info.name)
+                paths = self._source(info, entry), place.target(info.name)
                 if drop:
                     written = write_without(*paths, info, chosen, manifest.recipe.get("settings", {}).get(_GROUPED, 0))
                     if written is None:
@@ -367,7 +369,8 @@ class _Redaction:
             if file.name == ATTRIBUTION_NAME:
                 clean = self._count_again(numbers)
             if clean is not None and self._folder.size(file.name) is not None:
-                clean(place.source(file.name), place.target(file.name))
+                source = place.source(file.name) if file.name == REPORT_NAME else self._source(file, entry)
+                clean(source, place.target(file.name))
                 file = FileInfo.of(place.target(file.name), file.name)
             files.append(file)
         before, after = _hashes(manifest.shards, manifest.files), _hashes(new.shards, files)
@@ -375,6 +378,20 @@ class _Redaction:
         prints = {"before": manifest.fingerprint, "after": new.fingerprint}
         entry = {**entry, "fingerprint": prints, "files": hashes}
         return replace(new, files=tuple(files), redactions=(*manifest.redactions, entry))
+
+    def _source(self, info: ShardInfo | FileInfo, entry: Mapping[str, Any]) -> Path:
+        """Return a file as the manifest names it, or as this redaction replaced it before a kill.
+
+        Raises ``CorruptShardError`` for any other: the new hash would hide the damage.
+        """
+        path = self._place.source(info.name)
+        replaced = entry.get("files", {}).get(info.name, {}).get("after")
+        if (found := FileInfo.of(path, info.name).sha256) not in (info.sha256, replaced):
+            cure = f"{REPAIR}{', or remove it' if info.name == REJECTED_NAME else ''}"
+            raise CorruptShardError(
+                f"{self._folder.path(info.name)}: sha256 {found}, but the manifest says {info.sha256}; {cure}"
+            )
+        return path
 
     def _count_again(self, numbers: Mapping[str, list[int]]) -> Callable[[Path, Path], None]:
         """Return the function that counts domains, dates and licences without redacted documents, and these of each shard."""
