@@ -73,9 +73,10 @@ with ``.shuffle(window=w)`` ``w * 32`` Ki. Best fit needs at least ``4 t`` chara
 Shards
 ------
 The documents of an epoch in their order (section 10 of `pipeline.stream.order`), ``D`` of them, are cut into ``L`` parts:
-lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``, in windows of about 64, of best fit of about ``t`` tokens
-(with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A start is (epoch, 0, number of the window), and the
-documents stay in the order of the epoch.
+lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``. These ``n`` documents are cut into ``w = max(1, (2 n + s) //
+(2 s))`` windows of about ``s`` documents: window ``k`` begins with document ``n k // w``. ``s`` is 64, with best fit ``max(1, t D
+// T)``, where ``T`` are the tokens of an epoch, and ``256 MiB / item`` replaces 64 MiB in ``t`` (``item``: the bytes of a token).
+A start is (epoch, 0, number of the window), and the documents stay in the order of the epoch.
 
 Mixes
 -----
