@@ -217,8 +217,8 @@ sequences but makes no token missing.
 ----------------------
 Streams whose counts are unknown in advance (``.filter``, best-fit packing) take the documents of each epoch in the order of
 section 3 with their own ``C``. If ``.shuffle`` does not state ``W``, a lane's window holds 256 MiB / ``C``:
-``x = 268435456 // C``. `pipeline.stream.sequential` says how many lanes there are, which documents each takes and which row of
-a batch it makes.
+``x = 268435456 // C``, and ``268435456 // (C * S)`` for each source of a mix of ``S``. `pipeline.stream.sequential` says how many
+lanes there are, which documents each takes and which row of a batch it makes.
 
 11. Files
 ---------
