@@ -223,8 +223,8 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
             continue
         if before != now:
             cure = _CURES.get(field, "")
-            for name, source in config.sources.counted.items() if field == "data" else ():
-                cure = source.former.get(str((before or {}).get(name)), cure)
+            for name, source in config.sources.counted.items() if field == "data" and isinstance(before, dict) else ():
+                cure = source.former.get(str(before.get(name)), cure)
             if field == "weights" and isinstance(before, dict) and isinstance(now, dict):  # two schedules
                 part = next(part for part in {**now, **before} if before.get(part) != now.get(part))
                 field, before, now = f"{part} of the schedule", before.get(part), now.get(part)

@@ -183,6 +183,10 @@ def test_what_is_no_state_is_refused(dataset: Path) -> None:
         stream.load_state_dict({"step": 1, "data": state})
     with pytest.raises(StateError, match=r"0\.Twice .*rank 0 of None"):
         stream.load_state_dict({**state, "bound_to": "0.Twice"})
+    for data in (True, [1], "x", None):
+        shape = json.dumps({**json.loads(state["shape"]), "data": data})
+        with pytest.raises(StateError, match=r"^data was .* when the state was saved, but is "):
+            stream.load_state_dict({**state, "shape": shape})
 
 
 def test_numbers_that_no_position_has_are_refused(dataset: Path) -> None:
