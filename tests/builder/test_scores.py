@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.builder.transforms.score_table import Scores
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, PlanChangedError
 from tests.builder.test_transforms import make, write_records
@@ -47,6 +50,17 @@ def test_texts_are_exported_with_their_keys_and_ids(tmp_path: Path, capsys: pyte
     assert "1 bad records; the first" in said.err
     assert run_command("texts", [str(source), "--output", str(tmp_path / "some.parquet"), "--where", "n > 2"]) == 0
     assert pq.read_table(tmp_path / "some.parquet")["text"].to_pylist() == TEXTS[2:]
+
+
+def test_scores_are_mapped_so_that_workers_share_them(tmp_path: Path) -> None:
+    keys = np.arange(100_000, dtype=">u8").repeat(2).view("S16")
+    Scores(["quality"], keys, np.zeros((len(keys), 1))).save(tmp_path)
+    tracemalloc.start()
+    scores = Scores.load(tmp_path)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used < keys.nbytes / 10
+    assert scores.look_up(["not there"]) == [None]
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -265,6 +265,7 @@ def test_samples_of_other_shapes_keys_or_kinds_are_refused_not_dropped(dataset: 
     for change, message in (
         (lambda n: {"x": np.zeros(2 + n % 2)}, "'x'"),
         (lambda n: {"x": 1, **({"y": 3} if n % 2 else {})}, "only some have 'y'"),
+        (lambda n: {"x": 1, **({} if n % 2 else {"y": 3})}, "only some have 'y'"),
         (lambda n: None, "gave a NoneType"),
         (lambda n: {"x": np.array("a")}, "'x' is an array of <U1, which torch does not have"),
     ):

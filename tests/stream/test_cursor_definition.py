@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,9 @@ import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.iteration.items import make_items
 from pipeline.stream.position import WorkerContext
+from pipeline.stream.sequential.text.block_scan import BlockScan
 from pipeline.stream.state import from_state
+from pipeline.text.storage.input_file import as_input
 from tests.helpers.text_samples import write_texts
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of, sequences_of
 
@@ -163,3 +167,10 @@ def resumes(case: Case, whole: list[Any], steps: int, data: Any) -> None:
             check(case, next(workers[step % count]), expected[rank * share : (rank + 1) * share])
         if len(whole) < steps:
             assert [next(worker, None) for worker in workers] == [None] * count
+
+
+def test_a_record_without_bytes_counts_one_more_than_its_characters(tmp_path: Path) -> None:
+    texts = ["", None, "", "", "aaa", "bb", "c"]  # None is no text, and a record too
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    blocks = [block for _, block in BlockScan(as_input(tmp_path / "a.parquet"), 4, lambda number: True)]
+    assert [(block.size, len(block.records)) for block in blocks] == [(4, 4), (4, 1), (5, 2)]

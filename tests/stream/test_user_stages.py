@@ -141,8 +141,14 @@ def test_reading_ahead_changes_nothing_and_leaves_no_thread(dataset: Path) -> No
 
 
 def test_stats_count_what_was_handed_out_and_name_the_position(dataset: Path) -> None:
+    running = batched(dataset, 2)
+    iterator = iter(running)
+    next(iterator)
+    stats = running.stats()
+    assert stats["seconds"] > 0
+    assert stats["tokens_per_second"] == stats["tokens"] / stats["seconds"] > 0
     stream = batched(dataset, 2).numpy()
-    assert stream.stats()["items"] == 0
+    assert (stream.stats()["items"], stream.stats()["seconds"]) == (0, 0)
     batches = list(stream)
     assert all(isinstance(batch["input_ids"], np.ndarray) for batch in batches)
     assert ids(batches) == ids(batched(dataset, 2))
