@@ -223,8 +223,9 @@ def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: Wo
             continue
         if before != now:
             cure = _CURES.get(field, "")
-            for name, source in config.sources.counted.items() if field == "data" and isinstance(before, dict) else ():
-                cure = source.former.get(str(before.get(name)), cure)
+            hashes = before if field == "data" and isinstance(before, dict) else {}
+            for name, source in config.sources.counted.items():
+                cure = source.former.get(str(hashes.get(name)), cure)
             if field == "weights" and isinstance(before, dict) and isinstance(now, dict):  # two schedules
                 part = next(part for part in {**now, **before} if before.get(part) != now.get(part))
                 field, before, now = f"{part} of the schedule", before.get(part), now.get(part)
