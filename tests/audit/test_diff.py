@@ -42,7 +42,7 @@ def build(folder: Path, texts: dict[str, str], **options: Any) -> Path:
 
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
-def test_documents_of_both_builds_are_counted_as_the_definition_says(
+def test_documents_of_both_are_counted_as_defined(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ids = [f"{source}{number}" for source in "wb" for number in range(4)]
@@ -197,9 +197,7 @@ def test_documents_of_another_build_are_not_taken_for_redacted_ones(tmp_path: Pa
     assert [*diff(first, second)["why"]["only_a"]] == [UNKNOWN]
 
 
-def test_the_tables_and_the_exit_status_say_whether_builds_differ(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = build(tmp_path / "a", {"w1": english(1), "w2": english(2)})
     second = build(tmp_path / "b", {"w1": english(1), "w2": english(5), "w3": english(3)})
     assert main(["diff", str(first), str(first)]) == 0

@@ -190,7 +190,7 @@ def test_a_dataset_at_a_url_is_asked_with_and_without_an_index(built: Path, tmp_
         url = server.serve(built)
         for index in (None, tmp_path / "index", tmp_path / "index"):
             assert find(url, texts, index=index, progress=QUIET) == ask(built, texts)
-        with pytest.raises(MissingDatasetError, match=r"none/manifest\.json: no such object; give the url"):
+        with pytest.raises(MissingDatasetError, match=r"none/manifest\.json: .*; give the url"):
             find(server.url("none"), texts)
 
 
@@ -251,7 +251,7 @@ def test_texts_that_share_windows_are_each_found(tmp_path: Path) -> None:
     text = prose(7, 40)
     run_plain(write_jsonl(tmp_path / "in.jsonl", [prose(8, 50), f"{prose(9, 90)} {text} {text}"]), tmp_path / "set")
     texts = [text, text, f"{text} {prose(10, 28)}", prose(11, 30), prose(8, 7)]
-    with pytest.warns(UserWarning, match=r"1 of 5 evaluation texts are too short \(under 8 words\)"):
+    with pytest.warns(UserWarning, match=r"1 of 5 .* too short \(under 8 words"):
         found = ask(tmp_path / "set", texts, passages=True)
     likeness = [{match.id: match.likeness for match in some} for some in found]
     assert likeness == [{"d1": 1.0}, {"d1": 1.0}, {"d1": 0.5}, {}, {}]
@@ -284,9 +284,7 @@ def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path
     assert (match.id, match.likeness, match.passage) == ("d0", 1.0, question)
 
 
-def test_what_cannot_be_asked_is_said_in_one_line_with_exit_status_2(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_plain(write_jsonl(tmp_path / "in.jsonl", TEXTS[:2]), tmp_path / "set", keep_signatures=False)
     run_plain(tmp_path / "in.jsonl", tmp_path / "band", dedup_bands=1)
     cases = {
@@ -311,9 +309,7 @@ def test_what_cannot_be_asked_is_said_in_one_line_with_exit_status_2(
         assert message in capsys.readouterr().err
 
 
-def test_a_file_of_texts_gives_a_table_and_the_share_that_the_dataset_has(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     near = edited(TEXTS[8], 1, 0)
     records = [{"id": "q1", "text": TEXTS[7]}, {"id": "q2", "text": near}, {"id": "q3", "text": prose(999, 80)}]
     file = write_jsonl(tmp_path / "quiz.jsonl", records)

@@ -73,7 +73,7 @@ def test_ids_beyond_uint16_keep_their_value_and_the_dtype_is_said(to: str, dtype
 
 def test_megatron_is_given_no_ids_that_int32_may_not_hold(tmp_path: Path) -> None:
     dataset_of([[2**31]], tmp_path / "set", val_fraction=0)
-    with pytest.raises(ConfigError, match="id 2147483648, but int32 holds ids to 2147483647"):
+    with pytest.raises(ConfigError, match=r"id 2147483648, but int32 .* 2147483647"):
         export(tmp_path / "set", tmp_path / "out", "megatron")
     assert not (tmp_path / "out").exists()
 
@@ -123,7 +123,7 @@ def test_megatron_core_reads_each_document(greatest: int, tmp_path: Path) -> Non
 def test_a_document_that_was_damaged_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     dataset_of([[5] * 100], tmp_path / "set", val_fraction=0)
     flip(tmp_path / "set" / "train-000000.tar", 700)
-    with pytest.raises(CorruptShardError, match="document 0 has another checksum than its table says"):
+    with pytest.raises(CorruptShardError, match="document 0 has another checksum"):
         export(tmp_path / "set", tmp_path / "out", "nanogpt")
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 

@@ -84,9 +84,7 @@ WRITERS: list[Callable[[Path], Path]] = [write_parquet, write_arrow, write_jsonl
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_each_format_gives_the_same_documents_by_file_folder_and_pattern(
-    write: Callable[[Path], Path], tmp_path: Path
-) -> None:
+def test_each_format_gives_the_same_documents_by_any_name(write: Callable[[Path], Path], tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     file = write(tmp_path / "in")
     for number, source in enumerate((file, tmp_path / "in", tmp_path / "in" / "*[ntwy]")):
@@ -183,7 +181,7 @@ def test_a_flat_array_whose_documents_nothing_ends_is_refused(tmp_path: Path) ->
     file = write_bin(tmp_path)
     with pytest.raises(ConfigError, match=r"name the tokenizer \(--tokenizer\), or eos_id"):
         read(file, tmp_path / "out", eos_id=None)
-    with pytest.raises(DamagedInputError, match="none of its 10 ids is 4, so nothing ends documents"):
+    with pytest.raises(DamagedInputError, match="none of its 10 ids is 4"):
         read(file, tmp_path / "out", eos_id=4)
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DamagedInputError, match="19 bytes are no whole number of uint16 ids"):
@@ -206,9 +204,7 @@ def write_llmc(path: Path, ids: list[int], magic: int = 20240520, version: int =
 
 
 @pytest.mark.parametrize(("magic", "version", "dtype"), [(20240520, 1, "<u2"), (20240801, 7, "<u4")])
-def test_the_header_of_llmc_says_the_dtype_and_is_no_token(
-    magic: int, version: int, dtype: str, tmp_path: Path
-) -> None:
+def test_a_header_of_llmc_says_the_dtype_and_is_no_token(magic: int, version: int, dtype: str, tmp_path: Path) -> None:
     ids = [EOS, 5, 6, EOS, 7, EOS, 8, 3] * 70  # llm.c writes the id before each document
     file = write_llmc(tmp_path / "x.bin", ids, magic, version, dtype)
     read(file, tmp_path / "out")
@@ -232,7 +228,7 @@ def test_a_header_of_llmc_that_does_not_fit_is_named(tmp_path: Path) -> None:
 
 def test_an_array_under_a_wrong_name_or_dtype_is_refused_with_the_cure(tmp_path: Path) -> None:
     raw = write_bin(tmp_path).rename(tmp_path / "raw.npy")
-    with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy.*name it \.bin and give their --dtype"):
+    with pytest.raises(DamagedInputError, match=r"raw\.npy: no header .*name it \.bin and give their --dtype"):
         read(raw, tmp_path / "out")
     with pytest.raises(DamagedInputError, match=r"raw\.npy: no header of NumPy"):
         pipeline.open_dataset(raw)
@@ -250,16 +246,14 @@ def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"input_ids": ["text"]}), tmp_path / "x.parquet")
-    with pytest.raises(DamagedInputError, match="column 'input_ids' is string, not a list of token ids"):
+    with pytest.raises(DamagedInputError, match="column 'input_ids' is string, not a list"):
         read(tmp_path / "x.parquet", tmp_path / "out")
     (tmp_path / "x.csv").write_text("input_ids\n1\n")
     with pytest.raises(InputError, match="holds text, but lists of token ids are read"):
         read(tmp_path / "x.csv", tmp_path / "out")
 
 
-def test_the_command_imports_says_what_it_did_and_the_result_is_sound(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_imports_and_the_result_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, output = write_parquet(tmp_path), tmp_path / "out"
     flags = ["--output", str(output), "--eos-id", str(EOS), "--val-fraction", "0", "--keep-fields", "score:int"]
     assert main(["import", str(file), *flags]) == 0

@@ -78,7 +78,7 @@ def test_an_empty_document_is_closed_and_counted(tmp_path: Path) -> None:
 def test_no_document_is_an_error_that_counts_what_was_skipped(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no document was read; name sources"):
         write([], tmp_path / "set")
-    with pytest.raises(InputError, match=r"no document was read \(2 skipped: not a list of token ids\)"):
+    with pytest.raises(InputError, match=r"no document .*\(2 skipped: not a list"):
         write([["a"], [1.5]], tmp_path / "set", on_error="records")
     assert list(tmp_path.iterdir()) == []
 
@@ -138,9 +138,7 @@ def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id(tmp_path: Path) -> N
         (([5], {"field": object()}), "fields that JSON cannot hold"),
     ],
 )
-def test_a_document_that_is_no_list_of_ids_is_named_or_skipped_and_counted(
-    document: Any, said: str, tmp_path: Path
-) -> None:
+def test_what_is_no_list_of_ids_is_named_or_skipped_and_counted(document: Any, said: str, tmp_path: Path) -> None:
     documents = [[2], document, [3]]
     with pytest.raises(InputError, match="document 1: ") as raised:
         write(documents, tmp_path / "set")
@@ -156,7 +154,7 @@ def test_an_output_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write([[2]], tmp_path / "empty")
     before = digests(tmp_path / "empty")
-    with pytest.raises(ConfigError, match="holds a dataset already; choose another output"):
+    with pytest.raises(ConfigError, match="a dataset already; choose another"):
         write([[3]], tmp_path / "empty")
     assert digests(tmp_path / "empty") == before
 

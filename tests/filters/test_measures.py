@@ -180,5 +180,5 @@ def test_a_function_of_a_page_and_keywords_is_a_measure(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^other\.py, line 2: own\.py, line 1 has a measure 'marks' too"):
         filters.find_measures([own, module(tmp_path, "other", "\n" + GOOD)])
     for wrong in ("text", "text: str", "page, of='!'", ""):
-        with pytest.raises(ConfigError, match=r"^wrong\.py, line 1: marks\(.*\).* is no measure: its first parameter"):
+        with pytest.raises(ConfigError, match=r"^wrong\.py, line 1: marks\(.*\).* no measure: its first parameter"):
             filters.find_measures([module(tmp_path, "wrong", f"def marks({wrong}) -> float:\n    return 0.0\n")])

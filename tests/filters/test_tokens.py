@@ -35,7 +35,7 @@ def test_rules_that_count_tokens_say_what_to_install_where_spacy_is_not(monkeypa
     assert "tokens" not in load_rules("gopher").describe()
 
     monkeypatch.setitem(sys.modules, "spacy", None)  # as where it is not installed
-    with pytest.raises(ConfigError, match=r"needs spacy, which is not installed: pip install spacy$"):
+    with pytest.raises(ConfigError, match=r"needs spacy, .*: pip install spacy$"):
         rules.describe()
 
 

@@ -81,7 +81,7 @@ def test_a_url_is_shown_without_what_authorizes() -> None:
     assert shown("https://token@host/a.tar#x") == "https://host/a.tar"
     assert shown("s3://bucket/a@b.tar") == "s3://bucket/a@b.tar"
     assert shown("s3://key:secret@bucket/a.tar") == "s3://bucket/a.tar"
-    with pytest.raises(ShardwrightError, match="keys in the url of an object store are not read") as caught:
+    with pytest.raises(ShardwrightError, match=r"keys in the url .* not read") as caught:
         is_remote("s3://key:5ecret@bucket/a.tar")
     assert "5ecret" not in str(caught.value)
 
@@ -180,7 +180,7 @@ def test_a_failure_that_stays_is_asked_for_again_and_then_named(server: FaultySe
 
 
 def test_an_object_that_is_too_short_is_said(server: FaultyServer) -> None:
-    with pytest.raises(StorageError, match=r"300000 bytes, but 300001 or more are expected"):
+    with pytest.raises(StorageError, match=r"300000 bytes, but 300001 "):
         read_range(server.url("a.tar"), 0, len(DATA) + 1, QUICK)
     with pytest.raises(StorageError, match="upload it again"):
         read_range(server.url("a.tar"), len(DATA), 1, QUICK)

@@ -123,7 +123,7 @@ def test_an_object_that_was_replaced_is_refused_by_its_version() -> None:
     (file,) = find_inputs("gs://texts/a.jsonl", requests=requests)
     assert texts_of(file) == ["x"]
     held.put("texts/a.jsonl", b'{"text": "y"}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed: 14 bytes of version 1"):
+    with pytest.raises(InputError, match=r"a\.jsonl: it changed .*14 bytes of version 1"):
         texts_of(file)
 
 
@@ -194,9 +194,7 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[
 
 
 @pytest.mark.parametrize("read", [read_any, read_text])
-def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries(
-    read: Callable[[str, RequestOptions], bytes],
-) -> None:
+def test_a_failing_server_of_signed_urls_is_given_up_after_tries(read: Callable[[str, RequestOptions], bytes]) -> None:
     fsspec.register_implementation(SCHEME, Signing, clobber=True)
     place = f"failing-{read.__name__}/a.tar"
     held, options = store_of()

@@ -112,7 +112,7 @@ class Older(Careless):
 def test_a_store_that_does_not_decide_who_wrote_first_is_named(client: type[Careless]) -> None:
     name = str(client.protocol)
     fsspec.register_implementation(name, client, clobber=True)
-    with pytest.warns(UserWarning, match=rf"{name}://bucket/owner: this store lets two builds write there at once"):
+    with pytest.warns(UserWarning, match=rf"{name}://bucket/owner: .* two builds write"):
         assert put_new(b"mine", f"{name}://bucket/owner", RequestOptions()) == b"mine"
     assert read(f"{name}://bucket/owner", RequestOptions()) == b"mine"
 
@@ -130,9 +130,7 @@ OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs"), ("az", "adlfs")])
-def test_tries_are_counted_once_whatever_the_client_would_do_by_itself(
-    scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tries_are_counted_once_for_every_client(scheme: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # asks Google's own servers
     pytest.importorskip(package)
     with serving(FaultyBucket("", lambda *request: "503")) as server:

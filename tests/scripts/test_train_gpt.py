@@ -23,6 +23,7 @@ from tests.helpers.faulty_server import running_server
 from tests.helpers.shard_samples import EOS, write_dataset, write_documents, write_manifest
 from tests.helpers.text_samples import jsonl
 
+Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "scripts/train_gpt.py")
 STEPS, SAVED, KILLED = 20, 5, 12
@@ -89,7 +90,7 @@ def records_of(output: str, key: str = "loss") -> dict[int, float]:
     return {line["step"]: line[key] for line in lines if key in line}
 
 
-def train(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[int, float]:
+def train(capsys: Capture, *arguments: str) -> dict[int, float]:
     assert train_gpt.main([*arguments, *SIZES]) == 0
     return records_of(capsys.readouterr().out)
 
@@ -110,7 +111,7 @@ QUICK = ("shards", "scheduled mix")  # the streams of the others are resumed in 
     "source", [pytest.param(name, marks=[pytest.mark.nightly] * (name not in QUICK)) for name in SOURCES]
 )
 def test_a_killed_run_goes_on_with_the_same_losses(
-    source: str, folder: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, folder: Path, url: str, tmp_path: Path, capsys: Capture
 ) -> None:
     what = [argument.format(folder, url) for argument in SOURCES[source]]
     whole = train(capsys, *what)
@@ -149,9 +150,7 @@ def run_ranks(ranks: int, stop_after: int | None, log: Path, *arguments: str) ->
 
 
 @pytest.mark.nightly
-def test_a_run_on_text_goes_on_from_two_ranks_to_one_and_back(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_text_goes_on_from_two_ranks_to_one_and_back(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     what, log = [*(argument.format(folder) for argument in SOURCES["text"]), *SIZES, "--steps", "15"], tmp_path / "log"
     assert train_gpt.main(what) == 0
     whole = records_of(capsys.readouterr().out)
@@ -164,9 +163,7 @@ def test_a_run_on_text_goes_on_from_two_ranks_to_one_and_back(
 
 
 @pytest.mark.stacks  # the ranks of the test above are told by hand what torchrun tells
-def test_torchrun_passes_sigterm_on_and_the_same_command_goes_on(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_torchrun_passes_sigterm_on_and_the_same_command_goes_on(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     what, log = [str(folder / "data")], tmp_path / "log"
     flags = ["--checkpoint", str(tmp_path / "run"), "--log-file", str(log)]
     torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
@@ -193,9 +190,7 @@ def test_ctrl_c_ends_a_run_after_its_step_with_a_checkpoint(folder: Path, tmp_pa
     assert "the same command goes on from" in (tmp_path / "err").read_text()
 
 
-def test_validation_is_on_the_split_val_and_training_on_train_alone(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validation_is_on_the_split_val_and_training_on_train(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     shutil.copytree(folder / "data", tmp_path / "data")
     constant = [np.append(np.full(20, 31), EOS).astype("<u2")] * 3  # which training never shows
     info = write_documents(tmp_path / "data" / "val-000000.tar", constant, 10_000)
@@ -234,9 +229,7 @@ def test_what_cannot_be_trained_on_is_an_error_in_one_line(folder: Path, argumen
     assert "\n" not in str(caught.value)
 
 
-def test_epochs_of_shards_say_the_steps_and_those_of_text_are_read(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_epochs_of_shards_say_the_steps_and_those_of_text_are_read(folder: Path, capsys: Capture) -> None:
     sizes = ["--epochs", "1", "--eval-every", "0", *SIZES[:-4]]
     assert train_gpt.main([str(folder / "data"), *sizes]) == 0
     tokens = Manifest.read(folder / "data").split("train").tokens
@@ -246,9 +239,7 @@ def test_epochs_of_shards_say_the_steps_and_those_of_text_are_read(
     assert len(records_of(capsys.readouterr().out)) >= tokens // (16 * 8)
 
 
-def test_flags_of_a_file_are_overridden_and_a_wrong_one_is_named(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flags_of_a_file_are_overridden_and_a_wrong_one_is_named(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     config = tmp_path / "run.toml"
     lines = [f'data = ["{folder / "data"}"]', "steps = 9", "layers = 1", "heads = 2", "width = 32", "seq-len = 16"]
     config.write_text("\n".join([*lines, "global-batch = 8", 'device = "cpu"', "eval-every = 0", ""]))
@@ -267,9 +258,7 @@ def test_flags_of_a_file_are_overridden_and_a_wrong_one_is_named(
 
 
 @pytest.mark.parametrize("what", ["data", "up.jsonl"])
-def test_a_limit_trains_on_the_first_documents_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str], what: str
-) -> None:
+def test_a_limit_trains_on_the_first_documents_alone(folder: Path, capsys: Capture, what: str) -> None:
     sizes = [*SIZES[:-4], "--limit", "3", "--epochs", "2", "--eval-every", "0"]
     assert train_gpt.main([str(folder / what), *sizes]) == 0
     if what == "data":
@@ -279,9 +268,7 @@ def test_a_limit_trains_on_the_first_documents_alone(
     assert len(records_of(capsys.readouterr().out)) == -(-2 * tokens // (16 * 8))
 
 
-def test_workers_read_the_same_batches_whatever_their_number(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_workers_read_the_same_batches_whatever_their_number(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     data, saved = [str(folder / "data"), "--eval-every", "0"], ["--checkpoint", str(tmp_path / "run")]
     expected = train(capsys, *data)
     assert train(capsys, *data, *saved, "--num-workers", "2") == expected
@@ -292,9 +279,7 @@ def test_workers_read_the_same_batches_whatever_their_number(
         train_gpt.main([str(folder / "up.jsonl"), *SIZES, "--checkpoint", str(tmp_path / "x"), "--num-workers", "1"])
 
 
-def test_the_log_of_a_mix_that_went_on_has_each_step_once_with_its_sources(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_of_a_mix_has_each_step_once_with_its_sources(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     mix, log = [f"up={folder / 'up.jsonl'}:0.7", f"down={folder / 'down.jsonl'}:0.3"], tmp_path / "log.jsonl"
     for cut in ('{"step": 21, "lo', ""):  # a line that a kill cut
         train(capsys, *mix, "--eval-every", "0", "--log-file", str(log), "--checkpoint", str(tmp_path / "run"))
@@ -315,7 +300,7 @@ def test_the_log_of_a_mix_that_went_on_has_each_step_once_with_its_sources(
         )
 
 
-def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: Capture) -> None:
     train_gpt.main(["--config", str(folder / "scheduled.toml"), *SIZES, "--eval-every", "0"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     one = [line["data/source/one/sequences"] for line in lines]
@@ -323,9 +308,7 @@ def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: p
     assert one[9] < one[15] == one[-1] < 8 * 15  # steps 17 to 20 are of the other source alone
 
 
-def test_a_dry_run_says_what_a_run_would_be_and_leaves_nothing(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_a_run_would_be_and_leaves_nothing(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     flags = ["--checkpoint", str(tmp_path / "run"), *"--dry-run --stride 8 --shift 2".split()]
     assert train_gpt.main([str(folder / "data"), *SIZES, *flags]) == 0
     output = capsys.readouterr().out
@@ -336,9 +319,7 @@ def test_a_dry_run_says_what_a_run_would_be_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_checkpoint_of_other_data_or_sizes_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_of_other_data_or_sizes_is_refused(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     checkpoint = ["--checkpoint", str(tmp_path / "run")]
     train(capsys, str(folder / "data"), *checkpoint)
     with pytest.raises(StateError):
@@ -347,7 +328,7 @@ def test_a_checkpoint_of_other_data_or_sizes_is_refused(
         train_gpt.main([str(folder / "data"), *SIZES, *checkpoint, "--layers", "2"])
 
 
-def test_bf16_parts_of_a_step_and_presets_train_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bf16_parts_of_a_step_and_presets_train_too(folder: Path, capsys: Capture) -> None:
     whole = train(capsys, str(folder / "data"))
     parts = train(capsys, str(folder / "data"), "--accumulate", "4", "--preset", "small")
     for step, loss in whole.items():

@@ -53,7 +53,7 @@ def side_by_side(requests: int, read: Callable[[FaultyServer], None]) -> FaultyS
 @pytest.mark.parametrize(
     ("kind", "cached"), [("packed", True), ("best fit", True), *((kind, False) for kind in STREAMS)]
 )
-def test_blocks_of_a_window_come_at_once_neighbours_by_one_request(
+def test_blocks_come_at_once_neighbours_by_one_request(
     tmp_path: Path, in_extents: Path, kind: str, cached: bool
 ) -> None:
     wanted = ids(stream(kind, in_extents))

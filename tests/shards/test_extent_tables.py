@@ -116,7 +116,7 @@ def test_a_damaged_table_is_named_when_loaded_and_by_verify(dataset: Path, tmp_p
     changed = [flipped(raw, at) for at in range(0, len(raw), 97)]
     for damaged in (*changed, raw[:-7], b"", (tmp_path / "other" / EXTENTS_NAME).read_bytes()):
         path.write_bytes(damaged)
-        with pytest.raises(ManifestError, match=r"data/extents\.npz: sha256 .*; copy the dataset again or rebuild"):
+        with pytest.raises(ManifestError, match=r"data/extents\.npz: sha256 .*; copy"):
             load(dataset, tmp_path / "cache")
     assert "but the manifest says" in the_problem(dataset).message
     path.unlink()
@@ -136,7 +136,7 @@ def test_a_table_that_disagrees_with_its_manifest_is_refused(dataset: Path, tmp_
 def test_a_table_of_too_few_shards_and_files_that_are_no_table_are_refused(dataset: Path, tmp_path: Path) -> None:
     table = decode_table((dataset / EXTENTS_NAME).read_bytes())
     replace_table(dataset, table.select([0, 1, 2]))
-    with pytest.raises(ManifestError, match="3 shards of uint16, but the manifest has 4 of uint16"):
+    with pytest.raises(ManifestError, match=r"3 shards of uint16, .* 4 of uint16"):
         load(dataset, tmp_path / "cache")
     replace_table(dataset, replace(table, documents=table.documents[1:]))
     with pytest.raises(ManifestError, match="documents is no column of the table"):
@@ -185,7 +185,7 @@ def server(server: FaultyServer, dataset: Path) -> FaultyServer:
     return server
 
 
-def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
+def test_a_remote_table_is_all_that_is_read_and_named_if_wrong(
     dataset: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
     assert columns(load(server.url("data"), tmp_path / "cache")) == columns(load(dataset, tmp_path / "cache"))

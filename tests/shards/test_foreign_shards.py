@@ -156,9 +156,7 @@ ONE = npy(np.arange(3, dtype="<u2"))
         ([("README", b"hello")], "no samples"),
     ],
 )
-def test_what_is_no_token_sample_is_refused_by_shard_member_and_byte(
-    tmp_path: Path, members: list[tuple[str, bytes]], message: str
-) -> None:
+def test_what_is_no_token_sample_is_refused(tmp_path: Path, members: list[tuple[str, bytes]], message: str) -> None:
     path = tar_of(tmp_path / "a.tar", *members)
     with pytest.raises((ShardError, ConfigError), match=message) as caught:
         foreign_index(path)
@@ -266,5 +264,5 @@ def test_a_tar_that_is_rewritten_while_it_is_streamed_is_an_error(tmp_path: Path
     assert len(whole) == 123
     rewrite(tmp_path / "y.tar", "tokens", kind)
     for again in (stream, pickle.loads(pickle.dumps(stream))):
-        with pytest.raises(ShardError, match=r"y\.tar was written since the stream was made.*make the stream again"):
+        with pytest.raises(ShardError, match=r"y\.tar was written since .*make the stream again"):
             list(again)

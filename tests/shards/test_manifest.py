@@ -73,7 +73,7 @@ def test_the_fingerprint_covers_contents_but_not_the_recipe(dataset: Path, tmp_p
 def test_an_end_of_text_id_that_cannot_be_one_is_refused(tmp_path: Path, eos_id: object) -> None:
     manifest = write_dataset(tmp_path, [make_documents(3)])
     replace(manifest, tokenizer={**manifest.tokenizer, "eos_id": eos_id}).write(tmp_path)
-    with pytest.raises(ManifestError, match=r"manifest\.json: tokenizer: eos_id .* is no id from 0 to 65535"):
+    with pytest.raises(ManifestError, match=r"manifest\.json: .*eos_id .* from 0 to 65535"):
         Manifest.read(tmp_path)
     tokenizer = {name: value for name, value in manifest.tokenizer.items() if name != "eos_id"}
     replace(manifest, tokenizer=tokenizer).write(tmp_path)
@@ -96,7 +96,7 @@ def test_an_edit_of_any_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
         {"more": 1},
     ):
         path.write_text(json.dumps({**whole, **edit}))
-        with pytest.raises(ManifestError, match=r"checksum .* edited or damaged after the build"):
+        with pytest.raises(ManifestError, match=r"checksum .* edited or damaged"):
             Manifest.read(tmp_path)
     del whole["checksum"]
     path.write_text(json.dumps(whole))

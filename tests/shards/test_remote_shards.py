@@ -48,9 +48,7 @@ STREAMS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_batches_are_those_of_the_local_dataset(
-    tmp_path: Path, server: FaultyServer, in_extents: Path, kind: str
-) -> None:
+def test_batches_are_those_of_local_shards(tmp_path: Path, server: FaultyServer, in_extents: Path, kind: str) -> None:
     epochs = None if kind == "mixed" else 1
     remote = pipeline.ShardDataset(server.serve(in_extents), epochs=epochs, cache_dir=tmp_path / "cache")
     assert ids(STREAMS[kind](remote)) == ids(STREAMS[kind](pipeline.ShardDataset(in_extents, epochs=epochs)))
@@ -181,9 +179,7 @@ def test_remote_tars_of_another_tool_stream(tmp_path: Path, server: FaultyServer
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_a_shard_that_is_damaged_cut_or_missing_at_the_source_is_named(
-    server: FaultyServer, tmp_path: Path, is_whole: bool
-) -> None:
+def test_a_damaged_cut_or_missing_remote_shard_is_named(server: FaultyServer, tmp_path: Path, is_whole: bool) -> None:
     dataset = tmp_path / "data"
     write_dataset(dataset, [make_documents(100, seed=seed) for seed in range(4)])
     url, name = server.serve(dataset), "data/train-000003.tar"

@@ -67,11 +67,7 @@ def test_damage_is_named_by_url_member_and_byte(server: FaultyServer, dataset: P
     name = f"data/{SHARDS[1]}"
     server.files[name] = flipped(server.files[name], member.data + 128)
     found = problems(server)
-    assert (found[0].shard, found[0].member, found[0].offset) == (
-        server.url(name),
-        member.name,
-        member.data + 128,
-    )
+    assert (found[0].shard, found[0].member, found[0].offset) == (server.url(name), member.name, member.data + 128)
     assert "shardwright-" not in " ".join(map(str, found))  # no name of the copy
     assert problems(server, quick=True) == []
 
