@@ -27,12 +27,6 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    write_dataset(tmp_path / "data", [make_documents(700, seed=seed, longest=600) for seed in range(6)])
-    return tmp_path / "data"
-
-
 def lines(first: int, count: int) -> bytes:
     return b"".join(
         json.dumps({"id": f"d{k}", "text": english(k)}).encode() + b"\n" for k in range(first, first + count)
@@ -43,7 +37,10 @@ def packed(source: Any, **options: Any) -> Any:
     return ids(pipeline.ShardDataset(source, epochs=1, **options).shuffle(seed=3, lanes=4, window=2).pack(512).batch(8))
 
 
-def test_of_shards_that_are_streamed(server: FaultyServer, dataset: Path) -> None:
+def test_of_shards_that_are_streamed(tmp_path: Path, server: FaultyServer) -> None:
+    dataset = tmp_path / "data"
+    write_dataset(dataset, [make_documents(150, seed=seed, longest=600) for seed in range(6)])
+    index_extents(dataset, 32 << 10)
     url = server.serve(dataset)
     server.faults = ["ok"]  # of ranges there are, so that an answer of a whole object is a fault
     server.passing = [each for each in PASSING if each != "whole"] + ["whole"]

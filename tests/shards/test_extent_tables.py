@@ -34,14 +34,10 @@ def test_a_build_writes_one_table_which_verify_finds_again(tmp_path: Path) -> No
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "progress": Progress(quiet=True)}
     options |= {"tokens_per_shard": 200_000, "val_fraction": 0.1, "tokens_per_sample": 500, "start_method": "fork"}
-    for workers in (1, 2):
-        pipeline.build(tmp_path / "in.jsonl", tmp_path / f"{workers}", workers=workers, **options)
-    one, two = tmp_path / "1", tmp_path / "2"
-    for name in (EXTENTS_NAME, MANIFEST_NAME):
-        assert (one / name).read_bytes() == (two / name).read_bytes()
-    table = decode_table((one / EXTENTS_NAME).read_bytes())
+    pipeline.build(tmp_path / "in.jsonl", tmp_path / "out", workers=1, **options)
+    table = decode_table((tmp_path / "out" / EXTENTS_NAME).read_bytes())
     assert len(table) > table.shards > 3
-    assert list(verify_dataset(one)) == []
+    assert list(verify_dataset(tmp_path / "out")) == []
 
 
 def test_a_dataset_is_loaded_without_opening_a_shard(dataset: Path, tmp_path: Path) -> None:
