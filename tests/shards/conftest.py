@@ -9,6 +9,12 @@ import pytest
 from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a test of one tar writes it."""
+    return tmp_path / "a.tar"
+
+
 @pytest.fixture(scope="session")
 def in_extents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four shards of 300 documents in extents of 4 KiB, which tests leave as they are."""

@@ -163,8 +163,7 @@ def test_what_is_no_token_sample_is_refused(tmp_path: Path, members: list[tuple[
     assert str(path) in str(caught.value)
 
 
-def test_links_are_refused_and_directories_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
+def test_links_are_refused_and_directories_passed_over(path: Path) -> None:
     with tarfile.open(path, "w") as tar:
         folder = tarfile.TarInfo("web.v1")
         folder.type = tarfile.DIRTYPE

@@ -43,8 +43,7 @@ def one(problems: list[Problem], text: str) -> Problem:
 
 @pytest.mark.parametrize("options", [{}, {"tokens_per_sample": 60}])
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])
-def test_a_sound_shard_has_no_problem(tmp_path: Path, options: dict[str, int], dtype: str) -> None:
-    path = tmp_path / "a.tar"
+def test_a_sound_shard_has_no_problem(path: Path, options: dict[str, int], dtype: str) -> None:
     documents = [*make_documents(9, dtype=dtype), np.zeros(0, dtype), *make_documents(9, seed=1, dtype=dtype)]
     info = write_documents(path, documents, table={"id": [str(j) for j in range(19)]}, **options)
     assert verify_shard(path, info, ExpectedTokens(dtype, 60_000, EOS)) == verify_shard(path) == []
@@ -63,8 +62,7 @@ CUTS: dict[str, Callable[[Member, int], int]] = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_cut_is_found_at_its_byte(tmp_path: Path, cut: str) -> None:
-    path = tmp_path / "a.tar"
+def test_a_cut_is_found_at_its_byte(path: Path, cut: str) -> None:
     info = write_documents(path, make_documents(12, seed=3))
     size = CUTS[cut](scan_tar(path)[4], info.bytes)
     path.write_bytes(path.read_bytes()[:size])
@@ -73,8 +71,7 @@ def test_a_cut_is_found_at_its_byte(tmp_path: Path, cut: str) -> None:
         assert sum(problem.offset == size for problem in problems) >= 2, problems
 
 
-def test_missing_files_and_appended_bytes_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
+def test_missing_files_and_appended_bytes_are_found(path: Path) -> None:
     assert verify_shard(path)
     info = write_documents(path, make_documents(12))
     for extra in (b"x", bytes(512), bytes(10240)):
@@ -83,8 +80,7 @@ def test_missing_files_and_appended_bytes_are_found(tmp_path: Path) -> None:
         assert verify_shard(path)
 
 
-def test_damage_is_pinned_to_members_and_hides_none_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
+def test_damage_is_pinned_to_members_and_hides_none_after_it(path: Path) -> None:
     info = write_documents(path, make_documents(12, seed=3))
     members = scan_tar(path)
     raw = bytearray(flipped(path.read_bytes(), members[5].offset + 10, members[9].data + 128))
@@ -99,8 +95,7 @@ def test_damage_is_pinned_to_members_and_hides_none_after_it(tmp_path: Path) -> 
     assert "another build" not in one(verify_shard(path, info), "sha256").message
 
 
-def test_damage_in_a_group_of_documents_names_the_document_and_its_member(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
+def test_damage_in_a_group_of_documents_names_the_document_and_its_member(path: Path) -> None:
     info = write_documents(path, make_documents(40), tokens_per_sample=100)
     start = int(Shard(path, info).starts[17]) * 2
     flip(path, start)
@@ -111,8 +106,7 @@ def test_damage_in_a_group_of_documents_names_the_document_and_its_member(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["starts", "lengths", "footer"])
-def test_a_flipped_byte_of_index_or_footer_names_it(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "a.tar"
+def test_a_flipped_byte_of_index_or_footer_names_it(path: Path, name: str) -> None:
     write_documents(path, make_documents(12))
     member = next(member for member in scan_tar(path) if member.name == f"__index__/{name}")
     flip(path, member.data + member.size // 2)
@@ -120,8 +114,7 @@ def test_a_flipped_byte_of_index_or_footer_names_it(tmp_path: Path, name: str) -
         assert any(problem.member == "__index__/footer" for problem in verify_shard(path, quick=quick))
 
 
-def test_a_changed_table_is_found_by_its_checksum_and_its_keys(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
+def test_a_changed_table_is_found_by_its_checksum_and_its_keys(path: Path) -> None:
     write_documents(path, make_documents(3), table={"id": ["first", "second", "third"]})
     path.write_bytes(path.read_bytes().replace(b"second", b"sekond").replace(b'"000000000002"', b'"000000000007"'))
     problems = verify_shard(path)
@@ -149,9 +142,8 @@ def test_any_changed_byte_anywhere_is_found(tmp_path_factory: pytest.TempPathFac
     assert verify_shard(path), at
 
 
-def test_tokens_outside_the_vocabulary_and_open_ends_are_counted(tmp_path: Path) -> None:
+def test_tokens_outside_the_vocabulary_and_open_ends_are_counted(path: Path) -> None:
     documents = [np.array(ids, "<u2") for ids in ([5, 0], [70, 0], [3], [99, 1])]
-    path = tmp_path / "a.tar"
     info = write_documents(path, documents)
     problems = verify_shard(path, info, ExpectedTokens("<u2", 70, 0))
     beyond = one(problems, "id >= 70")
@@ -169,8 +161,7 @@ def edit_footer(raw: bytearray, footer: Member, **changed: int) -> None:
 
 
 @pytest.mark.parametrize(("group", "change"), [(0, 2), (0, 512), (1000, 2)])
-def test_an_index_that_moves_a_document_is_found(tmp_path: Path, group: int, change: int) -> None:
-    path = tmp_path / "a.tar"
+def test_an_index_that_moves_a_document_is_found(path: Path, group: int, change: int) -> None:
     write_documents(path, make_documents(5, longest=9), tokens_per_sample=group)
     (*_, starts, lengths, _, footer), raw = scan_tar(path), bytearray(path.read_bytes())
     np.frombuffer(raw, "<u8", 5, starts.data + 128)[3] += np.uint64(change)
@@ -182,8 +173,7 @@ def test_an_index_that_moves_a_document_is_found(tmp_path: Path, group: int, cha
 
 
 @pytest.mark.parametrize(("key", "reason"), [("000000000002", "ascend"), ("0", "ascend"), ("a.b", "without dots")])
-def test_a_key_that_is_out_of_order_twice_or_dotted_is_named(tmp_path: Path, key: str, reason: str) -> None:
-    path = tmp_path / "a.tar"
+def test_a_key_that_is_out_of_order_twice_or_dotted_is_named(path: Path, key: str, reason: str) -> None:
     write_documents(path, make_documents(5), table={"id": ["a", "b", "c", "d", "#" * len(key)]})
     (*_, member, _, _, table, footer), raw = scan_tar(path), bytearray(path.read_bytes())
     raw[member.offset : member.data] = member_header(f"{key}.npy", member.size)
@@ -197,8 +187,7 @@ def test_a_key_that_is_out_of_order_twice_or_dotted_is_named(tmp_path: Path, key
     assert reason in problem.message
 
 
-def test_a_shard_wrong_throughout_is_told_briefly(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
+def test_a_shard_wrong_throughout_is_told_briefly(path: Path) -> None:
     write_documents(path, make_documents(3 * MAX_PROBLEMS))
     flip(path, *(member.data + 128 for member in scan_tar(path)[: 3 * MAX_PROBLEMS]))
     problems = verify_shard(path)
