@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -103,6 +104,17 @@ def test_the_bytes_of_a_unit_are_those_of_all_its_files(tmp_path: Path) -> None:
         records = UnitRecords(plan, 0, (), None, plan.credentials, None)
         assert len(list(records)) == 6
     assert records.bytes_read == sum(reported) == sum(item.size for item in plan.inputs)
+
+
+def test_lanes_of_a_file_share_its_bytes_of_progress(tmp_path: Path) -> None:
+    data = gzip.compress(write(tmp_path / "a.jsonl", lines=50).read_bytes())
+    (tmp_path / "a.jsonl.gz").write_bytes(data)
+    plan, reported = make_plan([f"{tmp_path}/a.jsonl.gz"], Recipe(), limits=Limits(lane_bytes=20)), list[int]()
+    assert len(plan.units) > 1
+    with progress_to(reported.append):
+        for number in range(len(plan.units)):
+            list(UnitRecords(plan, number, (), None, plan.credentials, None))
+    assert len(data) - len(plan.units) < sum(reported) <= len(data)
 
 
 def test_a_remote_input_of_no_version_is_described_by_its_url_too() -> None:

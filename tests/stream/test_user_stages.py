@@ -159,6 +159,7 @@ def test_stats_count_what_was_handed_out_and_name_the_position(dataset: Path) ->
     assert stats["epoch"] == 2
     assert stats["bytes_read"] >= 2 * stats["tokens"]
     assert 0 < stats["waited_seconds"] <= stats["seconds"]
+    assert stats["waited_share"] == stats["waited_seconds"] / stats["seconds"]
 
 
 def shuffle_buffer(items: Iterator[Any]) -> Iterator[Any]:
