@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import interpreters
 from tests.helpers.corpus import write_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,12 +77,32 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
-    held = set(zipfile.ZipFile(wheel).namelist())
+def files_of_packages() -> set[str]:
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
-    wanted = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
-    assert wanted > {"filters/presets/gopher.toml", "pipeline/py.typed", "filters/py.typed"}
-    assert wanted - held == set()
+    return {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
+
+
+LIST = """
+from setuptools.dist import Distribution
+distribution = Distribution({"script_name": "setup.py"})
+distribution.parse_config_files()
+command = distribution.get_command_obj("build_py")
+command.ensure_finalized()
+for path in command.get_outputs(include_bytecode=False):
+    print(path.removeprefix(f"{command.build_lib}/"))
+"""
+
+
+def test_setuptools_takes_every_file_of_the_packages() -> None:
+    listed = interpreters.run("-c", LIST, cwd=ROOT)
+    assert listed.returncode == 0, listed.stderr
+    assert files_of_packages() > {"filters/presets/gopher.toml", "pipeline/py.typed", "filters/py.typed"}
+    assert files_of_packages() - set(listed.stdout.split()) == set()
+
+
+@pytest.mark.nightly
+def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
+    assert files_of_packages() - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
 @pytest.mark.nightly
