@@ -153,6 +153,11 @@ def cut(name: str, size: int) -> Callable[[Path], None]:
         (cut("x.bin", 30), "x.bin: 30 bytes, but its index points outside them"),
         (cut("x.idx", 20), "x.idx: byte 0: not an index of Megatron"),
         (cut("x.idx", 60), "x.idx: 60 bytes, but 134 for its 5 sequences"),
+        (
+            damage_index(134, bytes(5)),
+            "x.idx: it holds modes of sequences, so it is multimodal, not text; leave it out",
+        ),
+        (damage_index(134, bytes(4)), "x.idx: 138 bytes, but 134 for its 5 sequences"),
         (damage_index(0, b"X"), "not an index of Megatron, version 1"),
         (damage_index(17, b"\x07"), "not an index of Megatron, version 1, of whole numbers"),
         (damage_index(34, b"\xff\xff\xff\xff"), "points outside them"),

@@ -167,6 +167,7 @@ def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path)
         ".map(dict).batch(2, last='drop').to('cpu')"
     )
     assert second == f"  2 shards, 18 documents, {tokens:,} tokens; seed=3; epochs=2; sequence_index=0"
+    assert repr(data.pack(4).apply(iter)).splitlines()[0].endswith(".pack(4).apply(iter)")
     iterator = iter(stream)
     next(iterator)
     assert repr(stream).endswith("; sequence_index=2")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.text.readers.byte_stream import is_compressed
 from pipeline.text.readers.document_reader import (
     Document,
     DocumentReader,
@@ -36,6 +37,12 @@ def test_a_whole_file_is_counted_and_hashed_as_it_is_read(tmp_path: Path, name: 
     assert seen == sorted(seen)
     assert (reader.bytes_read, reader.sha256) == (len(data), hashlib.sha256(data).hexdigest())
     assert reader.documents == len(PAIRS)
+
+
+def test_the_name_of_an_empty_file_says_whether_it_is_compressed(tmp_path: Path) -> None:
+    for name, packed in (("A.JSONL.GZ", True), ("b.tgz", True), ("c.jsonl", False)):
+        (tmp_path / name).touch()
+        assert is_compressed(tmp_path / name) == packed
 
 
 def test_a_fingerprint_sees_name_size_and_both_ends(tmp_path: Path) -> None:
