@@ -25,6 +25,8 @@ from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, CorruptShardError
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.shard_access import ShardAccess
+from pipeline.shards.shard_list import latest, resolve
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import contents_of, kept, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
@@ -414,6 +416,20 @@ def test_a_redaction_killed_at_any_file_operation_goes_on(small: Path, tmp_path:
         shutil.rmtree(folder)
     assert len(seen) == 4, "none, one, two or three of the shards"
     assert list(verify_dataset(done)) == []
+
+
+def test_the_latest_shards_are_whole_once_each_is_that_of_the_redaction(small: Path, tmp_path: Path) -> None:
+    access = ShardAccess(use_cache=False)
+    shutil.copytree(small, tmp_path / "running")
+    before, running = (resolve(str(folder), "train", access)[0] for folder in (small, tmp_path / "running"))
+    assert latest(before, access) == (before, True)
+    assert redact(small, ["d0", "d2"], REASON, texts=True)
+    now, whole = latest(before, access)
+    assert (now, whole) == (resolve(str(small), "train", access)[0], True)
+    shutil.copy(small / "manifest.json", tmp_path / "running" / ".redacting.json")
+    part, whole = latest(running, access)  # no shard is replaced yet
+    assert (part.infos, whole) == (running.infos, False)
+    assert part.manifest == now.manifest
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
+from pipeline.errors import ShardError
 from pipeline.shards.manifest import EXTENTS_NAME, MANIFEST_NAME, Manifest, ShardInfo
 from tests.helpers.faulty_server import running_server
-from tests.helpers.shard_samples import EOS, write_documents, write_manifest
+from tests.helpers.shard_samples import EOS, make_documents, write_documents, write_manifest
 
 SPLITS = {"train": 2, "val": 1}  # shards of each
 DOCUMENTS = 20  # of each shard
@@ -295,3 +296,10 @@ def test_an_earlier_dataset_is_compared_with_all_its_splits(
     assert "give the directory of a dataset" in capsys.readouterr().err
     assert main([*command, "--output", str(tmp_path / "again"), "--against", str(built)]) == 1  # nothing is kept
     assert Manifest.read(tmp_path / "again").split("train").documents == 0
+
+
+def test_a_manifest_makes_a_folder_shards_though_they_are_missing(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"train": [write_documents(tmp_path / "train-000000.tar", make_documents(5))]})
+    (tmp_path / "train-000000.tar").unlink()
+    with pytest.raises(ShardError, match=r"train-000000\.tar"):
+        next(iter(pipeline.open_dataset(tmp_path).pack(4).batch(1)))
