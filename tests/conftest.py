@@ -26,7 +26,7 @@ settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 # For a fault that is seeded: the first example that fails is enough, so none is made smaller.
 settings.register_profile("fault", deadline=None, max_examples=30, phases=(Phase.explicit, Phase.generate))
-settings.load_profile("quick")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # A small build calls fsync a hundred times, of 1 to 10 ms each: half of its time. No test can make what it guards against, a
 # machine that loses power. The call still needs an open descriptor. Commands that tests start call fsync as it is.

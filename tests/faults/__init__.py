@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT / "tests" / "faults"
 COPIED = "pipeline filters scripts tests docs setup.cfg pyproject.toml README.md CHANGELOG.md CONTRIBUTING.md".split()
 
-OPTIONS = "-p no:cacheprovider -p no:xdist --hypothesis-profile fault".split()
+OPTIONS = "-p no:cacheprovider -p no:xdist".split()
 TIME_LIMIT = 300  # seconds of one fault's tests: a fault that makes them hang is noticed, too
 
 
@@ -61,7 +61,8 @@ def result_of(fault: Fault, copy: Path) -> str:
     path = copy / fault.file
     whole = path.read_text(encoding="utf-8")
     path.write_text(whole.replace(fault.before, fault.after), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    # By a variable, as doctests load no conftest.py, which an option of pytest would need.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "HYPOTHESIS_PROFILE": "fault"}
     if "@compiled" in whole:  # numba keeps a caller's code as long as the caller's own file stays as it is
         environment["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=copy)
     try:
