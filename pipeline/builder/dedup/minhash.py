@@ -38,6 +38,15 @@ def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16)
 
 
+def text_hash(text: str) -> str:
+    """Return the hash of one text as the tables of shards have it: 32 hexadecimal digits.
+
+    >>> text_hash("a rose")
+    '0b6122bf52167ffd89c314c1954ee42a'
+    """
+    return text_hashes([text]).tobytes().hex()
+
+
 def shingles(text: str, ngram: int = 5) -> Iterator[str]:
     """Yield the word n-grams of a text, or all its words if there are fewer: the slow reference.
 

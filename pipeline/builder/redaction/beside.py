@@ -19,7 +19,7 @@ from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXT
 from ..counts.build_stats import BuildStats, funnel
 from ..counts.samples import ID_CHARACTERS, NearestTexts
 from ..dedup.decontaminate import SHORTEST, Decontaminator
-from ..dedup.minhash import text_hashes
+from ..dedup.minhash import text_hash
 from ..report.html import write_report
 from ..stages.drop_ids import DropIdsStage, compared
 from ..stages.line_dedup import EARLIER
@@ -48,7 +48,7 @@ class Removed(NamedTuple):
 
     @property
     def is_decoded(self) -> bool:
-        return bool(self.text) and text_hashes([self.text])[0].tobytes().hex() != self.hash
+        return bool(self.text) and text_hash(self.text) != self.hash
 
     def to_json(self) -> dict[str, str]:
         return {**self._asdict(), "tokens": self.tokens.hex()}
@@ -88,7 +88,7 @@ class Traces:
         named = {record.get("id"), *kept_for(reason)}
         if not self._ids.isdisjoint(named) or compared(str(record.get("id") or "")) in self._listed:
             return True
-        if text_hashes([text])[0].tobytes().hex() in self._hashes:
+        if text_hash(text) in self._hashes:
             return True
         return any(part in reason for part in _REPEATED) and self._runs.overlaps([text])[0][0] > 0
 

@@ -50,7 +50,7 @@ from ...shards.shard_access import ShardAccess
 from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
 from ..counts.attribution import ATTRIBUTION_NAME, attributed, attribution_of, merged
-from ..dedup.minhash import text_hashes
+from ..dedup.minhash import text_hash
 from ..stages.drop_ids import compared
 from ..stages.write import texts_name
 from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, texts_of, without_samples
@@ -181,7 +181,7 @@ class _Redaction:
 
     def drop(self, reason: str) -> Manifest:
         self._begun()
-        redacted = {document["key"] for entry in self._manifest.redactions for document in entry["documents"]}
+        redacted = {document["key"] for document in self._manifest.redacted_documents}
         documents, _ = self._find(self._listed | redacted, again=True)
         new = self._write_beside(self._manifest, {}, documents, drop=True)
         if not new.shards:
@@ -315,9 +315,8 @@ class _Redaction:
         if not hashes or not self._place.is_there(REJECTED_NAME):
             return {}
         with open(self._place.source(REJECTED_NAME), "rb") as lines:
-            texts = [str(orjson.loads(line).get("text")) for line in lines]
-        hashed = (row.tobytes().hex() for row in text_hashes(texts))
-        return {hash: text for hash, text in zip(hashed, texts, strict=True) if hash in hashes}
+            texts = (str(orjson.loads(line).get("text")) for line in lines)
+            return {hash: text for text in texts if (hash := text_hash(text)) in hashes}
 
     def _decoder(self) -> Callable[[NDArray[Any]], str]:
         """Return the function that makes text of ids; it makes none if the dataset has no tokenizer."""

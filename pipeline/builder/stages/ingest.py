@@ -21,7 +21,7 @@ from ...text.storage.input_file import Credentials
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Bins, Counts, descending
 from ..counts.samples import sample_keys
-from ..dedup.minhash import text_hashes
+from ..dedup.minhash import text_hash
 from ..dedup.segments import passage_finder
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
@@ -290,7 +290,7 @@ def _rows(
     """Return the rows of the documents that are kept; ``span_numbers`` are the spans of the records of the batch."""
     origins = {result.document.origin: "" for result in kept}
     for text in origins:
-        origins[text] = "" if text is None else text_hashes([text]).tobytes().hex()
+        origins[text] = "" if text is None else text_hash(text)
     rows = []
     for result, metadata in zip(kept, column.encode([result.document for result in kept]), strict=True):
         document, (code, score, _) = result.document, result.language
