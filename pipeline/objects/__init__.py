@@ -6,7 +6,7 @@ retries.py          the loop that repeats requests, and its delays
 http.py             GET requests: kept connections, proxies, redirects, delays that servers ask for
 range_answers.py    checks of what http servers answer to requests for ranges
 store_clients.py    object stores: clients of fsspec, and signed urls
-locations.py        one form for all spellings of a path or url: no build reads from a folder that it writes
+locations.py        one form for all spellings of a path or url, so that no build reads from a folder that it writes
 uploads.py          writes to object stores
 remote_object.py    an object: size, version, ranges, downloads; listings
 request_threads.py  the threads that wait for servers

@@ -88,7 +88,7 @@ class Cache:
     ) -> list[bytes | memoryview]:
         """Return the contents of several files, as `read` does; ``fetch`` is called once, with the numbers of the missing files.
 
-        All callers give ``names`` in the same order, so that no two processes wait for each other.
+        All callers must name files in the same order, so that no two processes wait for each other.
         """
         paths = [self._objects / id / name for name in names]
         found: dict[int, bytes | memoryview] = {}
@@ -180,9 +180,9 @@ class Cache:
     # One process fetches
 
     def _claim(self, path: Path) -> BinaryIO:
-        """Return the part of a file, locked, as soon as no other process holds it.
+        """Return the part of a file, locked for this process, as soon as no other process holds the lock.
 
-        A process loses the part if it writes nothing for ``patience`` seconds.
+        If the holder writes nothing for ``patience`` seconds, its part is removed, and this process makes a new one.
         """
         name = Path(f"{path}{_PART}")
         while True:

@@ -45,10 +45,10 @@ for _name in ("connectionpool", "poolmanager", "util.retry"):
 
 
 class Server:
-    """The experience of a process with one http server, or with one bucket of a store.
+    """What a process knows of one http server, or of one bucket of a store.
 
-    ``answered``: whether it has ever answered. ``ranges``: whether it answers with ranges (None: not known). ``signs``: False
-    once a store has made no signed url, or has refused one.
+    ``answered``: whether the server has ever answered. ``ranges``: whether it answers with ranges (None: not known).
+    ``signs``: False once no url could be signed for a store, or the store refused a signed url.
     """
 
     def __init__(self, name: str) -> None:
@@ -112,16 +112,16 @@ def _pool(url: str) -> Any:
 
 
 def same_server(one: str, other: str) -> bool:
-    """Whether two urls are on one server, which may get the same credentials."""
+    """Whether two urls are on one server. Credentials for one url may be sent with the other."""
     return _server_name(one) == _server_name(other)
 
 
 class Answer:
     """The answer to a GET, of any status. A temporary failure raises `RetryableError`.
 
-    The server may send nothing for ``requests.timeout`` seconds; with ``patient``, which is for answers that it computes, for
-    at least a minute. Without ``follow``, a redirect is an answer. The context manager keeps the connection if the whole body
-    was read, and closes it otherwise.
+    A server that sends nothing for ``requests.timeout`` seconds has failed. With ``patient``, a server that computes its
+    answer has at least a minute. Without ``follow``, a redirect is an answer. The context manager keeps the connection if the
+    whole body was read, and closes it otherwise.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One form for all spellings of a path or url, by which a build never reads from a folder that it writes."""
+"""One form for all spellings of a path or url, so that no build reads from a folder that it writes."""
 
 from __future__ import annotations
 

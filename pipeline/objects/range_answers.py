@@ -19,9 +19,9 @@ Check = Callable[[int, str], ShardwrightError | None]
 class RangeAnswer:
     """Bytes ``start`` to ``stop`` of an object, from an answer with this range or with the whole object.
 
-    ``ranged``: whether the range came alone. ``size``: that of the object, None if the server does not state it. ``version``:
-    as in `Answer`. ``check`` gets size and version before anything else is compared. Raises `UnconfirmedError` if a proxy or
-    a broken connection may have caused the answer. A context manager that closes the answer.
+    ``ranged``: whether the range came alone. ``size``: the object's, None if the server does not state it. ``version``: as in
+    `Answer`. ``check`` gets size and version before anything else is compared. Raises `UnconfirmedError` if a proxy or a
+    broken connection may have caused the answer. As a context manager, it closes the answer.
     """
 
     def __init__(self, answer: Answer, url: str, start: int, stop: int, check: Check | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Threads that wait for servers: a pool that the whole process shares, and pools for one call, of ``CONNECTIONS`` threads."""
+"""Threads that wait for servers, ``CONNECTIONS`` in a pool: one pool that the whole process shares, and pools for one call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads | None = None) -> list[T]:
-    """Return what `side_by_side` returns, by ``threads`` that stay (default: the shared ones). Jobs that run outlive an error."""
+    """Return the results of jobs, as `side_by_side` does, from ``threads`` that stay (default: the process's shared threads).
+
+    After an error, the jobs that run already go on to their ends.
+    """
     threads = threads or _shared
     futures = [threads.submit(job) for job in jobs]
     try:

@@ -46,6 +46,7 @@ def client_class(url: str) -> Any:
 
 
 def file_system(url: str, requests: RequestOptions) -> Any:
+    """Return fsspec's client for a url's store, which sends each request once."""
     client = client_class(url)
     kinds = {base.__module__.partition(".")[0] for base in client.__mro__}
     files = client(**{**client._get_kwargs_from_urls(url), **_settings(kinds, requests), **requests.options})
@@ -54,9 +55,9 @@ def file_system(url: str, requests: RequestOptions) -> Any:
 
 
 def _settings(kinds: set[str], requests: RequestOptions) -> dict[str, Any]:
-    """Return settings with which a client of these packages neither retries nor waits: `retrying` counts tries and time.
+    """Return settings that stop the retries and delays of a client of these packages: `retrying` counts tries and time.
 
-    They also keep the client apart: fsspec would share a client of equal settings with other code of the process.
+    fsspec shares a client among all code of a process that asks with equal settings. No other code uses these.
     """
     if "s3fs" in kinds:
         seconds = {"connect_timeout": requests.timeout / 4, "read_timeout": requests.timeout}
@@ -107,9 +108,9 @@ def store_pieces(url: str, start: int, stop: int, requests: RequestOptions) -> I
 
 
 def by_http_or_store(url: str, requests: RequestOptions, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
-    """Return ``by_http`` of an http url, or of a signed url of the object; ``by_store()`` if the client signs none.
+    """Return ``by_http`` of an http url or of a signed url of the object, or ``by_store()`` if no url can be signed.
 
-    If the client reads an object that a signed url could not, the process stops signing urls of this store.
+    If the client reads an object after its signed url failed, the process signs no more urls of this store.
     """
     if is_http(url):
         return by_http(url)

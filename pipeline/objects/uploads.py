@@ -33,7 +33,7 @@ def check_writable(url: str) -> None:
 
 
 def put_file(path: Path, url: str, requests: RequestOptions) -> None:
-    """Write a file to a url, over what is there. It is written again even if only the answer was lost."""
+    """Write a file to a url; it replaces an object there. It is written again even if only the answer was lost."""
     files, size = file_system(url, requests), path.stat().st_size
 
     def put() -> None:
@@ -46,7 +46,7 @@ def put_file(path: Path, url: str, requests: RequestOptions) -> None:
 
 
 def put_new(data: bytes, url: str, requests: RequestOptions) -> bytes:
-    """Write an object unless there is one; return the bytes that are there then, perhaps those of an earlier writer.
+    """Write an object unless the url has one; return the bytes of the object then, perhaps of an earlier writer.
 
     S3 and Azure (``If-None-Match``) and GCS (generations) decide which of two writers was first. A warning names a store
     that cannot: it accepts the same object twice, or its client knows no such request.

@@ -145,7 +145,7 @@ def shown(url: str) -> str:
 
 
 def identity(url: str) -> str:
-    """Return a text that only one object's url has: the url as it is shown, and a hash of its query, which may hold secrets.
+    """Return a name that no other object has: the url as `shown`, and a hash of its query, which may hold secrets.
 
     >>> identity("https://me:secret@host/a.tar"), identity("https://host/get.tar?f=1") == identity("https://host/get.tar?f=2")
     ('https://host/a.tar', False)

@@ -3,7 +3,7 @@
 format.py          the format: start here
 shard_plan.py      which documents are in which split, and which shards hold them
 writer.py          documents -> one atomic, reproducible, indexed tar
-redacted_shard.py  a shard with documents overwritten
+redacted_shard.py  a copy of a shard with documents overwritten or left out
 index.py           the index of a shard, parsed and checked: the offsets and lengths of its documents
 npy.py             strict reading of npy headers
 token_arrays.py    files that are one array of ids, mapped

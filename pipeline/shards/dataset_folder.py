@@ -78,7 +78,7 @@ class DatasetFolder:
     def read_bound(self, name: str, manifest: Manifest) -> bytes | None:
         """Return the contents of a file as `read_named` does, None if the manifest does not name it.
 
-        A manifest without any files, as of a dataset that was not built here, is not asked: the file is just read.
+        If the manifest names no files at all, as that of a dataset that was not built here, the file is read without a check.
         """
         if not manifest.files:
             return self.read(name)
@@ -114,7 +114,10 @@ def size_of(path: str, requests: RequestOptions | None = None) -> int | None:
 
 @contextmanager
 def local_copy(url: str, requests: RequestOptions | None = None, sha256: str = "") -> Iterator[Path]:
-    """Yield a temporary copy of a remote object. If its hash is not ``sha256``, it is downloaded once more, and not refused."""
+    """Yield a temporary copy of a remote object. If its hash is not ``sha256``, the object is downloaded once more.
+
+    A second copy with a wrong hash is yielded, too: the caller compares hashes.
+    """
     size = describe(url, requests).size
     with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:
         path = Path(directory, "copy")
@@ -123,7 +126,10 @@ def local_copy(url: str, requests: RequestOptions | None = None, sha256: str = "
 
 
 def local_directory(output: str | Path) -> Path:
-    """Return the absolute path of an output, since workers may run elsewhere; raises ``ConfigError`` if it is no directory."""
+    """Return the absolute path of an output, since workers may run in other directories.
+
+    Raises ``ConfigError`` if it is no directory of this machine.
+    """
     if not isinstance(output, str | os.PathLike) or not str(output):
         raise ConfigError(f"output must be the name of a directory, got {output!r}")
     try:

@@ -33,12 +33,12 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Shar
     """Return the index of a plain webdataset tar: the kept one, or one from a scan of the tar.
 
     Each sample's tokens are its ``.npy`` field, or its only field whose name ends in ``.npy``: a 1-D little-endian array. All
-    have one dtype: uint8, uint16, int32, uint32 or int64. The index is kept beside the tar as ``.NAME.index.npz``; if the tar's
-    folder cannot be written, in ``cache_dir``, if given. A scan renews it when size, time or the first or last MiB of the tar
-    change.
+    have one dtype: uint8, uint16, int32, uint32 or int64. The index is kept beside the tar as ``.NAME.index.npz``, or in
+    ``cache_dir`` if the tar's folder cannot be written. The tar is scanned again if its size, its time, or its first or last
+    MiB changes.
 
     ``contents`` of the index is a hash of what the scan reads: the key and the field of each sample, and the first and last 512
-    bytes of its tokens. Short documents are covered whole. The hash covers no times: a copy of a tar has the same hash.
+    bytes of its tokens, which are all bytes of a short document. A copy of a tar has the same hash, since times do not count.
 
     Raises the errors of `walk_or_raise` if the tar is damaged. Raises ``ShardError`` with shard, member and byte if keys repeat
     or are scattered, a sample has no tokens, or an array holds no token ids.

@@ -28,7 +28,7 @@ from .format import (
 from .manifest import ShardInfo
 from .tar_members import REPAIR
 
-# The byte of its file at which each document starts, and the tokens of each.
+# For each document, the byte of the file at which it starts, and its number of tokens.
 BlockIndex = tuple[NDArray[np.int64], NDArray[np.uint32]]
 
 
@@ -137,7 +137,7 @@ def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
         raise CorruptShardError(
             f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; {REPAIR}"
         )
-    starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # a value beyond int64 appears below 0
+    starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # a start of 2**63 or more becomes negative
     lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
     tokens = int(lengths.sum())
     if tokens != footer["tokens"]:
@@ -185,7 +185,7 @@ def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:
 
 
 def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> BlockIndex:
-    """Return an index from its bytes in a shard.
+    """Return the index in the bytes of two arrays of a shard.
 
     >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))
     (array([512]), array([7], dtype=uint32))

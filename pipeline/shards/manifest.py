@@ -35,7 +35,7 @@ TEXTS_NAME = "texts"  # the folder of the documents' texts, if they are kept
 SIGNATURES_NAME = "signatures"  # the folder of signatures, with which later builds compare their documents
 TOKENIZER_NAME = "tokenizer.json"
 REPORT_NAME, REJECTED_NAME = "report.html", "rejected.jsonl"  # for people: nothing reads them
-REDACTING_NAME = ".redacting.json"  # the manifest that holds once a running redaction has replaced all of its files
+REDACTING_NAME = ".redacting.json"  # the next manifest, while a redaction replaces shards
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 _SAFE_PATH = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z")  # with one folder at most
 
@@ -131,17 +131,17 @@ class Manifest:
         return [info for _, split in sorted(self.splits.items()) for info in split.shards]
 
     def original_sha256(self, info: ShardInfo) -> str:
-        """Return the sha256 that a shard had before its first redaction: states of streams hold this one."""
+        """Return the sha256 that a shard had before its first redaction, from which `data_fingerprint` is made."""
         hashes = (entry["files"][info.name]["before"] for entry in self.redactions if info.name in entry["files"])
         return next(hashes, info.sha256)
 
     def data_fingerprint(self, shards: Sequence[ShardInfo]) -> str:
-        """Return the hash of what a stream of shards depends on, which its states hold; redactions do not change it."""
+        """Return a hash of the data of a stream of these shards. States of streams hold it; redactions do not change it."""
         hashes = [self.original_sha256(info) for info in shards]
         return _digest([self.dtype, self.tokenizer.get("sha256"), hashes])
 
     def data_fingerprints(self) -> dict[str, str]:
-        """Return this hash for each split, and for "all splits"."""
+        """Return the `data_fingerprint` of each split, and of "all splits"."""
         splits = {name: self.data_fingerprint(split.shards) for name, split in self.splits.items()}
         return splits | {"all splits": self.data_fingerprint(self.shards)}
 
@@ -160,10 +160,9 @@ class Manifest:
 
     @property
     def removals(self) -> list[dict[str, Any]]:
-        """What was taken out after the build, oldest first: ``date``, ``reason``, ``keys``, their ``tokens``, and ``data``.
+        """The removals of documents since the build, oldest first: ``date``, ``reason``, ``keys``, ``tokens`` and ``data``.
 
-        ``data`` is `data_fingerprints` of the dataset that had the documents. Those that were dropped come first, then those
-        that were redacted here.
+        ``data`` is `data_fingerprints` of the dataset that had the documents. Redactions of this dataset come last.
         """
         data, removals = self.data_fingerprints(), [*self.recipe.get("dropped", [])]
         for entry in (one for one in self.redactions if one["documents"]):

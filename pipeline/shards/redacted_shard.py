@@ -1,4 +1,7 @@
-"""A shard whose redacted documents are end-of-text ids of the same number: no other document moves; or one without them."""
+"""A copy of a shard with documents redacted or left out.
+
+A redacted document becomes as many end-of-text ids, so no other document moves.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ def write_redacted(
 ) -> tuple[ShardInfo, ExtentTable]:
     """Write the shard ``source`` to ``target`` with documents redacted; return its new entry for the manifest, and its extents.
 
-    ``numbers``: the redacted documents. A redacted document keeps its key, its length, its source, its language and fields that
-    are fractions, as scores are; other fields become null. Redacting it again changes nothing.
+    ``numbers``: the redacted documents. A redacted document keeps its key, length, source and language, and its fields that
+    are fractions, such as scores; other fields become null. Redacting it again changes nothing.
 
     >>> import tempfile
     >>> from .writer import write_shard
@@ -72,7 +75,10 @@ def write_redacted(
 def write_without(
     source: Path, target: Path, info: ShardInfo, numbers: Sequence[int], tokens_per_sample: int
 ) -> tuple[ShardInfo, ExtentTable] | None:
-    """Write the shard ``source`` to ``target`` without documents; return what `write_redacted` does, None if none is left."""
+    """Write the shard ``source`` to ``target`` without documents.
+
+    Return what `write_redacted` returns, or None if no document is left: then no file is written.
+    """
     index, columns = ShardAccess(use_cache=False).index_and_table(str(source), info)
     kept = np.delete(np.arange(len(index)), numbers)
     if not len(kept):

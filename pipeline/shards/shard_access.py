@@ -59,7 +59,7 @@ class ShardAccess:
     ) -> None:
         self.requests = requests or RequestOptions()
         self._cache_dir, self._cache_limit, self._use_cache = cache_dir, cache_limit, use_cache
-        # The version of objects without one: nothing shows whether they were replaced, so only this run uses their copies.
+        # Stands for the version of an object that states none. Only this run uses its copy: nothing shows a replaced object.
         self.run = f"none, run {secrets.token_hex(8)}"
 
     @cached_property
@@ -116,7 +116,7 @@ class ShardAccess:
         return parse_table(*self.raw_table(url, expected))
 
     def raw_table(self, url: str, expected: ShardInfo | None = None) -> tuple[bytes, str, int]:
-        """Return the table of such a shard as JSON, the shard's name in errors, and the table's offset in it."""
+        """Return the arguments of `parse_table`: the table of a shard as JSON, the shard's name in errors, the table's offset."""
         with self._ranges(url, expected) as (read, size, name):
             footer = footer_of(read(max(0, size - TAIL), min(size, TAIL)), size, name, expected)
             if footer is None:

@@ -92,9 +92,10 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
 
 
 def latest(shards: ShardList, access: ShardAccess) -> tuple[ShardList, bool]:
-    """Return shards with the redactions since their manifest was read, and whether all of these shards hold them by now.
+    """Return the shards with the entries of their newest redaction, and whether all of these shards hold it by now.
 
-    While a redaction runs, each shard keeps its entry until it is replaced. A dataset that was not redacted stays as it was.
+    While a redaction runs, a shard that is not yet replaced keeps its entry. If another dataset is there by now, the shards
+    are returned as they were.
     """
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:

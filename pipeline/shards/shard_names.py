@@ -52,7 +52,7 @@ def expand(spec: Spec, requests: RequestOptions | None = None) -> list[str]:
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
     or a list of these. The order depends on the names alone, not on the list or the file system, so that all ranks agree
     on it. Local files must exist; a url without wildcards is looked up when it is opened. A directory or wildcard skips
-    hidden files, and links to files that it already names. A warning counts these, and others that look like tars.
+    hidden files, and links to files that it already names. A warning counts skipped files that look like tars.
 
     Raises ``ConfigError`` if nothing matches, a file of a range is missing, a file is named twice, or a range has more than a
     million names. It also raises ``ConfigError`` if the scheme of a url is unknown (as ``pipe:``: no command is ever run).
@@ -208,10 +208,10 @@ def _entries(directory: str | Path) -> list[os.DirEntry[str]]:
 def _chosen(
     spec: str, root: str, paths: list[str], below: Sequence[str] = (), *, hidden: bool = False, folder: bool = False
 ) -> list[str]:
-    """Return the shards among the paths or urls below ``root`` that a folder or pattern names; warn of others like tars.
+    """Return the shards among the paths or urls below ``root`` that a folder or pattern names.
 
     ``hidden``: the pattern names hidden files, which are then chosen. If a pattern matches no file that ends in ``.tar``, all
-    files that it matches are chosen.
+    files that it matches are chosen. A warning counts the other files that look like tars.
     """
     depth = len(_parts(root))
     seen = paths if hidden else [path for path in paths if not is_hidden("/".join(_parts(path)[depth:]))]
@@ -225,7 +225,7 @@ def _chosen(
     left_out = ["/".join(_parts(path)[depth:]) for path in sorted({*rest} - {*chosen}, key=natural_key)]
     if chosen and left_out:
         warn(
-            f"{spec}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. A folder gives its own "
+            f"{spec}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. A folder names its own "
             f"{ENDING} files; hidden files are skipped, and links to files that are read"
         )
     return chosen

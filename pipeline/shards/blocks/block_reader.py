@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..index import BlockIndex
 
-Runs = Sequence[tuple[int, int]]  # extents of one shard each: rows of a table, the first and the one after the last
+Runs = Sequence[tuple[int, int]]  # of extents of one shard each: rows of a table, the first and the one past the last
 
 
 class BlockReader(Protocol):

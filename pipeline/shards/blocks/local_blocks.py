@@ -42,9 +42,9 @@ def file_stamp(path: str | int) -> Stamp | None:
 class LocalBlocks:
     """Reads shards as files, which ``access`` opens by their ``urls``; it downloads remote ones.
 
-    ``infos``: the manifest's entries. ``verify``: bytes are compared with their checksums at each read. ``stamps``: the stamps
-    of local tars without a manifest when the stream was made; a tar that changed since is refused. ``index_bytes``: the limit
-    of the indexes in memory, for tars of other tools. A file is open only while a range of it is read.
+    ``infos``: the manifest's entries. ``verify``: whether each read compares bytes with their checksums. ``stamps``: the stamps
+    of local tars without a manifest when the stream was made; a tar that changed since is refused. ``index_bytes``: the most
+    bytes of indexes in memory, for tars of other tools. A file is open only while a range of it is read.
     """
 
     threads = 4
@@ -68,7 +68,7 @@ class LocalBlocks:
         self._stamps = stamps
         self._index_bytes = index_bytes
         self._lock = threading.Lock()
-        self._checked: dict[int, int] = {}  # inodes: another file may take the name of a shard
+        self._checked: dict[int, int] = {}  # inodes by shard: another file may take the name of a shard
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
 
     def name(self, shard: int) -> str:
@@ -161,7 +161,7 @@ def read_into(handle: int, target: memoryview, offset: int) -> int:
 
 
 def read_and_copy(handle: int, target: memoryview, offset: int) -> int:
-    """Do what `read_into` does, with one more copy, on systems without ``preadv``, such as macOS before 11."""
+    """Do what `read_into` does, with one more copy: some systems have no ``preadv``, such as macOS before 11."""
     read = os.pread(handle, len(target), offset)
     target[: len(read)] = read
     return len(read)

@@ -37,9 +37,9 @@ class ByteRange(NamedTuple):
 class RemoteBlocks:
     """Reads remote shards that have indexes, from servers that support ranges.
 
-    ``infos``: the manifest's entries for ``urls``. Blocks and their indexes are kept in the cache of ``access``, if it has one
-    and the servers tell versions apart. Raises ``ManifestError`` if a shard's size is not the manifest's. Raises
-    ``CorruptShardError`` if a shard changes while it is read, and the table has no checksums of its bytes.
+    ``infos``: the manifest's entries for ``urls``. Blocks and their indexes are kept in the cache of ``access``, if it has one.
+    Raises ``ManifestError`` if a shard's size is not the manifest's. Raises ``CorruptShardError`` if a shard changes while it
+    is read, and the table has no checksums of its bytes.
     """
 
     threads = CONNECTIONS
@@ -93,7 +93,7 @@ class RemoteBlocks:
             problem = None
             for _ in range(2):  # wrong bytes that come twice are wrong at the source
                 lengths = dict(zip(numbers, read(numbers, "lengths", 4), strict=True))
-                # A guess that is mostly right, and saves a request.
+                # The guess that each document is a member of its own is mostly right, and saves a request.
                 raws = {n: _starts_of_members(self.table, runs[n][0], lengths[n]) + lengths[n] for n in numbers}
                 if others := [number for number in numbers if wrong(number, raws[number]) is not None]:
                     starts = read(others, "starts", 8)

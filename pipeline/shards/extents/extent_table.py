@@ -88,7 +88,7 @@ def cut_extents(
 
 
 class IndexLocation(NamedTuple):
-    """The index of a run of documents of a shard: the first, how many, and the offsets of their starts and lengths."""
+    """Where the index of a run of documents is: the ``first`` one, how many, and the offsets of their starts and lengths."""
 
     shard: int
     first: int
@@ -303,7 +303,7 @@ class ExtentTable:
 
     @classmethod
     def of_documents(cls, lengths: NDArray[np.integer[Any]], dtype: DTypeLike) -> ExtentTable:
-        """Return the table of documents that follow each other in memory, as one shard without an index."""
+        """Return the table of an array of documents in memory, as if the array were one shard without an index."""
         dtype, lengths = np.dtype(dtype), np.asarray(lengths, np.int64)
         ends = np.cumsum(lengths) * dtype.itemsize
         starts = ends - lengths * dtype.itemsize

@@ -66,7 +66,7 @@ def encode_table(table: ExtentTable) -> bytes:
 
 
 def decode_table(raw: bytes, name: str = EXTENTS_NAME, *, indexed: bool = True) -> ExtentTable:
-    """Return the table in the bytes of a file. ``indexed``: whether its shards hold their index, as those of datasets do.
+    """Return the table in the bytes of a file. ``indexed``: whether its shards hold their index, as shards of datasets do.
 
     Raises ``ManifestError``, which calls the file ``name``, if the file is no table.
     """
@@ -95,8 +95,8 @@ def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str, name: s
 def load_extent_table(parts: Sequence[ShardList], access: ShardAccess) -> ExtentTable:
     """Return the table of the shards that `resolve` found, in their order.
 
-    If a directory has a manifest, the manifest names the file of its table: one read, and no shard is opened. The table of
-    tars without a manifest is made from their indexes, without ``crc32``.
+    If a directory has a manifest, the manifest names the file of its table: one read gets the table, and no shard is opened.
+    The table of tars without a manifest is made from their indexes, without ``crc32``.
 
     Raises ``ManifestError`` if a table is missing, damaged, or disagrees with the manifest. Raises ``ConfigError`` if shards
     have several dtypes. Raises the errors of `ShardAccess.index` if the index of a shard is damaged.

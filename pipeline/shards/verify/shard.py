@@ -138,7 +138,7 @@ def _check_documents(
 def _members_of_tokens(
     data: mmap.mmap, index: ShardIndex, ends: NDArray[np.int64], is_first: NDArray[np.bool_], keys: list[str] | None
 ) -> Iterator[_Member]:
-    """Yield the members that documents share, named by the table; without a table, by their own headers."""
+    """Yield the members that hold documents. The table names them; without a table, their own headers do."""
     firsts = np.flatnonzero(is_first)
     lasts = np.append(firsts[1:], len(ends))[: len(firsts)] - 1
     spans = zip(firsts.tolist(), index.starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
@@ -224,7 +224,7 @@ def _check_tokens(
     filled = np.flatnonzero(index.lengths)
     first, stop = index.starts[filled] // width, ends[filled] // width
     if contents.vocab_size is not None and len(filled):
-        # Even items are maxima of [first, stop); odd ones are those of the bytes between documents.
+        # Even items are the maxima of documents; odd items are the maxima of the bytes between two documents.
         most = np.maximum.reduceat(tokens, np.stack([first, stop], axis=1).ravel())[::2]
         report(filled[most >= contents.vocab_size], f"an id >= {contents.vocab_size}, the vocabulary")
     if contents.eos_id is not None:

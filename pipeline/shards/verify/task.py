@@ -23,7 +23,7 @@ from .shard import check_shard, check_walk
 
 
 class ShardTask(NamedTuple):
-    """A shard to check, by path or url, and what it is compared with: its entry in the manifest, contents, extents."""
+    """A shard to check, by path or url, and its expected values: its entry in the manifest, contents, extents."""
 
     path: str
     expected: ShardInfo | None
