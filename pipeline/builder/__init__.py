@@ -6,20 +6,20 @@ setting.py           what a setting is: its flag, type, check and help
 limits.py            sizes of units and buffers, which change no byte
 inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work
-references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
+references.py        files that a recipe names (rules, models, tokenizers), copied once to the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
-stages/              one file a stage, and `registry`, which has them in order
-transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
-partitions/          the documents that one unit wrote: what stages exchange
-output_directory.py  a new build, one to continue, or one that is complete, and what differs between two plans
+stages/              one file for each stage; `registry` lists them in order
+transforms/          the steps that each document passes in order: normalize, clean, language, rules, decontaminate
+partitions/          the documents of a unit, which stages exchange
+output_directory.py  whether a build is new, continued or complete; what differs between two plans
 signature_store.py   signatures that a build keeps, and those of earlier builds
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
 work/                the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
-counts/              what is counted
-report/              how it is shown: terminal, report.html, rejected.jsonl
-redaction/           documents taken out of a finished dataset, in place
+counts/              what a build counts
+report/              shows the counts: terminal, report.html, rejected.jsonl
+redaction/           takes documents out of a finished dataset, in place
 outcome.py           why a document is in the dataset or not
 build_manifest.py    the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

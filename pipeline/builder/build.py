@@ -64,8 +64,8 @@ def build(
 
     ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...), or hold the
     records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. Give one of these, a list of them, or a dict of them
-    by the names of their sources. ``name=`` before a path names its source too. fsspec gets ``storage_options``. A request is
-    made at most ``tries`` times, and is repeated if a server sends nothing for ``timeout`` seconds.
+    by the names of their sources. ``name=`` before a path names its source too. ``storage_options`` are arguments of fsspec. A
+    request is made at most ``tries`` times, and is repeated if a server sends nothing for ``timeout`` seconds.
 
     ``output`` is a directory, or the url of one in a bucket (``s3://bucket/name``, ``gs://``, ``az://``). A build into a bucket
     works in the directory ``work`` of this machine (default: ``NAME.build``), and moves shards to the bucket as they are
@@ -79,11 +79,11 @@ def build(
     over. ``lock=False`` is for file systems without locks: make sure yourself that no other build works in ``output``.
 
     ``engine`` is ``"local"`` or ``"ray"``. ``workers`` None means 1, or on Ray as many as the cluster has CPUs. A unit of work
-    whose worker dies is tried ``unit_tries`` times. The bytes of the result depend neither on these nor on ``start_method``,
-    ``ray_address``, ``ray_skip_bad_nodes`` and, without ``max_tokens``, ``limits``.
+    whose worker dies is tried ``unit_tries`` times. None of these changes a byte of the result, nor do ``start_method``,
+    ``ray_address`` and ``ray_skip_bad_nodes``. ``limits`` changes bytes only together with ``max_tokens``.
 
-    ``after_stage`` is called with the name of each complete stage: "plan", then the stages in order, some of them again if a
-    token quota asks for more of the input. If it raises, the build ends there, and the same call without it continues.
+    ``after_stage`` is called with the name of each complete stage: "plan", then the stages in order. If a token quota needs more
+    input, some stages run again. If ``after_stage`` raises, the build ends there, and the same call without it continues.
 
     Raises ``InputError`` if input cannot be read, and ``ConfigError`` if settings cannot work. Raises ``PlanChangedError`` if
     another build began in ``output``, and ``BuildError`` if something stops the build later.
@@ -121,14 +121,14 @@ def build(
     check_apart(recipe, workspace)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
-        specs = _materialize_inputs(inputs, workspace, progress, anew=overwrite)
+        specs = _materialize_inputs(inputs, workspace, progress, overwrite=overwrite)
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
         plan = make_plan(specs, recipe, references.definitions, workspace.places, limits, requests, commits)
         read_input = functools.partial(read_a_byte, plan.inputs[0], plan.credentials)
         open_workers = functools.partial(options.open, shared=workspace.root, read_input=read_input)
         if overwrite:
-            with open_workers():  # refuses what cannot work before anything is removed
+            with open_workers():  # raises if workers cannot start, before anything is removed
                 clear(workspace, plan)
         manifest = finished(workspace, plan)
         if manifest is not None:
@@ -155,14 +155,14 @@ def build(
 
 
 def _materialize_inputs(
-    inputs: object, workspace: Workspace, progress: Progress, *, anew: bool
+    inputs: object, workspace: Workspace, progress: Progress, *, overwrite: bool
 ) -> list[str | InputFile]:
     """Return the inputs as specs and files. Inputs in memory are written to files.
 
     An input that can be read again is written again, so that a change is noticed. A generator is written once: a continued build
-    reads the records that the generator gave when the build began. With ``anew``, it is written again.
+    reads the records that the generator yielded when the build began. ``overwrite`` discards these records.
     """
-    if anew:
+    if overwrite:
         discard(workspace.root / MATERIALIZED_NAME)
     specs: list[str | InputFile] = []
     for number, (source, entry) in enumerate(split_inputs(inputs)):
@@ -179,7 +179,7 @@ def _materialize(value: object, folder: Path, progress: Progress) -> Path:
     if can_be_read_again(value):
         return materialize(value, folder)
     if (path := materialized(folder)) is not None:
-        progress.say(f"{kind}: continued from the records that it gave before; --overwrite reads it again")
+        progress.say(f"{kind}: continued with the records that it yielded before; --overwrite reads it again")
         return path
     progress.say(f"{kind}: cannot be read twice or compared later, so its records are written to {folder} first")
     return materialize(value, folder)
@@ -225,7 +225,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
 
 @contextmanager
 def _timed(run: Run, name: str) -> Iterator[None]:
-    """Note the seconds of a block, except those in which workers started; raise signals that a library swallowed."""
+    """Add the seconds of a block to a stage, less those in which workers started. Raise signals that a library swallowed."""
     seconds = run.seconds
     started, before = time.perf_counter(), seconds.get("start", 0.0)
     with reraise_swallowed_signals():

@@ -57,7 +57,7 @@ class Plan:
     definitions: Mapping[str, Any]  # what the names in the recipe refer to: rules, models, earlier builds
     settings: Mapping[str, Any]  # the recipe as the manifest describes it
     limits: Limits = DEFAULT_LIMITS
-    commits: Mapping[str, str] = field(default_factory=dict)  # that "ID@REVISION" of the hub stand for
+    commits: Mapping[str, str] = field(default_factory=dict)  # of datasets of the hub, by "ID@REVISION"
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
 
     def is_whole_file(self, unit: int) -> bool:
@@ -82,7 +82,7 @@ class Plan:
 
     @classmethod
     def read(cls, work: Path) -> Plan:
-        """Read the plan of a work directory; one of another release raises ``PlanChangedError``."""
+        """Return the plan of a work directory. Raises ``PlanChangedError`` if another release wrote it."""
         value = json.loads((work / PLAN_NAME).read_text(encoding="utf-8"))
         if value.get("version") != PLAN_VERSION:
             raise PlanChangedError(
@@ -101,7 +101,7 @@ class Plan:
 
 
 def load_plan(work: Path) -> Plan:
-    """Read the plan of a work directory, once in each process while its file stays as it is."""
+    """Return the plan of a work directory. A process reads the file again only if it has changed."""
     return _load_plan(work, (work / PLAN_NAME).stat().st_mtime_ns)
 
 
@@ -121,8 +121,8 @@ def make_plan(
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` if one cannot be used.
 
-    Nothing in ``outputs``, the directories and urls that will be built, is read. ``requests`` says how remote inputs are
-    reached, ``commits`` to which commits revisions of the hub are pinned already.
+    Files in ``outputs``, the directories and urls to be built, are no inputs. ``requests`` says how to reach remote inputs.
+    ``commits`` are the commits to which an earlier plan pinned revisions of the hub.
     """
     pinned = dict(commits or {})
     inputs, credentials = find_and_describe(specs, outputs, requests, recipe.format, pinned)
@@ -144,9 +144,8 @@ def _cut_units(
 ) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
-    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. No unit holds
-    files of two sources. Where there are quotas, none holds a piece of a file and another file: files are read in a drawn
-    order.
+    The cut depends on names and sizes alone, so any number of workers gets the same units. No unit holds files of two sources.
+    With token quotas, files are read in a drawn order, so a large file or a piece of one shares its unit with no other file.
     """
     wanted = sum(item.size for item in inputs) // limits.units_wanted
     target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))

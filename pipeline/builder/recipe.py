@@ -60,9 +60,9 @@ class Recipe:
     pipeline.errors.ConfigError: val_fraction must be 0 <= value < 1, got 2
     """
 
-    # The defaults of thresholds: 0.65 of a language is datatrove's and DCLM's. Lines and paragraphs of fewer than 30 characters
-    # are FineWeb's short line, and about the five words below which BFF (https://github.com/allenai/bff) leaves paragraphs
-    # alone; CCNet has no such minimum. 50 words left are datatrove's ``min_doc_words``.
+    # Sources of the default thresholds: the language score 0.65 is datatrove's and DCLM's. A line of fewer than 30 characters is
+    # short to FineWeb; 30 characters are also about the five words of the shortest paragraph that BFF
+    # (https://github.com/allenai/bff) cuts. CCNet has no such minimum. 50 words left are datatrove's ``min_doc_words``.
 
     # reading
     format: str = setting("", READING, FORMAT_HELP)
@@ -112,8 +112,8 @@ class Recipe:
     max_errors: int | float = setting(
         1000,
         READING,
-        "end the build if more records than this are bad, or more than a tenth of at least 100 (default: 1000). A share, such as "
-        "0.3 or 30%%, replaces both limits, and counts from the first 10,000 records on",
+        "end the build if more than this number of records are bad, or more than a tenth of 100 or more (default: 1000). A "
+        "share, such as 0.3 or 30%%, replaces both limits; it is checked from 10,000 records on",
         least=0,
     )
     transforms: tuple[str, ...] = setting(
@@ -157,32 +157,32 @@ class Recipe:
         False, DUPLICATES, "cut each paragraph that occurs earlier in the corpus; blank lines separate paragraphs"
     )
     shortest_passage: int = setting(30, DUPLICATES, "never cut lines and paragraphs of fewer characters", least=1)
-    words_left: int = setting(50, DUPLICATES, "drop documents that cuts left with fewer words", least=0)
+    words_left: int = setting(50, DUPLICATES, "drop documents that have fewer words after a cut", least=0)
     dedup_passages: int | None = setting(
         None,
         DUPLICATES,
-        "after dedup of documents, cut every passage of at least this many words, as 50, that occurs earlier in the corpus",
+        "after dedup of documents, cut every passage of at least this many words, such as 50, that occurs earlier in the corpus",
         least=10,
         optional=True,
     )
     repeated_passages: RepeatedPassages = setting(
         "cut",
         DUPLICATES,
-        "cut passages that occur earlier (default), or count: only report them; or drop: drop the documents that they fill, and "
-        "leave the others whole",
+        "what to do with passages that occur earlier. cut (default): cut them. count: only report them. drop: drop the "
+        "documents that they fill, and keep the others whole",
         choices=REPEATED_PASSAGES,
         optional=True,
     )
     repeated_share: float = setting(
         0.5,
         DUPLICATES,
-        "with --repeated-passages drop, drop documents if such passages have more than this share of their words",
+        "with --repeated-passages drop, drop a document if more than this share of its words is in such passages",
         share="<=",
         optional=True,
     )
     dedup: bool = setting(True, DUPLICATES, "keep duplicate documents", flag="--no-dedup")
     dedup_threshold: float = setting(
-        0.8, DUPLICATES, "documents are duplicates from this estimated Jaccard similarity on", share="<="
+        0.8, DUPLICATES, "lowest estimated Jaccard similarity of near duplicates", share="<="
     )
     dedup_bands: int = setting(14, DUPLICATES, "bands of the MinHash index", least=1)
     dedup_rows: int = setting(8, DUPLICATES, "rows of each band", least=1)
@@ -196,7 +196,7 @@ class Recipe:
     dedup_keep: str = setting(
         "first",
         DUPLICATES,
-        "document of a cluster that stays: the first in input order (default), the longest, or that with the highest number in "
+        "document of a cluster to keep: the first in input order (default), the longest, or the one with the highest number in "
         "a field of --keep-fields, as score:quality",
     )
     keep_signatures: bool = setting(
@@ -206,7 +206,7 @@ class Recipe:
         flag="--no-signatures",
     )
     against: tuple[str, ...] = setting(
-        (), DUPLICATES, "earlier datasets, joined by commas; documents that one of them has are dropped", named=True
+        (), DUPLICATES, "earlier datasets, joined by commas; duplicates of their documents are dropped", named=True
     )
     decontaminate: tuple[str, ...] = setting(
         (),
@@ -231,8 +231,7 @@ class Recipe:
     reserve: int = setting(
         0,
         SHARDS,
-        "ids after those of the special tokens, kept free for tokens that a later training needs: "
-        "<|reserved_special_token_0|> and so on",
+        "ids to keep free after the special tokens, for tokens that later training adds: <|reserved_special_token_0|> and so on",
         least=0,
         optional=True,
     )
@@ -250,14 +249,14 @@ class Recipe:
     max_tokens: tuple[str, ...] = setting(
         (),
         SHARDS,
-        "most tokens of each source, as in 1e9, or of named ones, as in web=5e9,wiki=1e9. Files are read in an order drawn by "
+        "most tokens of each source, as in 1e9, or of named sources, as in web=5e9,wiki=1e9. Files are read in an order drawn by "
         "--seed until the tokens after dedup fill the quota. With --limit, the quota samples the records that were read",
     )
     seed: int = setting(
         0,
         SHARDS,
-        "draws documents: for validation, and in a build for quotas, tokenizer training and the report's samples; dedup does "
-        "not depend on it",
+        "seed of the draws of documents: for validation, and in a build also for quotas, tokenizer training and the report's "
+        "samples; dedup does not depend on it",
     )
 
     def __post_init__(self) -> None:
@@ -272,7 +271,7 @@ class Recipe:
 
     @property
     def quotas(self) -> dict[str, int]:
-        """The most tokens of each source. The quota of '' is for every source without one of its own."""
+        """The most tokens of each source. Sources without an entry have the quota of ''."""
         quotas: dict[str, int] = {}
         for entry in self.max_tokens:
             source, _, number = entry.rpartition("=")
@@ -311,7 +310,7 @@ class Recipe:
 
     @property
     def kept_by(self) -> str | None:
-        """The field whose highest number decides which document of a cluster stays; None: the first or the longest does."""
+        """The field by whose highest number a document of a cluster is kept; None if the first or the longest is kept."""
         fields_kept = {item.name: item.kind for item in parse_fields(self.keep_fields)}
         kind, _, name = self.dedup_keep.partition(":")
         if kind != "score" or not name:
@@ -351,7 +350,7 @@ class Recipe:
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
 
     def described(self) -> dict[str, Any]:
-        """Return the settings for the manifest, with file names in place of paths: a folder says nothing about the contents."""
+        """Return the settings for the manifest. Paths are cut to file names: a folder says nothing about the contents."""
         value = self.to_json() | {"dedup_num_perm": self.permutations}
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
         value["extract"] = self.extract and self.extract.rpartition("/")[2]
@@ -362,7 +361,7 @@ class Recipe:
                     [_name_of(path) for path in current] if isinstance(current, list) else _name_of(current)
                 )
             if known.optional and getattr(self, item.name) == item.default:
-                del value[item.name]  # so that the manifests of builds without it stay as they are
+                del value[item.name]  # so that builds without this setting keep their manifests
         return value
 
     def updated(self, settings: Mapping[str, Any]) -> Recipe:
@@ -412,7 +411,7 @@ Names = str | Sequence[str]  # joined by commas, or listed
 
 
 class Settings(TypedDict, total=False):
-    """The settings of `Recipe` as `pipeline.build` takes them: lists may be text that joins their entries by commas."""
+    """The settings of `Recipe` as `pipeline.build` takes them: a list may be one text, its entries joined by commas."""
 
     format: str
     text_key: str
@@ -465,7 +464,7 @@ class Settings(TypedDict, total=False):
 
 
 def command_line(settings: Mapping[str, Any], sources: Sequence[str]) -> str:
-    """Return the command that builds a dataset with these settings of its manifest, whose inputs have these sources.
+    """Return the command that builds a dataset, from the settings in its manifest and the sources of its inputs.
 
     >>> command_line(Recipe(language="en", dedup=False).described(), ["web", "web", ""])
     'shardwright build web=INPUT INPUT --output DATASET --language en --no-dedup'
@@ -483,7 +482,7 @@ def command_line(settings: Mapping[str, Any], sources: Sequence[str]) -> str:
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Read a YAML (or JSON) file of settings; what is not a mapping of names raises ``ConfigError``."""
+    """Return the settings in a YAML (or JSON) file. Raises ``ConfigError`` if the file holds no mapping of names."""
     import yaml
 
     if kind := special_kind(path):

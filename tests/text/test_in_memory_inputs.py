@@ -101,7 +101,7 @@ def test_a_generator_is_read_once_for_all_builds(tmp_path: Path, capsys: pytest.
     assert "cannot be read twice or compared later" in said.out + said.err
     done = build(records(), tmp_path / "out", progress=Progress())
     said = capsys.readouterr()
-    assert "continued from the records that it gave before" in said.out + said.err
+    assert "continued with the records that it yielded before" in said.out + said.err
     assert len(read) == len(RECORDS)
     assert build(RECORDS, tmp_path / "list").splits == done.splits
 

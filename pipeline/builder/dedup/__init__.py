@@ -2,12 +2,12 @@
 
 minhash.py          texts -> exact hashes and MinHash signatures
 bands.py            signatures -> keys, sorted on disk bucket by bucket
-lsh.py              keys -> candidate pairs -> verified edges -> clusters -> the document of each that is kept
+lsh.py              keys -> candidate pairs -> verified edges -> clusters -> the kept document of each cluster
 segments.py         lines and paragraphs, for deduplication of parts of documents
 word_runs.py        runs of words that may occur twice, for deduplication of passages
 key_tables.py       keys of many partitions, sorted on disk: how often each occurs, and where first
-near_vectors.py     documents whose vectors are near that of an earlier one, for the ids to drop
-vectors.py          vectors and keys of the user as one array: .npy, Parquet, JSON Lines
+near_vectors.py     documents whose vectors are near the vector of an earlier document; their ids can be dropped
+vectors.py          reads the user's vectors and keys: .npy, Parquet, JSON Lines
 decontaminate.py    documents that share long n-grams with evaluation sets
 row_files.py        the rows of many files as one array, of which memory holds only a part
 kernels.py          the compiled loops

@@ -7,7 +7,7 @@ The documents are cut into groups. The keys of a group are one file:
     uint32          [repeats, 2]            documents of the group with equal texts: the first, and each further one
 
 List 0 has the first half of the texts' hashes, list k the keys of band k - 1. A bucket holds the keys that begin with the
-same bits. Only the first of the group's documents with equal texts has entries. It has none for a band without shingles.
+same bits. Of the group's documents with equal texts, only the first has entries. A band without shingles has no entry.
 
 Two reads fetch a bucket from a group, for any number of buckets, and there are at most `MOST_GROUPS` groups. So the bytes
 read for all buckets grow in proportion to the documents.
@@ -32,7 +32,7 @@ MOST_GROUPS = 1024
 
 
 def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes) -> int:
-    """Return the number of buckets, a power of two, by which each fits into ``bucket_bytes`` of memory.
+    """Return the number of buckets, a power of two, for which each bucket fits into ``bucket_bytes`` of memory.
 
     >>> buckets_for(50_000), buckets_for(20_000_000)
     (1, 64)
@@ -91,7 +91,7 @@ def write_keys(
 
 
 def first_of_equal(hashes: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the rows that no earlier row equals, increasing; and of every other row ``[first equal row, row]``."""
+    """Return the rows that no earlier row equals, increasing; and for every other row ``[first equal row, row]``."""
     numbers = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2)
     order = np.lexsort((numbers[:, 1], numbers[:, 0]))  # stable: the first of a run is the first in input order
     ordered = numbers[order]
@@ -116,7 +116,7 @@ class KeyFiles:
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         """Return the keys of one bucket of a list, and their documents. The documents of equal keys increase.
 
-        ``only`` says of every document whether it takes part.
+        ``only`` says for every document whether to include it.
         """
         keys, documents = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)]
         for path, start, stop in zip(self.paths, self.starts, self.starts[1:], strict=False):

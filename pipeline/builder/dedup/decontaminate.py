@@ -36,7 +36,7 @@ NGRAM = 13
 SHORTEST = 8  # an evaluation text of fewer words is not compared
 _NAMES = "names.json"
 _ARRAYS = ("hashes", "sets", "lengths")
-_PREFILTER_BITS = 6  # more bits than the n-grams need as numbers: one in 64 n-grams of a document passes by chance
+_PREFILTER_BITS = 6  # beyond the bits that number the n-grams: one in 64 n-grams of a document passes by chance
 
 
 class Decontaminator:
@@ -62,7 +62,7 @@ class Decontaminator:
 
     @functools.cached_property
     def _prefilter(self) -> tuple[NDArray[np.bool_], NDArray[np.uint8], np.uint64]:
-        """Whether each length is looked for, a bit for each prefix of a hash, and the shift that gives the prefix."""
+        """Which lengths to look for, a bit for each prefix of a hash, and the shift from a hash to its prefix."""
         wanted = np.zeros(int(self.lengths.max(initial=0)) + 1, bool)
         wanted[self.lengths] = True
         bits = len(self.hashes).bit_length() + _PREFILTER_BITS
@@ -72,7 +72,7 @@ class Decontaminator:
         return wanted, np.packbits(known, bitorder="little"), shift
 
     def overlaps(self, texts: Sequence[str]) -> list[tuple[int, str | None]]:
-        """Return for each text how many of its n-grams evaluation sets have, and the name of the first one's set."""
+        """Return for each text how many of its n-grams are in evaluation sets, and the name of the first such n-gram's set."""
         rows, entries = self.matches(texts)
         names: dict[int, str] = {}
         for row, number in zip(rows.tolist(), self.sets[entries].tolist(), strict=True):
@@ -81,7 +81,7 @@ class Decontaminator:
         return [(number, names.get(row)) for row, number in enumerate(counts)]
 
     def matches(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return every n-gram of the texts that evaluation sets have: the number of its text, and its entry in ``hashes``."""
+        """Return the text and the index in ``hashes`` of each n-gram that is in an evaluation set."""
         from .kernels import find_shingles
 
         points, ends = _units([text.lower() for text in texts])
@@ -147,10 +147,11 @@ def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
 def read_evaluation_sets(
     specs: Sequence[str], key: str, *, normalized: bool = True
 ) -> tuple[Decontaminator, dict[str, str], dict[str, list[int]]]:
-    """Return the n-grams of the sets that ``specs`` name; each file's sha256 by name; how many texts are too short, of how many.
+    """Return the n-grams of the sets that ``specs`` name, the sha256 of each file, and the numbers of texts that are too short.
 
-    ``key`` names the field of the texts. ``normalized`` says whether the texts are normalised, as the documents are. Raises
-    ``ConfigError`` if a set yields no n-gram. Warns if records yield no text, and if texts are too short.
+    ``key`` names the field of the texts. ``normalized`` says whether to normalise the texts, as a build does its documents. The
+    numbers are, by file, the texts that are too short and all texts. Raises ``ConfigError`` if a set yields no n-gram. Warns if
+    records yield no text, and if texts are too short.
     """
     from ...text.readers.document_reader import find_inputs
 

@@ -61,7 +61,7 @@ def _joined(s: Any, word: Any) -> Any:
     "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint64[::1], int64[::1])"
 )
 def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any) -> None:
-    """Write the 64-bit shingles of all texts to ``out``, one after the other, and to ``stops`` the end of each text's."""
+    """Write the 64-bit shingles of all texts to ``out``, and to ``stops`` the end of each text's shingles."""
     hashes = np.empty(len(points) // 2 + 1, np.uint64)
     begin = written = 0
     for text in range(len(ends)):
@@ -169,7 +169,7 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
 def locate_words(points: Any, ends: Any, kinds: Any, hashes: Any, spans: Any, stops: Any) -> Any:
     """Write each word's hash, first character and end, and to ``stops`` the end of each text's words; return their number.
 
-    ``kinds`` of characters: 0 ends a word, 1 continues one, 2 is one.
+    ``kinds`` of characters: 0 ends a word, 1 continues a word, 2 is a word by itself.
     """
     filled = at = 0
     for text in range(len(ends)):
@@ -212,7 +212,7 @@ def hash_runs(words: Any, stops: Any, length: Any, out: Any) -> None:
 def winnow(runs: Any, stops: Any, length: Any, window: Any, picks: Any) -> None:
     """Write where the smallest of the ``window`` runs from each word begins; -1 if the text ends before the last of them.
 
-    ``length`` is that of a run in words. Among equal runs, the pick of the word before stays; a new pick is the last one.
+    A run has ``length`` words. Among equal runs, the previous window's pick stays; a new pick is the last one.
     """
     begin = 0
     for text in range(len(stops)):
@@ -289,7 +289,7 @@ def count_members(roots: Any, counts: Any) -> None:
 
 @compiled("void(uint32[::1], int64, int64[::1], uint32[::1], uint32[::1])")
 def highest_members(roots: Any, begin: Any, numbers: Any, best: Any, highest: Any) -> None:
-    """Write at each root its member of the highest number so far, the first of equals. ``numbers`` begin at member ``begin``."""
+    """Write for each root its member with the highest number so far; the first of equal ones. ``numbers`` begin at ``begin``."""
     for k in range(len(numbers)):
         root = roots[begin + k]
         number = np.uint32(min(numbers[k], 0xFFFFFFFF))

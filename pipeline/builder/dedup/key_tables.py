@@ -3,15 +3,15 @@
 The table of a partition is the file ``keys.bin`` in a folder, with an entry for each different key:
 
     uint64 [n]    the keys, increasing
-    uint32 [n]    the smallest of the numbers that the partition gave with the key
+    uint32 [n]    the smallest number that the partition has for the key
     uint32 [n]    how often the partition has the key
 
-A bucket holds the keys of one range, of all partitions. Each partition adds a key once, however often it has it. So a key that
-every document has takes no more memory than one entry for each partition.
+A bucket holds the keys of one range, of all partitions. A partition that repeats a key adds it once. So a key that is in every
+document takes no more memory than one entry for each partition.
 
     starts.npy    int64 [partitions + 1]: where the entries of each partition begin
     totals.npy    uint32: how often all partitions have the key of an entry; more than 2 ** 32 - 1 counts as that
-    firsts.npy    uint64: the first partition that has it, times 2 ** 32, and its number there
+    firsts.npy    uint64: the first partition that has the key, times 2 ** 32, plus the key's number there
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write_table(folder: Path, keys: NDArray[np.uint64], numbers: NDArray[np.int6
 
 
 def in_bucket(keys: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray[np.uint64]:
-    """Return those of sorted keys that fall in one of ``buckets`` equal ranges."""
+    """Return the keys in one of ``buckets`` equal ranges; ``keys`` are sorted."""
     # A copy: a view would keep in memory all pages that the search touched.
     return np.array(keys[_range(keys, bucket, buckets)])
 
@@ -92,7 +92,7 @@ def sort_bucket(tables: Sequence[Path], result: Path, buckets: int, bucket: int)
 
 
 def load_found(table: Path, results: Sequence[Path], number: int) -> Found:
-    """Return what all buckets say of the keys of the table with this number."""
+    """Return how often, and where first, the keys of table ``number`` occur in all tables."""
     totals, firsts = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
     for result in results:
         starts = _load(result, "starts")

@@ -8,7 +8,7 @@ Exact duplicates have the same hash of the text. MinHash finds near duplicates a
     verify      an edge counts if the signatures agree on at least `threshold` of their values. Candidates that fail
                 form a run again, a few times, so that one first document that is unlike the others breaks no cluster
     component   documents that edges connect are one cluster. Its first document in input order is kept. A chain of edges may join
-                documents that are less alike than `threshold`: `chained` counts the members that are less alike to the kept one
+                documents that are less alike than `threshold`: `chained` counts those that are so unlike the kept document
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
 
@@ -44,8 +44,7 @@ def star_edges(
 ) -> Iterator[NDArray[np.uint32]]:
     """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: the earlier document, its duplicate.
 
-    ``documents`` of equal keys must be in input order. Each round of comparisons yields an array: at most
-    ``REPRESENTATIVES`` of them.
+    ``documents`` of equal keys must be in input order. Each of at most ``REPRESENTATIVES`` rounds of comparisons yields an array.
 
     >>> [edges.tolist() for edges in star_edges(np.array([7, 5, 7], np.uint64), np.arange(3, dtype=np.uint32), np.less)]
     [[[0, 2]]]
@@ -85,7 +84,7 @@ def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
 
 
 def least_agreement(values: int, threshold: float) -> int:
-    """Return on how many of their values two signatures agree at least if they are near duplicates."""
+    """Return the fewest values on which the signatures of near duplicates agree."""
     return int(np.ceil(threshold * values - 1e-9))
 
 
@@ -104,7 +103,7 @@ def agreements(signatures: Rows[np.uint32], a: NDArray[np.uint32], b: NDArray[np
 def _read_pairs(
     rows: Rows[Scalar], a: NDArray[np.uint32], b: NDArray[np.uint32]
 ) -> Iterator[tuple[NDArray[Scalar], NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield batches of pairs: the rows of their documents, and the numbers in them of each pair's two rows."""
+    """Yield batches of pairs: the rows of a batch's documents, and the indices in them of each pair's first and second row."""
     for begin in range(0, len(a), _PAIRS):
         pairs = np.concatenate([a[begin : begin + _PAIRS], b[begin : begin + _PAIRS]])
         wanted, inverse = np.unique(pairs, return_inverse=True)
@@ -113,7 +112,7 @@ def _read_pairs(
 
 
 def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """Join what ``edges`` (``[m, 2]``) connect in the forest ``parents``, in place; return it with every parent a root.
+    """Join the trees of the forest ``parents`` that ``edges`` (``[m, 2]``) connect, and return it with every parent a root.
 
     The root of a tree is its smallest member, in any order of the edges.
 
@@ -129,10 +128,10 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
 
 
 def keepers_of(roots: NDArray[np.uint32], before: int, numbers: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
-    """Return at each root its member of the highest number, and the first of equal ones.
+    """Return, at the index of each root, the member of its tree with the highest number; the first of equal ones.
 
-    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``numbers`` are
-    those of the other documents, such as their lengths, in order and some at a time. They have at most 32 bits.
+    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``numbers`` yields the
+    numbers of the other documents, such as lengths, in order. They have at most 32 bits.
     """
     from .kernels import highest_members
 
@@ -149,11 +148,11 @@ def keepers_of(roots: NDArray[np.uint32], before: int, numbers: Iterable[NDArray
 def chained(
     directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float
 ) -> tuple[int, int, int] | None:
-    """Compare the near duplicates among ``documents`` with the documents that are kept; None if there are none to compare.
+    """Compare the near duplicates among ``documents`` with the kept documents. Return None if there is nothing to compare.
 
-    Return how many agree on less than ``threshold`` of the values of their signatures, since only a chain joins them; then the
-    fewest values on which one agrees, and its number. ``directory`` has the files of `write_clusters`, which leave out the
-    first ``before`` documents. A cluster of two has a verified edge, so only larger ones are compared.
+    Otherwise return how many agree on less than ``threshold`` of the values of their signatures, since only a chain joins them;
+    the fewest values on which one agrees; and the number of that document. ``directory`` has the files of `write_clusters`,
+    which do not cover the first ``before`` documents. A cluster of two has a verified edge, so only larger ones are compared.
     """
     kind, keeper, size = (
         np.load(directory / f"{name}.npy", mmap_mode="r")[documents.start : documents.stop]
@@ -172,8 +171,8 @@ def chained(
 class LeastSimilar(NamedTuple):
     """The two documents of a cluster that are least similar, among those that were ``compared``, each with each.
 
-    ``similarity`` is the share of the values on which their signatures agree. A negative number of a document counts from the
-    end of those of earlier builds.
+    ``similarity`` is the share of the values on which their signatures agree. A negative number in ``pair`` counts from the end
+    of the documents of earlier builds.
     """
 
     documents: int
@@ -192,8 +191,8 @@ def least_similar(
 ) -> LeastSimilar:
     """Compare the texts of the cluster of a document, each with each, and return the two that are least similar.
 
-    If there are more than ``most``, the hash of a text draws so many. The document and the one that is kept are always among
-    those that are compared.
+    If there are more than ``most`` texts, their hashes draw ``most`` of them. ``document`` and the kept document are always
+    compared.
     """
     from .kernels import agreeing
 

@@ -25,7 +25,7 @@ from filters.compiled.text_arrays import character_class, code_points
 
 from ...errors import ConfigError
 
-SEED = 1  # of the permutations, for every seed of a recipe: later builds compare their signatures with these
+SEED = 1  # of the permutations, whatever the seed of a recipe: later builds compare their signatures with these
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
 PointsOf = Callable[[Sequence[str]], tuple[NDArray[np.uint32], NDArray[np.int64]]]

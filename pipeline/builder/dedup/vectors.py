@@ -1,4 +1,4 @@
-"""Vectors of the user, and the keys of their documents: one array, which may be mapped, and a key for each row."""
+"""Reads the user's vectors and the keys of their documents: one array, which may be mapped, and a key for each row."""
 
 from __future__ import annotations
 

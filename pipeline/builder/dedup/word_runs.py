@@ -1,14 +1,14 @@
 """Texts -> runs of words that may occur twice -> passages that do.
 
-A passage is a run of at least N words that occurs earlier: in an earlier document, or N words or more before in the same one.
+A passage is a run of at least N words that occurs earlier: in an earlier document, or at least N words before in the same one.
 Words are those of near duplicates, ``re.findall(r"\\\\w+", text.lower())``; in scripts without spaces (Han, Hiragana, Thai and
 their neighbours) each letter is a word. They are compared by their 64-bit hashes (`minhash`).
 
 Winnowing (Schleimer, Wilkerson, Aiken 2003, https://doi.org/10.1145/872757.872770) finds where to look:
 
     run         k = N // 3 words; its hash is mix64 of sum(word[i] * 0x9E3779B97F4A7C15 ** (k - 1 - i))
-    window      the w = N - k + 1 runs within N words; the smallest hash is the window's pick
-    candidate   N words whose pick has a hash that another pick has too
+    window      the w = N - k + 1 runs within N words; the run with the smallest hash is the window's pick
+    candidate   N words whose pick has the hash of another pick
 
 Equal windows pick equal runs, so every passage consists of candidates, and no window is compared if its pick is unique. About
 one run in (w + 1) / 2 is picked.
@@ -29,7 +29,7 @@ from filters.compiled.text_arrays import code_points
 from .decontaminate import unspaced_letters
 from .minhash import word_table
 
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # picked hashes are small; times this they fall into all buckets alike
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # times this, picked hashes, which are small, fill all buckets alike
 _MARKS, _SPACES = re.compile(r"[^\w\s]*"), re.compile(r"\s*")
 
 
@@ -76,7 +76,7 @@ def picked_runs(words: Words, length: int) -> NDArray[np.uint64]:
 
 
 def candidates(words: Words, length: int, repeated: NDArray[np.uint64]) -> Candidates:
-    """Return the runs of ``length`` words and more whose picks are all ``repeated``: keys, increasing."""
+    """Return the runs of at least ``length`` words whose picks are all in ``repeated``, which are increasing keys."""
     hashes, picks = _winnow(words, length)
     windows = np.flatnonzero(picks >= 0)
     places = picks[windows]
@@ -94,7 +94,7 @@ def candidates(words: Words, length: int, repeated: NDArray[np.uint64]) -> Candi
 def window_hashes(
     words: NDArray[np.uint64], lengths: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return where each ``length`` words within runs of these ``lengths`` begin, and their hashes."""
+    """Return where each window of ``length`` words begins, and its hash. ``lengths`` are the words of each run."""
     from .kernels import hash_runs
 
     stops, hashes = np.cumsum(lengths), np.empty(len(words), np.uint64)
@@ -107,7 +107,7 @@ def window_hashes(
 
 
 def stretches(mask: NDArray[np.bool_], begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the begin and end of each stretch of true values. One that begins before any of ``begins`` ends there.
+    """Return the begin and end of each stretch of true values. No stretch goes on past one of ``begins``.
 
     >>> [ends.tolist() for ends in stretches(np.array([True, True, True, False, True]), np.array([0, 2]))]
     [[0, 2, 4], [2, 3, 5]]
@@ -159,7 +159,7 @@ def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _winnow(words: Words, length: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the key of the run from each word, and the word at which the pick of the window from each word begins."""
+    """Return for each word the key of the run that begins there, and the first word of the pick of the window that does."""
     from .kernels import hash_runs, winnow
 
     run = max(1, length // 3)
@@ -180,7 +180,7 @@ def covered_words(windows: NDArray[np.int64], length: int, size: int) -> NDArray
 
 @functools.cache
 def _character_kinds() -> NDArray[np.uint8]:
-    """Return of every code point whether it ends a word (0), continues one (1) or is one (2)."""
+    """Return for every code point whether it ends a word (0), continues a word (1) or is a word by itself (2)."""
     kinds, alone = word_table().astype(np.uint8), unspaced_letters()
     kinds[: len(alone)] *= 1 + alone.astype(np.uint8)
     return kinds

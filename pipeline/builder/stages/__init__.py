@@ -1,10 +1,10 @@
-"""The stages of a build. Each runs unit functions over partitions and leaves files that appear by rename.
+"""The stages of a build. Each calls a function for each partition, and writes files that appear by rename.
 
 stage.py             what a stage is: steps, and the path of each unit; the runner, which skips paths that exist
-registry.py          the stages in order, which is that of the files below: a new stage is a module and a line there
+registry.py          the stages, in the order of the files below: a new stage is a module and a line there
 ingest.py            units of input -> partitions of documents that pass
 quotas.py            which units and partitions fill the token quotas of sources; whether another round is needed
-bad_records.py       how many records may give no document
+bad_records.py       how many bad records a build allows
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
 survivors.py         documents that no stage has dropped so far; how a stage drops some

@@ -1,4 +1,4 @@
-"""Records that give no document: how many a build allows, as a number or as a share of all records."""
+"""How many bad records a build allows, as a number or as a share of all records. A bad record holds no document."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..recipe import Recipe
 from ..work.workspace import Workspace
 
 LEAST_RECORDS = 10_000  # a share is checked over this many before all records are read
-DEFAULT_SHARE = 0.1  # of bad records, allowed beside a number: more are a wrong setting rather than damage
+DEFAULT_SHARE = 0.1  # of bad records, besides their number: a larger one points to a wrong setting, not to damage
 _FEW_RECORDS = 100  # a tenth of fewer records says little
 
 
 class BadRecords:
-    """Counts the bad records of ``units`` as these are done, and raises ``BuildError`` if there are too many.
+    """Counts the bad records of ``units`` as these finish, and raises ``BuildError`` if there are too many.
 
-    A share is checked over units in input order: over those before the first one that is not done, as soon as they have
-    10,000 records. So the order in which units finish does not decide whether the build ends.
+    A share is checked over the first units in input order, up to the first unfinished one, once they have 10,000 records. So the
+    order in which units finish does not decide whether the build ends.
     """
 
     def __init__(self, workspace: Workspace, plan: Plan, units: Sequence[int]) -> None:
@@ -34,7 +34,7 @@ class BadRecords:
         self._bad = 0
         self._waiting = list(reversed(units))
         self._done: dict[int, tuple[int, int]] = {}
-        self._in_order = (0, 0)  # records and bad ones of the units before those that are waited for
+        self._in_order = (0, 0)  # records and bad records of the units before the first unfinished one
 
     def add(self, unit: int, records: int, bad: int) -> None:
         """Count the records of a unit and the bad ones among them."""
@@ -68,7 +68,7 @@ class BadRecords:
             for path in sorted(folder.glob("*/rejected.jsonl")):
                 with open(path, "rb") as file:
                     for line in map(orjson.loads, file):
-                        if "text" not in line:  # which documents that are dropped have
+                        if "text" not in line:  # a dropped document has a text
                             start = self._spans[unit][line["span"]].start
                             return f", such as {location_of(line['file'], line['line'], start)}: {line['reason']}"
         return ""

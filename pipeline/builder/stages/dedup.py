@@ -95,7 +95,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _OpenJob:
-    """A job with its files at hand. ``groups``: the pieces that each key file covers, ``[first, last)``."""
+    """A job with its open files. ``groups``: the range of pieces that each key file covers."""
 
     folder: Path
     job: Job
@@ -132,7 +132,7 @@ def keys_unit(folder: Path, group: int) -> None:
 
 
 def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
-    """Write the verified edges within one bucket of a list."""
+    """Write the verified edges of one bucket. A unit is the number of a list (0: hashes, k: band k - 1) and a bucket of it."""
     opened = _open_job(folder)
     job, (number, bucket) = opened.job, unit
     if number == 0:
@@ -212,8 +212,8 @@ class DedupStage(Stage):
         stats.near_cluster_sizes = counted["near_cluster_sizes"]
         stats.chained = counted.get("chained", 0)
         stats.notes += [
-            f"{name}: {count:,} of its documents were redacted or dropped, and texts like these are no duplicates of it; "
-            "list their ids in --drop-ids to keep them out"
+            f"{name}: {count:,} of its documents were redacted or dropped, so dedup does not find texts like them; list their "
+            "ids in --drop-ids to keep them out"
             for name, count in redacted_earlier(workspace).items()
         ]
 
@@ -225,7 +225,7 @@ class DedupStage(Stage):
 
 
 def positions(partition: Partition) -> slice:
-    """Return the range of a partition's documents among those of all partitions."""
+    """Return the range of a partition's documents among the documents of all partitions."""
     starts = _load(partition.workspace, "starts")
     return slice(int(starts[partition.number]), int(starts[partition.number + 1]))
 
@@ -241,7 +241,7 @@ def cluster_sizes(partition: Partition) -> NDArray[np.int32]:
 
 
 def load_keepers(workspace: Workspace) -> tuple[NDArray[np.int64], int]:
-    """Return the document that is kept in place of each, and how many documents earlier builds have: ``keeper.npy``."""
+    """Return ``keeper.npy``, and the number of documents of earlier builds."""
     return _load(workspace, "keeper"), read_json(workspace.folder(DedupStage.name) / "counts.json")["before"]
 
 
@@ -313,20 +313,17 @@ def _job(run: Run, hashes: Rows[np.uint8]) -> Job:
 
 
 def _compared_numbers(workspace: Workspace) -> Iterator[NDArray[np.int64]] | None:
-    """Return the numbers of documents, of which the highest of a cluster is kept; None if the first document is."""
+    """Return the numbers of the documents of each partition: a cluster keeps its highest. None if it keeps its first document."""
     recipe = workspace.plan.recipe
     if recipe.kept_by is not None:
         return _scores(workspace, recipe.kept_by)
-    return _lengths(workspace) if recipe.dedup_keep == "longest" else None
-
-
-def _lengths(workspace: Workspace) -> Iterator[NDArray[np.int64]]:
-    """Yield the characters of the documents, partition by partition."""
-    return (partition.array("characters", np.int64) for partition in partitions(workspace))
+    if recipe.dedup_keep == "longest":
+        return (partition.array("characters", np.int64) for partition in partitions(workspace))
+    return None
 
 
 def _scores(workspace: Workspace, field: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the ranks of the values that documents have in a field, partition by partition."""
+    """Yield the ranks of the values of a kept field, partition by partition."""
     metadata = MetadataColumn(workspace.plan.recipe.keep_fields)
     for partition in partitions(workspace):
         values = metadata.decode(partition.values("metadata")["metadata"])
@@ -334,7 +331,7 @@ def _scores(workspace: Workspace, field: str) -> Iterator[NDArray[np.int64]]:
 
 
 def ranks(values: Sequence[object]) -> NDArray[np.int64]:
-    """Return whole numbers of 32 bits in the order of the values, as float32. Values that are no numbers come before all numbers.
+    """Return 32-bit integers that sort as the values do in float32. Values that are not numbers sort first.
 
     >>> np.argsort(ranks([2, None, -1.5, float("-inf"), "5"]), kind="stable").tolist()
     [1, 4, 3, 2, 0]

@@ -57,7 +57,7 @@ class DropIdsStage(Stage):
 
 
 def drop_listed(partition: Partition) -> None:
-    """Write which documents of a partition are listed: by their id, or that of the document that a transform cut them from."""
+    """Write which documents of a partition are listed, by their id or the id of the document that a transform split."""
     listed, origins = _listed(partition.workspace), partition.origins()
     parts = partition.values("part")["part"]
     matches = [_listed_as(origins[row].id.removesuffix(part), part, listed) for row, part in enumerate(parts)]

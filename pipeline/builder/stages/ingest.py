@@ -55,7 +55,7 @@ _RECORD_LIMITS = "record_limits.json"
 
 
 class UnitToRead(NamedTuple):
-    """A unit by its number, and the most records and bytes that are read of it; None: all."""
+    """The number of a unit, and the most records and bytes to read of it; None: all."""
 
     number: int
     most_records: int | None
@@ -204,8 +204,8 @@ def prepare_filter(workspace: Workspace) -> None:
 def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToRead) -> None:
     """Filter one unit into its folder, up to the partition that reaches the most bytes.
 
-    ``credentials`` open remote inputs. The unit reads past partitions that exist already, from a run that was killed or
-    read less, and past those of other lanes.
+    ``credentials`` open remote inputs. The unit skips the partitions of other lanes, and those that exist already because a run
+    was killed or read less.
     """
     loaded = _load(workspace)
     number, limit, most_bytes = to_read
@@ -235,7 +235,7 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
 def _filter_partition(
     loaded: _Loaded, spans: Sequence[Span], directory: Path, batches: Batches, bad_before: int
 ) -> Counts:
-    """Judge the documents of a partition, and write those that are kept and, if asked for, those that are not."""
+    """Judge the documents of a partition. Write the kept documents and, if the recipe asks, the rejected ones."""
     recipe = loaded.plan.recipe
     counts = Counts(loaded.bins.empty())
     signed = recipe.dedup and not recipe.passage_kinds  # line dedup signs the texts that it has cut
@@ -287,7 +287,7 @@ def _filter_partition(
 def _rows(
     kept: Sequence[ProcessedDocument], span_numbers: Sequence[int], column: MetadataColumn
 ) -> list[PassedDocument]:
-    """Return the rows of the documents that are kept; ``span_numbers`` are the spans of the records of the batch."""
+    """Return the rows of the kept documents. ``span_numbers`` are the spans of the batch's records."""
     origins = {result.document.origin: "" for result in kept}
     for text in origins:
         origins[text] = "" if text is None else text_hash(text)

@@ -6,9 +6,9 @@
     partitions/000034/               a partition again, its texts cut: later stages read this one. Beside its other files,
                                      cut.jsonl: what was cut or dropped (with --keep-rejected)
 
-Memory is bounded: a bucket holds a few million hashes, and each partition adds a hash once, however often it repeats it.
-Every document that passed the filters counts as an earlier one, even if a later stage drops it: what is cut from a document
-does not depend on dedup, on quotas or on how much is left of others.
+Memory is bounded: a bucket holds a few million hashes, and a partition that repeats a hash adds it once. Every document that
+passed the filters counts as an earlier one, even if a later stage drops it. So the cuts do not depend on dedup, on quotas or on
+how much is left of other documents.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .stage import Run, Stage, Step
 CUT_NAME = "cut.jsonl"
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # the title of samples of cut documents
-EARLIER = "found earlier in the corpus"  # ends reasons
+EARLIER = "found earlier in the corpus"  # the end of each reason
 
 
 class LineDedupStage(Stage):
@@ -114,11 +114,11 @@ def _hashes(partition: Partition) -> NDArray[np.uint64]:
 
 
 class Repeats:
-    """Finds which passages of one partition occur earlier. It takes the texts in order, each once."""
+    """Finds which passages of one partition occur earlier. Pass the texts in order, each once."""
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
         self._known = known  # hashes of the partition, sorted
-        self._seen = seen  # those of earlier partitions, and of texts before
+        self._seen = seen  # which of these occur in earlier partitions, or in earlier texts of this one
 
     def among(self, passages: Passages) -> NDArray[np.bool_]:
         """Return which passages of the next texts occur earlier."""
@@ -141,7 +141,7 @@ def load_repeats(partition: Partition, buckets: int) -> Repeats:
 
 
 class PassageRemover:
-    """Cuts the texts of one partition, counts, and drops documents of which too little is left."""
+    """Cuts the texts of one partition, drops documents of which too little is left, and counts both."""
 
     def __init__(
         self, recipe: Recipe, source: str, repeats: Repeats, writer: PartitionWriter, rejected: IO[bytes]
@@ -203,7 +203,7 @@ class PassageRemover:
             write_line(self._rejected, line)
 
     def recounted(self, counts: Counts) -> Counts:
-        """Return the counts of the ingest stage, with new outcomes for the documents that it had passed."""
+        """Return the counts of the ingest stage, with new outcomes for the documents that passed it."""
         passed = [path for path in counts.numbers if path[-1] == PASSED and path[0].endswith("filtered")]
         for path in passed:
             del counts.numbers[path]

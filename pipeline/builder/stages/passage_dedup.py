@@ -1,20 +1,20 @@
-"""The stage that finds passages: runs of at least N words that survivors have earlier. It cuts them, or counts them, or drops
-documents that they fill. `pipeline.builder.dedup.word_runs` says what a passage is.
+"""The stage that finds passages, runs of at least N words that occur earlier in survivors. It cuts or counts them, or drops the
+documents that they fill. `pipeline.builder.dedup.word_runs` defines passages, windows, picks and candidates.
 
     passage_dedup/runs/tables/000034/       the runs that the windows of a partition pick: a table of hashes (key_tables.py)
-    passage_dedup/runs/buckets/000002/      the same, sorted over all partitions
-    passage_dedup/windows/tables/000034/    its candidates, which may occur elsewhere: a table of their windows of N words;
-                                            entries.npy (uint32), the entry of each window in the table; words.npy (uint64), their
-                                            words; runs.npy (int64 [runs, 3]): the document, the first word in it and the
-                                            number of words of each run of them
-    passage_dedup/windows/buckets/000002/   the windows, sorted over all partitions
+    passage_dedup/runs/buckets/000002/      these runs, sorted over all partitions
+    passage_dedup/windows/tables/000034/    candidates of a partition, which may occur elsewhere: words.npy (uint64), the
+                                            words of all candidates; runs.npy (int64 [runs, 3]), for each run of these words
+                                            its document, its first word in the document and its number of words; a table of
+                                            their windows of N words; entries.npy (uint32), each window's entry in this table
+    passage_dedup/windows/buckets/000002/   these windows, sorted over all partitions
     passage_dedup/partitions/000034/        the result: documents.arrow again, if texts of this partition are cut;
-                                            cut.jsonl; counts.json; repeated.json, the passages that occur most and
-                                            first in this partition
+                                            cut.jsonl; counts.json; repeated.json, the most frequent of the passages that
+                                            first occur in this partition
 
-It runs last before tokens are made. So only documents that are left count as earlier ones, and a near duplicate is dropped whole
-before its passages would be cut. Every place is compared with the first one of its window, by the words that are there:
-the time grows in proportion to the words, however often a passage occurs.
+It is the last stage before tokens are made. So only survivors count as earlier documents, and a near duplicate is dropped whole,
+not cut. Each window is compared word by word with its first occurrence only, so the time grows in proportion to the words,
+however often a passage occurs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PassageDedupStage(Stage):
             "prepare": functools.partial(prepare_words, run.plan.recipe),
             "size": lambda partition: partition.bytes,
         }
-        buckets = 0  # of the kind before
+        buckets = 0  # of the previous kind
         for kind, write in (RUNS, write_runs), (WINDOWS, write_windows):
             makes = functools.partial(_table, kind=kind)
             yield Step(name=f"find {kind}", function=functools.partial(write, buckets), makes=makes, **by_partition)
@@ -149,7 +149,10 @@ def write_windows(buckets: int, partition: Partition) -> None:
 
 
 class PartitionCandidates:
-    """The candidates of a partition, and what all partitions hold of them. A place is the index of a word among theirs."""
+    """The candidates of a partition, and how often and where first each of their windows occurs in all partitions.
+
+    A place is an index in ``words``.
+    """
 
     def __init__(self, partition: Partition, buckets: int) -> None:
         folder, self._length = _table(partition, WINDOWS), _length(partition)
@@ -169,7 +172,7 @@ class PartitionCandidates:
         return self._located(*stretches(covered, self._begins))
 
     def _equal(self, workspace: Workspace, windows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which windows have the words of the first window of their hash; those that follow each other together."""
+        """Return which windows have the same words as the first window with their hash. Adjacent ones are compared together."""
         places, firsts = self.places[windows], self.firsts[windows]
         new = (np.diff(places, prepend=-2) != 1) | (np.diff(firsts, prepend=np.uint64(0)) != 1)
         begins = np.flatnonzero(new)
@@ -185,7 +188,7 @@ class PartitionCandidates:
         return equal
 
     def most_repeated(self) -> list[tuple[int, list[int]]]:
-        """Return how often the passages that occur most and first here occur, and each passage as `passages` does."""
+        """Return the most frequent of the passages that first occur here: the count of each, and its row of `passages`."""
         here = np.flatnonzero((self.firsts == self._own) & (self.totals > 1))
         places, totals = self.places[here], self.totals[here].astype(np.int64)
         begins = np.flatnonzero((np.diff(places, prepend=-2) != 1) | (np.diff(totals, prepend=0) != 0))
@@ -217,9 +220,9 @@ class PassageCutter:
         self.counts.add_all("passages", dict.fromkeys(names, 0))
 
     def left_of(self, row: PassedDocument, words: NDArray[np.int64], passages: Sequence[Sequence[int]]) -> str | None:
-        """Return what is left of the text of a document; None if the document is dropped.
+        """Return the text of a document after the cuts; None if the document is dropped.
 
-        ``words``: int64 ``[n, 2]``, first character and end of each word. ``passages``: first word and end of each.
+        ``words``: int64 ``[n, 2]``, first character and end of each word. ``passages``: first word and end of each passage.
         """
         recipe, text = self._recipe, row.text
         number = sum(end - first for first, end in passages)
@@ -241,7 +244,7 @@ class PassageCutter:
 
 
 def write_result(buckets: int, partition: Partition) -> None:
-    """Write what becomes of the documents of a partition, and the passages that occur most and first in it."""
+    """Cut, count or drop the documents of a partition, and write the most frequent of the passages that first occur in it."""
     recipe, found = partition.workspace.plan.recipe, PartitionCandidates(partition, buckets)
     passages: dict[int, list[list[int]]] = {}
     for document, *words in found.passages(partition.workspace).tolist():
@@ -254,7 +257,7 @@ def write_result(buckets: int, partition: Partition) -> None:
     cuts = recipe.repeated_passages == "cut" and len(passages) > 0
     with result_directory(partition.cut_folder) as directory:
         with open(directory / CUT_NAME, "wb") as rejected, DocumentFile(directory) as file:
-            remover = PassageCutter(recipe, rejected)
+            cutter = PassageCutter(recipe, rejected)
             for batch in read_batches(partition.folder, *PassedDocument._fields):
                 texts = {}
                 for number in found_in[bisect_left(found_in, first) : bisect_left(found_in, first + len(batch))]:
@@ -264,13 +267,13 @@ def write_result(buckets: int, partition: Partition) -> None:
                         text = row.text[spans[begin, 0] : spans[end - 1, 1]]
                         most.append(_entry(count, end - begin, text, origins[number]))
                     if number in passages:
-                        left = remover.left_of(row, spans, passages[number])
+                        left = cutter.left_of(row, spans, passages[number])
                         drops[number] = left is None
                         texts.update({number - first: left} if left is not None else {})
                 if cuts:
                     file.write(with_texts(batch, texts))
                 first += len(batch)
-        write_json(directory / "counts.json", remover.counts.to_json())
+        write_json(directory / "counts.json", cutter.counts.to_json())
         write_json(directory / "repeated.json", most)
         if recipe.repeated_passages != "count":
             drop(partition, PassageDedupStage.name, drops)

@@ -1,14 +1,14 @@
-"""Token quotas of sources: how much of the input is read for them, and which partitions they hold.
+"""Token quotas of sources: how much of the input is read to fill them, and which partitions fit into them.
 
-A source with a quota reads its files in an order drawn from their names and the seed. It reads the first files, and of the
-last of them only as many partitions as hold the wanted bytes. If the survivors have too few tokens, it reads more, and the
-stages after filtering start over with everything that was read. Only the counted tokens and the sizes of files decide how
-much is read: neither workers nor interruptions change it. With ``limit``, everything that the limit allows is read.
+The files of a source with a quota are read in an order drawn from their names and the seed. The last file is read up to the
+partition that reaches the wanted bytes. If the survivors have too few tokens, more is read, and the stages after filtering
+start over with everything that was read. Only the counted tokens and the sizes of files decide how much is read: neither
+workers nor interruptions change it. With ``limit``, everything that the limit allows is read.
 
     quotas.json     bytes to read from each source that has a quota; written when the first estimate was too low
 
-Quotas are filled partition by partition in the same order. In the partition that reaches a quota, the hash of their content
-chooses the documents.
+Quotas are filled partition by partition in the same order. In the partition that reaches a quota, documents are drawn by the
+hash of their content.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def drawn_units(plan: Plan) -> dict[str, list[int]]:
 
 
 def units_read(workspace: Workspace) -> dict[int, int | None]:
-    """Return the units to read, in input order, and after how many bytes of its file each ends; None: with its file.
+    """Return the units to read, in input order, each with the most bytes to read of its file; None: all.
 
-    A unit ends with the partition that reaches these bytes.
+    The partition that reaches these bytes is the last one of its unit.
     """
     plan = workspace.plan
     read: dict[int, int | None] = dict.fromkeys(range(len(plan.units)))
@@ -86,7 +86,7 @@ def units_read(workspace: Workspace) -> dict[int, int | None]:
 
 
 def _bytes_wanted(workspace: Workspace) -> dict[str, int]:
-    """Return how many bytes of input are read of each source with a quota."""
+    """Return the bytes to read from each source that has a quota."""
     path, plan = workspace.root / QUOTAS, workspace.plan
     if path.exists():
         return dict(read_json(path))
@@ -94,7 +94,7 @@ def _bytes_wanted(workspace: Workspace) -> dict[str, int]:
 
 
 def _unit_sizes(plan: Plan) -> list[int]:
-    """Return about how many bytes each unit has, at least one; each lane has all of its file."""
+    """Return about how many bytes each unit has, at least one. A lane has all bytes of its file."""
     spans = Counter(span.input for unit in plan.units for span in unit if span.lane == 0)
     return [max(1, sum(plan.inputs[span.input].size // spans[span.input] for span in unit)) for unit in plan.units]
 

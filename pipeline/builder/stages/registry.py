@@ -19,7 +19,7 @@ from .stage import Run, Stage
 from .tokenize import TokenizeStage, TrainTokenizerStage
 from .write import WriteStage
 
-# A round. It is repeated with more of the input as long as a token quota is not filled.
+# A round, which is repeated with more input until the token quotas are filled.
 ROUND: tuple[Stage, ...] = (
     IngestStage(),
     LineDedupStage(),
@@ -40,9 +40,9 @@ def wanted_stages(recipe: Recipe, stages: Sequence[Stage] = STAGES) -> list[Stag
 
 
 def stages_to_run(run: Run) -> Iterator[Stage]:
-    """Yield the stages that a build wants, in order; those of the round again each time that more has to be read.
+    """Yield the stages that a build wants, in order. The stages of the round come again each time that more has to be read.
 
-    The folder of the split stage says that the rounds have ended: a build that is continued after that reads no more.
+    Once the split stage has its folder, the rounds have ended: a continued build reads no more.
     """
     yield from wanted_stages(run.plan.recipe, ROUND)
     while not run.workspace.folder(SplitStage.name).exists() and read_more(run.workspace, run.progress):
@@ -53,7 +53,7 @@ def stages_to_run(run: Run) -> Iterator[Stage]:
 def changes(stats: BuildStats) -> Iterator[Change]:
     """Yield what each stage removed or added, in the order of the stages.
 
-    Documents that were dropped under a name that no stage declares were dropped by a rule or transform of the filters.
+    If no stage declares an outcome, a rule or transform of the filters dropped its documents.
     """
     declared = {stage.drops.key for stage in STAGES if stage.drops}
     by_filters = [name for name, _ in descending(stats.dropped) if name not in declared]

@@ -54,8 +54,8 @@ class SplitStage(Stage):
             quota, tokens = workspace.plan.recipe.quota(source), group["tokens"]
             if self.drops.key in group["dropped"] and tokens < _FILLED * quota:
                 stats.notes.append(
-                    f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next document that was "
-                    f"drawn has more than the {quota - tokens:,} left: none is passed over for a shorter one"
+                    f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next drawn document has "
+                    f"more than the {quota - tokens:,} left: none is skipped for a shorter one"
                 )
 
 
@@ -101,14 +101,14 @@ def load_outcomes(workspace: Workspace) -> tuple[list[str], NDArray[np.uint8]]:
 
 
 def load_counts(workspace: Workspace) -> Counts:
-    """Return what became of all documents that passed the filters."""
+    """Return the counts of the outcomes of all documents that passed the filters."""
     return Counts.read(workspace.folder(SplitStage.name) / "counts.json")
 
 
 def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) -> Assigned:
-    """Assign the documents of a partition, of which so many tokens are allowed; None: all of them.
+    """Return the outcomes and splits of the documents of a partition.
 
-    ``keys`` are those of the outcomes, by number.
+    ``keys`` are the keys of the outcomes, by number. ``unit`` has the partition, and its tokens allowed; None: all.
     """
     partition, allowed = unit
     plan, hashes, tokens = partition.workspace.plan, partition.hashes, token_lengths(partition)
@@ -117,7 +117,7 @@ def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) ->
         survivors = np.flatnonzero(outcome == KEPT)
         beyond = beyond_quota(draws(hashes[survivors], plan.recipe.seed, "max_tokens"), tokens[survivors], allowed)
         outcome[survivors[beyond]] = len(keys) - 1
-    # Parts of one document share much text, windows that overlap most of it: they go together.
+    # Parts of one document may overlap, so they share a split.
     origins = partition.origins_hashes if plan.recipe.transforms else hashes
     in_val = in_validation(origins, plan.recipe.seed, plan.recipe.val_fraction)
     split = np.where(in_val, VAL, TRAIN).astype(np.uint8)

@@ -86,8 +86,8 @@ class Run:
     ) -> Iterator[tuple[int, Result]]:
         """Run a unit function over units on the engine, with a progress bar; yield ``(index, result)`` as they finish.
 
-        ``prepare`` loads what the units share, before workers are forked. ``size`` tells the bytes of a unit, where units
-        differ much; a unit function then tells by `report_progress` how many it has read. ``label`` names a unit in errors.
+        ``prepare`` loads what the units share, before workers are forked. ``size`` returns the bytes of a unit, if units differ
+        much; a unit function then reports the bytes it has read by `report_progress`. ``label`` names a unit in errors.
         """
         if not units:
             return
@@ -125,12 +125,12 @@ class Stage(ABC):
     """A stage of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
     A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
-    that its `wanted` looks at. Its flag on the command line is made of it. Its place in the order decides what it can do:
+    that its `wanted` reads and that is also its flag. Its place in the order decides what it can do:
 
     - Before dedup, it may edit documents: it writes partitions again, counts of outcomes included, as `line_dedup` does.
-    - After dedup, texts stay as they are, and it reads ``partition.folder``. `survivors.survives` tells which documents are
-      left. To drop some it declares the outcome ``drops``, whose key is its name, and calls `survivors.drop` for each
-      partition, as `drop_ids` does. Then its drops are counted, sampled and reported. It runs before the tokenizer is
+    - After dedup, texts stay as they are, and it reads ``partition.folder``. `survivors.survives` returns which documents are
+      left. To drop some, it declares the outcome ``drops``, whose key is its name, and calls `survivors.drop` for each
+      partition, as `drop_ids` does. The build then counts, samples and reports its drops. It runs before the tokenizer is
       trained.
 
     All other counts of a stage are fields of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
@@ -147,7 +147,7 @@ class Stage(ABC):
         """Return what the stage makes. A generator may read the results of one step before it yields the next."""
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        """Add what this stage counted, beside what is in the counts of partitions and of the split stage."""
+        """Add the counts of this stage that are neither in the counts of partitions nor in those of the split stage."""
         return
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:

@@ -54,7 +54,7 @@ def _survives(partition: Partition, stages: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def outcomes(partition: Partition, stages: Sequence[str]) -> NDArray[np.uint8]:
-    """Return the outcome of each document before token quotas, by its number: of dedup, then of ``stages`` in their order."""
+    """Return the outcome of each document before token quotas: a number of dedup's outcomes, followed by ``stages``."""
     found = np.array(duplicate_kinds(partition))
     for number, stage in enumerate(stages, NEAR + 1):
         found[np.load(drops_path(partition, stage))] = number
@@ -62,5 +62,5 @@ def outcomes(partition: Partition, stages: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def dropping_stages(workspace: Workspace, but: str = "") -> list[str]:
-    """Return the names of the stages that have dropped documents after dedup, ``but`` one."""
+    """Return the names of the stages that have dropped documents after dedup, except ``but``."""
     return sorted(path.name for path in workspace.folder(_DROPS).glob("*") if path.name != but)

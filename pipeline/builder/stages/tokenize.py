@@ -2,7 +2,7 @@
 
 train_tokenizer/                the tokenizer that was trained
 tokenize/000034/tokens.bin      ids in the stored dtype, documents joined
-tokenize/000034/lost.json       if the vocabulary lacks characters: how much text has no ids, and of how much
+tokenize/000034/lost.json       if the vocabulary lacks characters: how much text has no ids, and how much text there is
 tokenize/000034/lengths.npy     int64, tokens of each document, 0 if it does not survive: shards are laid out by these counts
 """
 
@@ -72,7 +72,7 @@ def train_on_survivors(directory: Path, workspace: Workspace, progress: Progress
 
 
 def _drawn_texts(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
-    """Yield the texts of the survivors of which this share is drawn."""
+    """Draw this share of the survivors, and yield their texts."""
     for partition in every:
         chosen = survives(partition) & drawn(partition.hashes, seed, "tokenizer", share)
         yield from partition.texts(np.flatnonzero(chosen).tolist())
@@ -107,7 +107,7 @@ def tokens_folder(partition: Partition) -> Path:
 
 
 def token_lengths(partition: Partition) -> NDArray[np.int64]:
-    """Return the tokens of each document of a partition, 0 of those that are no survivors."""
+    """Return how many tokens each document of a partition has; 0 if it does not survive."""
     lengths: NDArray[np.int64] = np.load(tokens_folder(partition) / "lengths.npy")
     return lengths
 

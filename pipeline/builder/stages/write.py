@@ -39,7 +39,7 @@ from .tokenize import token_lengths, tokens_folder
 
 _BLOCK_TOKENS = 1 << 20  # read at once; a longer document is read whole
 _TEXT_ROWS = 1_000  # written at once
-_ARROW_TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool"}  # what has no type is JSON
+_ARROW_TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool"}  # a field without a type is JSON
 _SPLITS = "splits.json"
 PROVENANCE = (*Origin._fields, "language", "score", "hash", "cluster_size")
 
@@ -96,7 +96,7 @@ def split_lengths(workspace: Workspace, split: str) -> NDArray[np.int64]:
 
 
 def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
-    """Return the sources of a split's documents as they follow each other, and how many documents each time."""
+    """Return the runs of a split's documents that have the same source: the source, and how many documents."""
     counts = load_splits(workspace)[1][:, SPLITS.index(split)].tolist()
     runs = [(partition.source, n) for partition, n in zip(partitions(workspace), counts, strict=True) if n]
     return [(name, sum(n for _, n in some)) for name, some in itertools.groupby(runs, itemgetter(0))]
@@ -105,7 +105,7 @@ def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
 def write_shard(workspace: Workspace, shard: ShardPlan) -> None:
     """Write one shard, its texts if they are kept and, in the work directory, its extents and its entry for the manifest.
 
-    Its tokens are read as they are written.
+    Memory holds one block of its tokens at a time.
     """
     dtype, recipe = load_build_tokenizer(workspace).dtype, workspace.plan.recipe
     members = list(_members(workspace, shard))
@@ -187,7 +187,7 @@ def _write_parquet(file: IO[bytes], parts: Iterable[list[dict[str, Any]]], field
 
 
 def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
-    """Yield the tokens of the documents chosen of each partition, some documents at a time."""
+    """Yield the tokens of the chosen documents of each partition, some documents at a time."""
     for partition, chosen, _ in members:
         sizes = token_lengths(partition)
         path, ends = tokens_folder(partition) / "tokens.bin", np.cumsum(sizes)
@@ -257,12 +257,12 @@ def _texts_entry_path(workspace: Workspace, name: str) -> Path:
 
 
 def texts_entry(workspace: Workspace, name: str) -> FileInfo:
-    """Return the entry for the manifest of the texts that are kept of the documents of a shard."""
+    """Return the manifest's entry of the texts of a shard."""
     return FileInfo(**read_json(_texts_entry_path(workspace, name)))
 
 
 def _last_path(workspace: Workspace, shard: ShardPlan) -> Path:
-    """Return the entry of a shard, which is written last, or the shard itself if somebody removed it from the output."""
+    """Return the path of a shard's entry, which is written last, or of the shard if somebody removed it from the output."""
     path, entry = workspace.output / shard.name, _entry_path(workspace, shard)
     is_gone = workspace.bucket is None and entry.exists() and not path.exists()
     return path if is_gone else entry
