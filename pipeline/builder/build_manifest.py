@@ -55,7 +55,7 @@ _BESIDE = (
     REPORT_NAME,
     ATTRIBUTION_NAME,
 )
-RESULTS = (  # patterns of what a build leaves beside each other: files, and the folder of signatures
+RESULTS = (  # patterns of everything that a build or a redaction writes into a dataset's directory
     MANIFEST_NAME,
     REDACTING_NAME,
     "extents*.npz",
@@ -73,7 +73,7 @@ RESULTS = (  # patterns of what a build leaves beside each other: files, and the
 
 
 def gather_stats(workspace: Workspace) -> BuildStats:
-    """Return the counts of all stages; ``BuildError`` unless they add up: nothing may disappear."""
+    """Return the counts of all stages. Raises ``BuildError`` unless they add up: no document may disappear."""
     counts = Counts.sum(partition.counts for partition in partitions(workspace))
     counts.update(load_counts(workspace))
     stats = BuildStats.of(counts)
@@ -88,7 +88,7 @@ def gather_stats(workspace: Workspace) -> BuildStats:
 def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
     """Write the table of extents, and return the manifest that names it.
 
-    Nothing in either tells when, where, how fast or by how many workers it was made.
+    Both are the same for any time, place, speed and number of workers.
     """
     plan, tokenizer, splits = workspace.plan, load_build_tokenizer(workspace), read_splits(workspace)
     documents = sum(split.documents for split in splits.values())
@@ -120,14 +120,14 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
 
 
 def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
-    """Describe the inputs, with the sha256 of each; null for one that was not read to its end."""
+    """Return the manifest's entries of the inputs, with the sha256 of each; None if it was not read to its end."""
     hashes = whole_hashes(workspace, units_read(workspace))
     inputs = workspace.plan.inputs
     return [item.described() | {"sha256": digest} for item, digest in zip(inputs, hashes, strict=True)]
 
 
 def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[FunnelRow]) -> Manifest:
-    """Write everything that is beside the shards, except the manifest; return the manifest that names it.
+    """Write the files beside the shards, except the manifest. Return the manifest with these files.
 
     ``rows`` are the funnel that the report shows.
     """
@@ -151,7 +151,7 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
 def write_run(
     workspace: Workspace, manifest: Manifest, seconds: Mapping[str, float], facts: Mapping[str, object]
 ) -> None:
-    """Write what differs from run to run, and is covered by no fingerprint: the date, versions, times."""
+    """Write run.json, the facts that differ from run to run and that no fingerprint covers: the date, versions, times."""
     rounded = {name: round(value, 3) for name, value in seconds.items()}
     rate = manifest.counts["read"] / max(1e-9, seconds["total"])
     value = {
@@ -168,7 +168,7 @@ def write_run(
 
 
 def publish(workspace: Workspace, manifest: Manifest) -> None:
-    """Write the manifest, last of all; to a bucket, all that is beside the shards goes before it."""
+    """Write the manifest, last of all. To a bucket, the files beside the shards are uploaded before it."""
     if workspace.bucket is None:
         manifest.write(workspace.output)
     else:
@@ -176,6 +176,6 @@ def publish(workspace: Workspace, manifest: Manifest) -> None:
 
 
 def result_files(output: Path) -> Iterator[Path]:
-    """Yield the files that a build leaves in its directory, the manifest first."""
+    """Yield the files that a build has written to its directory, the manifest first."""
     for pattern in RESULTS:
         yield from sorted(output.glob(pattern))

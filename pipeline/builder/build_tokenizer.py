@@ -12,7 +12,7 @@ from .recipe import Recipe
 from .work.workspace import Workspace
 
 TOKENIZER = "tokenizer"  # its folder, among the references
-TRAINED = "train_tokenizer"  # the folder of one that is trained, the stage's
+TRAINED = "train_tokenizer"  # the stage that trains a tokenizer, and its folder
 
 
 def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
@@ -23,7 +23,7 @@ def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
 
 
 def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
-    """Load the tokenizer that a recipe names; None for one that is yet to be trained."""
+    """Return the tokenizer that a recipe names; None if the build trains one. Raises ``ConfigError`` if settings do not fit."""
     if recipe.vocab_size is None:
         tokenizer = load_spec(recipe.tokenizer, recipe.end_token)
         bos_and_eos(tokenizer, recipe)
@@ -42,7 +42,7 @@ def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
 
 
 def load_spec(spec: str, eos: str | None = None) -> Tokenizer:
-    """Load a tokenizer, or return the one loaded last, if it is the same and its files have not changed."""
+    """Return a tokenizer. The one loaded last is kept, and loaded again only if its files have changed."""
     path = Path(spec)
     files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
     return _load_spec(spec, eos, tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in files))
@@ -54,7 +54,7 @@ def _load_spec(spec: str, eos: str | None, files: tuple[tuple[int, int], ...]) -
 
 
 def bos_and_eos(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
-    """Return whether documents have a bos and an eos id; ``ConfigError`` for one that is wanted and that the tokenizer lacks."""
+    """Return whether documents have a bos and an eos id. Raises ``ConfigError`` if the tokenizer lacks a wanted id."""
     wanted = {}
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
         wanted[flag] = policy != "never"

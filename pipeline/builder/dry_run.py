@@ -1,4 +1,4 @@
-"""A dry run: builds a sample in a temporary folder, and says what the whole build would take. It writes nothing else."""
+"""A dry run: builds a sample in a temporary folder, and estimates what the whole build would take. It writes nothing else."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def preview(
     workers: int | None = None,
     requests: RequestOptions | None = None,
 ) -> None:
-    """Print what a build would read, what becomes of the first records of its files, and what the whole would take.
+    """Print what a build would read, the outcomes of the first records of its files, and the tokens, disk and time of the whole.
 
-    Raises the errors that the build itself would raise: everything that the recipe names is loaded.
+    Everything that the recipe names is loaded, so the errors of the build are raised here.
     """
     outputs = () if output is None else place(output, None, requests or RequestOptions()).places
     plan = make_plan(specs, recipe, outputs=outputs, requests=requests)
@@ -74,7 +74,7 @@ def preview(
     if counts.characters:
         _print_expectations(plan, files, counts, seconds, workers or os.cpu_count() or 1)
     if recipe.dedup or recipe.passage_kinds:
-        print("not foreseen: how many more duplicates there are, which the whole input tells, not a sample")
+        print("not foreseen: further duplicates, which only the whole input shows")
     print("nothing was written")
 
 
@@ -99,7 +99,7 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestO
 
 
 def _measure(files: Sequence[InputFile], recipe: Recipe) -> tuple[int, int, int]:
-    """Return the characters and documents of the beginnings of some files, and how many bytes these are."""
+    """Return the characters, documents and bytes that were read at the beginnings of some files."""
     characters = documents = size = 0
     for file in evenly(files, MEASURED_FILES):
         reader = DocumentReader(
@@ -142,7 +142,7 @@ def _print_expectations(
     result = tokens * width + number * BYTES_PER_DOCUMENT * sample.kept / max(1, sample.read)
     work = read * sample.kept_characters / sample.characters * WORK_BYTES_PER_CHARACTER
     work *= 2 if recipe.passage_kinds else 1  # the texts before and after lines are cut
-    work += tokens * width  # those of the stage before the shards
+    work += tokens * width  # encoded before the shards are written
     spent = START_SECONDS + OTHER_STAGES * seconds * read / sample.characters / workers
     about = f" (at {CHARACTERS_PER_TOKEN} characters a token: it is not trained yet)" if trained else ""
     print("expected of the whole input, from this sample:")

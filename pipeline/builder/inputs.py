@@ -24,8 +24,8 @@ class Input:
 
     ``ends`` is '' for a file that a limit or token quota probably makes unnecessary: such files are not opened.
 
-    If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's, and ``sha256`` is
-    that of the contents, if the store tells it.
+    The ``path`` of a remote input is its url without secrets, and its ``ends`` is ''. It has the ``version`` that the store
+    names, and the ``sha256`` of its contents, if the store names that too.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Input:
         return is_remote(self.path)
 
     def described(self) -> dict[str, Any]:
-        """Return what the manifest says of it; a remote one has its url, without secrets, and the version that was read."""
+        """Return the entry of the manifest. A remote input has its url, without secrets, and the version that was read."""
         described = {"name": self.name, "source": self.source, "bytes": self.size, "ends": self.ends}
         return described | ({"url": self.path, "version": self.version} if self.is_remote else {})
 
     def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
-        """Return the file to read, in this format if one is given; ``credentials`` open a remote one."""
+        """Return the file to read, in this format if one is given. ``credentials`` open a remote input."""
         if not self.is_remote:
             return InputFile(Path(self.path), self.name, self.source, forced_format=format)
         stored = StoredObject(self.path, self.size, self.version, self.sha256)
@@ -61,10 +61,10 @@ def find_and_describe(
     format: str,
     commits: dict[str, str],
 ) -> tuple[tuple[Input, ...], Credentials]:
-    """Return every input file of ``specs``, in their order, sorted within each, and what opens the remote ones among them.
+    """Return the input files of ``specs``, sorted within each spec, and the credentials that open the remote ones.
 
-    A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
-    that two specs reach is an error: its documents would be read twice.
+    A spec is a file, directory, glob or brace pattern; ``NAME=`` before it names the source. A file that two specs reach is an
+    error: its documents would be read twice.
     """
     from ..text.discovery import find_inputs, join_inputs
 
@@ -92,7 +92,7 @@ def _describe(file: InputFile) -> Input:
 
 
 def hash_ends(inputs: Sequence[Input], unread: Collection[int]) -> tuple[Input, ...]:
-    """Return inputs with the hashes of their ends, except those numbered in ``unread``, which may be very many."""
+    """Return inputs with the hashes of their ends. The inputs numbered in ``unread``, perhaps very many, get none."""
     return tuple(
         item if number in unread or item.is_remote else replace(item, ends=_hash_ends(item))
         for number, item in enumerate(inputs)
@@ -113,7 +113,7 @@ def _hash_ends(item: Input) -> str:
 
 
 def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS, *, was_read: bool = False) -> None:
-    """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for.
+    """Raise ``InputError`` unless an input has the size and the time, or the version, that it had for the plan.
 
     ``was_read``: this process has just read it, so the version may be known without another request.
     """

@@ -1,4 +1,4 @@
-"""How much a build reads, holds and sorts at once. No limit changes a byte of the result, unless quotas bound what is read."""
+"""How much a build reads, holds and sorts at once. Without token quotas, no limit changes a byte of the result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Limits:
     """The sizes of units, partitions and buffers, and how long a build waits for another one.
 
     They are no part of the recipe, because equal inputs and recipes give equal bytes under any limits. The plan keeps
-    them: a build that is continued, and its workers on any machine, use the limits with which it was started. With token
-    quotas, the sizes of units and partitions decide how much of a source is read until its quota is filled.
+    them: a continued build, and its workers on any machine, use the limits with which it was started. With token quotas, the
+    sizes of units and partitions decide how much of a source is read until its quota is filled.
 
     >>> Limits(unit_bytes=8 << 20).smallest_unit_bytes
     1048576
@@ -23,8 +23,8 @@ class Limits:
     lane_bytes: int = 16 << 20  # of a compressed file, at least, for each of its lanes
     most_lanes: int = 8  # reading takes about a sixteenth of the time of filtering
     partition_characters: int = 32 << 20  # read into one partition; bounds what a kill loses of a compressed file
-    partition_records: int = 1 << 17  # the same, also of records that a condition does not select
-    file_records: int | None = None  # read of each file, for a sample
+    partition_records: int = 1 << 17  # read into one partition, with the records that a condition does not select
+    file_records: int | None = None  # read from each file, for a sample
     batch_records: int = 512  # filtered together; a partition ends between batches
     batch_characters: int = 1 << 22
     bucket_hashes: int = 1 << 22  # of lines and paragraphs, sorted together in about 130 MB of memory

@@ -1,6 +1,6 @@
 """The outcomes of the documents that passed the filters: why a document is in the dataset or not.
 
-A document that the filters drop has the name of a rule as its outcome, and reaches no later stage. Dedup has the outcomes
+If a rule drops a document, the name of the rule is its outcome, and the document reaches no later stage. Dedup has the outcomes
 below. Each stage that drops documents after dedup declares its own outcome as ``Stage.drops``.
 """
 
@@ -13,7 +13,7 @@ KEPT, EXACT, NEAR = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``key`` is its name in counts, ``reason`` what rejected.jsonl says, ``title`` what is written above its samples."""
+    """``key`` is the outcome's name in counts, ``reason`` its text in rejected.jsonl, ``title`` the heading of its samples."""
 
     key: str
     reason: str = ""
@@ -25,6 +25,6 @@ OF_DEDUP = (
     Outcome("exact", "exact duplicate", "exact duplicates"),
     Outcome("near", "near duplicate", "near duplicates"),
 )
-"""By number. The reason of a duplicate goes on with the document that is kept in its place."""
+"""The outcomes of dedup, by number. The reason of a duplicate goes on with the document that is kept in its place."""
 
 DUPLICATES = tuple(OF_DEDUP[number].key for number in (EXACT, NEAR))

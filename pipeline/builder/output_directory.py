@@ -1,6 +1,6 @@
-"""The state of the output directory before a build: empty, this build unfinished or complete, or something else.
+"""The output directory before a build: it may be empty, or hold this build, unfinished or complete, or something else.
 
-A build that is continued must have the plan with which it began: `check_unchanged` names what differs.
+A continued build must have the plan with which it began: `check_unchanged` names what differs.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now
 
 
 def place(output: str | Path, work: str | Path | None, requests: RequestOptions) -> Workspace:
-    """Return where a build works: in its output directory or, if the output is in a bucket, in a directory of this machine."""
+    """Return the workspace of a build: in its output directory or, if the output is in a bucket, in a local directory."""
     if not is_remote(str(output)):
         if work is not None:
-            raise ConfigError(f"work {str(work)!r} is for an output in a bucket; one in a directory is built there")
+            raise ConfigError(f"work {str(work)!r} is only for an output in a bucket; leave --work out")
         return Workspace(local_directory(output))
     bucket = Bucket(str(output).rstrip("/"), requests)
     directory = local_directory(work or f"{bucket.url.rpartition('/')[2]}.build")
     if (directory / MANIFEST_NAME).exists():
-        raise ConfigError(f"{directory}: a dataset, where --work names the directory to build in; choose another")
+        raise ConfigError(f"{directory}: a dataset, but --work names the directory to build in; choose another")
     return Workspace(directory, bucket)
 
 
@@ -66,10 +66,9 @@ def check_apart(recipe: Recipe, workspace: Workspace) -> None:
 def clear(workspace: Workspace, plan: Plan) -> None:
     """Remove an earlier result: the manifest first, so that nothing half removed looks complete.
 
-    The new plan is written before, beside its name: one that cannot be written leaves the earlier result as it is.
+    The new plan is written before, under a temporary name: if that fails, the earlier result stays.
     """
-    begun = temporary_path(workspace.root / PLAN_NAME)
-    write_json(begun, plan.to_json())
+    write_json(temporary_path(workspace.root / PLAN_NAME), plan.to_json())
     for path in result_files(workspace.output):
         discard(path)
     workspace.clear(keep=(MATERIALIZED_NAME,))
@@ -88,7 +87,7 @@ def release_bucket(workspace: Workspace) -> None:
 
 
 def finished(workspace: Workspace, plan: Plan) -> Manifest | None:
-    """Return the manifest if this same build is complete; refuse an output that holds another one."""
+    """Return the manifest if this build is complete. Raises ``PlanChangedError`` if the output holds another build."""
     if workspace.bucket is not None:
         manifest = workspace.bucket.manifest()
     else:
@@ -100,29 +99,27 @@ def finished(workspace: Workspace, plan: Plan) -> Manifest | None:
     except (KeyError, TypeError) as error:
         raise BuildError(
             f"{workspace}/{MANIFEST_NAME}: not made by this builder ({error!r} is missing); choose another --output, or "
-            "discard what is there with --overwrite"
+            "discard the dataset there with --overwrite"
         ) from error
     return manifest
 
 
 def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, str]:
-    """Return the commits of the hub that the build which was started here reads: it continues with them."""
+    """Return the commits of the hub with which the build that was started here continues."""
     if not workspace.is_planned or not _anything_done(workspace):
         return {}
     commits = dict(Plan.read(workspace.root).commits)
     for name, commit in commits.items():
         if not name.endswith(f"@{commit}"):
-            progress.say(
-                f"hf://datasets/{name}: continued with commit {commit}, which it stood for when the build began"
-            )
+            progress.say(f"hf://datasets/{name}: continued with commit {commit}, which it named when the build began")
     return commits
 
 
 def start(workspace: Workspace, plan: Plan, references: References, *, overwrite: bool) -> Plan:
-    """Write the plan of a new build and its references, or return the plan of the one started here, if it is the same.
+    """Write the plan and the references of a build, and return the plan: of the build that was started here, if it is the same.
 
     Its inputs, and the files that it names, may have moved. Raises ``BuildError`` if a new build finds anything in the output,
-    unless it may ``overwrite`` what other builds left there.
+    unless it may ``overwrite`` the results of other builds.
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None
     if started is not None and not _anything_done(workspace):
@@ -152,8 +149,8 @@ def _anything_done(workspace: Workspace) -> bool:
 def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
     """Raise ``PlanChangedError``, naming each field that differs with both values, unless the plans are equal.
 
-    ``old`` may be the manifest of a complete build, which holds no times of inputs. The paths of inputs are not compared: a
-    dataset that moved is the same dataset.
+    ``old`` may be the manifest of a complete build, which has no times of inputs. The paths of inputs are not compared, so a
+    dataset may move.
     """
     if isinstance(old, Plan):
         before = _comparable(old.settings, old.definitions, [_with_time(item) for item in old.inputs])
@@ -163,7 +160,7 @@ def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
         now = _comparable(new.settings, new.definitions, [item.described() for item in new.inputs])
     every = list(_differences(before, now, ""))
     if every:
-        # A hash says nothing to a reader where what it is of is named too.
+        # Leave out a changed hash if the message already names what was hashed.
         differences = [said for said in every if not _OF_DEFINITIONS.search(said)] or every
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
@@ -178,7 +175,7 @@ def _with_time(item: Input) -> dict[str, object]:
 
 
 _COMPARED = {"source": "source", "bytes": "bytes", "ends": "sha256 of its first and last MiB", "url": "url"}
-_COMPARED |= {"version": "version", "modified": "modified"}  # what is compared of an input, and its name in the message
+_COMPARED |= {"version": "version", "modified": "modified"}  # properties of an input, and their names in the message
 
 
 def _comparable(

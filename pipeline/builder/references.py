@@ -1,9 +1,9 @@
-"""The files and modules that a recipe names: resolved once, when a build is planned, and kept in its work directory.
+"""The files and modules that a recipe names. A build resolves them once, when it is planned, and keeps them in its workspace.
 
-Every process of a build loads rules, models, tokenizer and evaluation sets from there. So neither the working directory
-of the process nor a later edit of a file matters. Rule files, users' modules, tokenizers, n-grams of
-evaluation sets and text files that settings name are kept by content; language models and files that rules name may be
-large: of these it keeps absolute path, size, time and sha256, and refuses one that changed.
+Every process of a build loads rules, models, tokenizer and evaluation sets from there. So neither the working directory of the
+process nor a later edit of a file matters. Rule files, users' modules, tokenizers, n-grams of evaluation sets and text files that
+settings name are copied. Language models and files that rules name may be large: a build keeps their absolute path, size, time
+and sha256, and refuses a file that changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DROP_IDS = "drop_ids.txt"
 
 @dataclass(frozen=True)
 class References:
-    """All that a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
+    """Everything that a recipe names, loaded. ``definitions`` describes it as plain JSON without paths."""
 
     context: TransformContext
     drop_ids: bytes | None
@@ -50,7 +50,7 @@ class References:
     definitions: Mapping[str, Any]
 
     def write(self, workspace: Workspace) -> None:
-        """Write it to the workspace; what an earlier run left is replaced."""
+        """Write the references to the workspace, in place of those of an earlier run."""
         context = self.context
         discard(workspace.references)
         with result_directory(workspace.references) as directory:
@@ -71,9 +71,9 @@ class References:
 
 
 def load_context(workspace: Workspace) -> TransformContext:
-    """Load what the names in the recipe refer to, as `References.write` wrote it.
+    """Load the context that `References.write` wrote.
 
-    Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
+    Raises ``BuildError`` if a file has changed since. The bundled language model is the one of this machine's installation.
     """
     directory = workspace.references
     index = read_json(directory / _INDEX)
@@ -92,7 +92,7 @@ def load_context(workspace: Workspace) -> TransformContext:
 
 
 def resolve(recipe: Recipe, requests: RequestOptions) -> References:
-    """Find and read everything that a recipe names; ``requests`` says how datasets elsewhere are reached.
+    """Find and read everything that a recipe names. ``requests`` says how to reach remote datasets.
 
     Raises ``ConfigError`` if something cannot be found or loaded, before any work is done.
     """
@@ -140,7 +140,7 @@ def listed_ids_path(workspace: Workspace) -> Path:
 
 
 def _read_text(path: str, setting: str) -> bytes:
-    """Return the contents of a file that a setting names; ``ConfigError`` if it cannot be read or is not UTF-8 text."""
+    """Return the contents of a file that a setting names. Raises ``ConfigError`` if they cannot be read or are not UTF-8."""
     try:
         content = Path(path).read_bytes()
         content.decode()

@@ -1,6 +1,6 @@
-"""The metadata of a recipe's setting, besides its name, type and default: declared once, at its field.
+"""The metadata of a recipe's setting, declared at its field: group, help, flag and bounds.
 
-The command line makes its flag from it, and `Recipe` checks every value by it, from a flag, a config file or Python.
+The command line makes a flag from it. `Recipe` checks every value by it, from a flag, a config file or Python.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Setting:
 
     group: str
     help: str
-    flag: str = ""  # by default, the name with dashes; of one that is true by default, the flag that turns it off
+    flag: str = ""  # by default, the name with dashes; if the setting is true by default, the flag turns it off
     choices: tuple[str, ...] = ()
     least: int | None = None  # a whole number of at least this
-    share: str = ""  # "<" or "<=": a number from 0 to 1, which is or is not allowed itself
+    share: str = ""  # "<": a number from 0 to below 1; "<=": from 0 to 1
     named: bool = False  # names files or datasets: the manifest has them without folders
-    optional: bool = False  # the manifest leaves it out at its default: so must every setting that is added
+    optional: bool = False  # the manifest leaves it out at its default: set it for every new setting
 
     def fit(self, name: str, value: Any, types: frozenset[type]) -> Any:
         """Return a value as one of the ``types`` of its field: a path as text, the entries of a list as a tuple of texts.
@@ -65,7 +65,7 @@ class Setting:
         return value
 
     def _entries(self, name: str, value: Any) -> tuple[str, ...]:
-        """Return the entries of a setting that is a list, or text that joins them by commas."""
+        """Return the entries of a list, or of text that joins them by commas."""
         whole = (int,) if name == "max_tokens" else ()
         if isinstance(value, str):
             value = value.split(",")
@@ -85,7 +85,7 @@ class Setting:
 
 
 def types_of(hint: Any) -> frozenset[type]:
-    """Return the plain types of an annotation, those of its values for a ``Literal``.
+    """Return the plain types of an annotation; for a ``Literal``, the types of its values.
 
     >>> sorted(each.__name__ for each in types_of(float | None)), types_of(tuple[str, ...])
     (['NoneType', 'float'], frozenset({<class 'tuple'>}))
@@ -102,7 +102,7 @@ def setting(default: Any, group: str, help: str, **details: Any) -> Any:
 
 
 def setting_of(metadata: Mapping[str, Any]) -> Setting:
-    """Return the setting that the metadata of a field hold."""
+    """Return the setting in the metadata of a field."""
     details: Setting = metadata["setting"]
     return details
 

@@ -26,7 +26,7 @@ FILES = ("hashes.npy", "signatures.npy")  # of the folder of signatures
 
 
 def scheme_of(recipe: Recipe) -> dict[str, int]:
-    """Return the settings, as the manifest has them, that two builds must share for their signatures to be compared."""
+    """Return the settings, named as in the manifest, that two builds must share for their signatures to be compared."""
     return {
         "dedup_ngram": recipe.dedup_ngram,
         "dedup_bands": recipe.dedup_bands,
@@ -36,12 +36,12 @@ def scheme_of(recipe: Recipe) -> dict[str, int]:
 
 
 def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
-    """Keep hash and signature of every document that stays, about 460 bytes each, in ``OUTPUT/signatures``.
+    """Write the hash and signature of every document that stays, about 460 bytes each, to ``OUTPUT/signatures``.
 
-    ``stays``: bool, of the documents that passed the filters. Document k of these files has the key k in the shards.
+    ``stays`` says which documents that passed the filters stay. Row k of the files is the document with key k in the shards.
     """
     recipe, folder = workspace.plan.recipe, workspace.output / SIGNATURES_NAME
-    discard_whole(folder)  # of a run that was killed after this
+    discard_whole(folder)  # a run that was killed later may have written it
     count = int(np.count_nonzero(stays))
     kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
         ("hashes", 16, np.uint8),
@@ -57,9 +57,7 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
 
 
 def dataset_names(specs: Sequence[str]) -> list[str]:
-    """Return the names of earlier datasets, in any directories: the last name of each path or url.
-
-    Datasets of the same name are numbered in their order, so that their names differ.
+    """Return the names of earlier datasets: the last part of each path or url. Equal names get numbers.
 
     >>> dataset_names(["s3://bucket/a/first/", "s3://bucket/second", "s3://bucket/b/first"])
     ['first', 'second', 'first (2)']
@@ -73,7 +71,7 @@ def dataset_names(specs: Sequence[str]) -> list[str]:
 
 
 def fetch_earlier(workspace: Workspace, requests: RequestOptions | None = None) -> list[Path]:
-    """Return the folders of signatures of ``--against`` on this machine: those of urls are copied to the workspace."""
+    """Return the local folders of the signatures of ``--against``. Signatures at urls are copied to the workspace first."""
     folders = []
     for number, spec in enumerate(workspace.plan.recipe.against):
         if not is_remote(spec):
@@ -95,7 +93,7 @@ def fetch_signatures(spec: str, manifest: Manifest, directory: Path, requests: R
 
 
 def earlier_name(workspace: Workspace, number: int) -> str:
-    """Name a document of an earlier build, by its number among all of these: its dataset, and its key there."""
+    """Return the dataset and the key of a document of an earlier build, by its number among all of these documents."""
     names = dataset_names(workspace.plan.recipe.against)
     for name, folder in zip(names, fetch_earlier(workspace), strict=True):
         count = len(np.load(folder / "hashes.npy", mmap_mode="r"))
@@ -116,9 +114,8 @@ def redacted_earlier(workspace: Workspace) -> dict[str, int]:
 def check_against(recipe: Recipe, requests: RequestOptions) -> dict[str, str]:
     """Return the fingerprints of the datasets of ``--against``, by their names.
 
-    Raises ``ConfigError`` unless each is named once and keeps signatures that can be compared with this build's: those of the
-    documents of all splits. Files on this machine must be those that the manifest of the dataset names; those of urls are
-    compared when they are fetched.
+    Raises ``ConfigError`` unless each dataset is named once and keeps signatures that can be compared with this build's. Local
+    files must be the ones that the dataset's manifest names; files at urls are compared when they are fetched.
     """
     identities = [
         path.rstrip("/") if is_remote(path) else os.path.realpath(local_name(path)) for path in recipe.against
@@ -134,7 +131,7 @@ def check_against(recipe: Recipe, requests: RequestOptions) -> dict[str, str]:
             if settings.get(setting) != value:
                 raise ConfigError(
                     f"{path}: its signatures have {setting} {settings.get(setting)}, this build has {value}; give this build "
-                    "the same, or build that one again"
+                    "the same value, or build that dataset again"
                 )
         for info in files if not is_remote(path) else ():
             file = Path(local_name(path), info.name)
@@ -151,7 +148,7 @@ def _read_manifest(spec: str, requests: RequestOptions | None) -> Manifest:
 
 
 def signature_files(spec: str, manifest: Manifest) -> list[FileInfo]:
-    """Return the files of signatures that a dataset's manifest names; `ConfigError` unless it names all."""
+    """Return the files of signatures that a dataset's manifest names. Raises ``ConfigError`` unless it names all of them."""
     files = {info.name: info for info in manifest.files}
     names = [f"{SIGNATURES_NAME}/{name}" for name in FILES]
     if any(name not in files for name in names):

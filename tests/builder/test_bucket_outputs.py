@@ -117,7 +117,7 @@ def test_a_build_that_another_one_took_over_does_not_finish(source: Path, memory
             owner = json.dumps({"id": "x", "by": "me"}).encode()
             fsspec.filesystem("memory").pipe_file(f"{memory}/{OWNER_NAME}", owner)
 
-    with pytest.raises(BuildError, match=r"another build took it over \(me\)"):
+    with pytest.raises(BuildError, match=r"another build took this output over \(me\)"):
         run_plain(source, memory, after_stage=taken)
     assert "manifest.json" not in held(memory)
 
@@ -136,8 +136,8 @@ def test_a_shard_that_was_removed_meanwhile_is_named(source: Path, memory: str) 
     [
         ("https://host/set", {}, "http servers take no uploads"),
         ("hf://datasets/org/name", {}, "shardwright card"),
-        ("here", {"work": "there"}, "work 'there' is for an output in a bucket"),
-        ("memory://bucket/set", {"work": "LOCAL"}, "local: a dataset, where --work names the directory"),
+        ("here", {"work": "there"}, "work 'there' is only for an output in a bucket"),
+        ("memory://bucket/set", {"work": "LOCAL"}, "local: a dataset, but --work names the directory"),
         ("memory://bucket/set", {"against": ["memory://bucket/set"]}, "is in the output, memory://bucket/set"),
     ],
 )

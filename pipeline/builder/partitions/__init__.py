@@ -1,4 +1,4 @@
-"""Partitions: the documents that one unit wrote, which the stages exchange.
+"""Partitions: documents that the units of the ingest stage write, and that the later stages read.
 
 partition.py         columns, hashes, origins
 unit_records.py      the records of a unit of input: up to a limit, in partitions and batches

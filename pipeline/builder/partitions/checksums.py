@@ -1,7 +1,7 @@
 """Whole-file hashes of inputs that several units read in pieces.
 
-The hash of a whole file cannot be computed from hashes of its pieces. So each input that is cut is read once more, from end
-to end, by a unit of its own after the ingest units. The manifest then has what ``sha256sum`` prints.
+The hash of a whole file cannot be computed from hashes of its pieces. So after the ingest units, another unit reads each cut
+input once more, from end to end. The manifest then has what ``sha256sum`` prints.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .partition import partition_table
 
 
 def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
-    """Return the inputs that are cut in pieces, all of them among the ``units`` that are read; none with ``limit``.
+    """Return the inputs that are cut into pieces and of which ``units`` read every piece; none with ``limit``.
 
-    Remote ones are not read again: the store's version says that all pieces are of one object.
+    Remote inputs are not read again: the store's version says that all pieces belong to one object.
     """
     if plan.recipe.limit is not None:
         return []
@@ -31,7 +31,7 @@ def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
 
 
 def hash_input(workspace: Workspace, number: int) -> None:
-    """Hash one input into the folder ``hashes``; ``InputError`` if it cannot be read or has changed."""
+    """Write the hash of one input to its file. Raises ``InputError`` if the input cannot be read or has changed."""
     item, path = workspace.plan.inputs[number], hash_path(workspace, number)
     try:
         with open(item.path, "rb") as file:
@@ -50,8 +50,8 @@ def hash_path(workspace: Workspace, number: int) -> Path:
 def whole_hashes(workspace: Workspace, units: Iterable[int]) -> list[str | None]:
     """Return the sha256 of each input, after ``units`` were read.
 
-    It is None for one that was not read to its end: damaged, or beyond ``limit`` or a quota. For a remote one that was read
-    in part, it is the hash that the store has, if any.
+    The hash is None if the input was not read to its end, because of damage, ``limit`` or a quota. A remote input that was read
+    in part has the hash that the store names, if any.
     """
     plan = workspace.plan
     read: list[list[str | None]] = [[] for _ in plan.inputs]

@@ -1,24 +1,23 @@
-"""Partitions: the documents that one unit of the ingest stage wrote.
+"""Partitions: bounded numbers of documents that the units of the ingest stage write.
 
-Every later stage works on one partition at a time, and its module has the readers of what it writes of each.
+Every later stage works on one partition at a time. The module of a stage also has the functions that read its results.
 
     ingest/000012/0000/     a partition: some documents of unit 12, in input order
         documents.arrow     those that passed: the columns of `partition_writer.PassedDocument`
         hashes.bin          uint8 [passed, 16], the hash of each text
-        signatures.bin      uint32 [passed, permutations], its MinHash signature
-        passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
-        rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
+        signatures.bin      uint32 [passed, permutations], the MinHash signature of each text
+        passages.bin        uint64, sorted: the hashes of lines or paragraphs, if repeated ones are to be cut
+        rejected.jsonl      records that could not be read, and dropped documents (with --keep-rejected)
         counts.json         everything counted
     ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans; done-9000.json if a
                             quota lets it read only the first 9,000 bytes
-    round/partitions.json   all units are: every partition in input order
+    round/partitions.json   all units are done: every partition in input order
 
-Line dedup writes each partition again as ``round/partitions/000034``, with the same files. All later stages then read that
-one. If passages are cut, the stage passage_dedup writes the documents once more, and later stages read those.
+Line dedup writes each partition again as ``round/partitions/000034``, with the same files, and later stages read these. If
+passages are cut, the stage passage_dedup writes the documents once more, and later stages read those.
 
-A unit can be read by itself. The text of a partition is bounded. A large compressed file can only be read from its start.
-Bounded partitions mean that it does not fill the memory, that a kill does not lose all of it, and that several units, its
-lanes, share its partitions.
+A large compressed file can only be read from its start. Since the text of a partition is bounded, such a file does not fill the
+memory, a kill does not lose all work on it, and several units, its lanes, share its partitions.
 """
 
 from __future__ import annotations
@@ -58,35 +57,35 @@ class Partition:
 
     @property
     def unit(self) -> int:
-        """The number of the ingest unit that wrote it."""
+        """The number of the ingest unit that wrote the partition."""
         return self.unit_and_number[0]
 
     @property
     def unit_and_number(self) -> tuple[int, int]:
-        """The number of its unit, and its number among the partitions of the unit's files, which lanes share."""
+        """The number of the unit, and of the partition in the unit. The lanes of a file number their partitions together."""
         unit, number = partition_table(self.workspace)["partitions"][self.number]
         return unit, number
 
     @property
     def source(self) -> str:
-        """The source of its documents: a unit reads files of one source."""
+        """The source of the documents: a unit reads files of one source."""
         plan = self.workspace.plan
         return plan.inputs[plan.units[self.unit][0].input].source
 
     @property
     def folder(self) -> Path:
-        """Its files as dedup and all later stages read them."""
+        """The folder that dedup and all later stages read."""
         return self.rewritten_folder if self.workspace.plan.recipe.passage_kinds else self.read_folder
 
     @property
     def read_folder(self) -> Path:
-        """Its files as the ingest stage wrote them."""
+        """The folder that the ingest stage wrote."""
         unit, number = self.unit_and_number
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     @property
     def rewritten_folder(self) -> Path:
-        """Its files as a stage before dedup wrote them again."""
+        """The folder that a stage before dedup wrote again."""
         return self.workspace.folder("partitions") / f"{self.number:06d}"
 
     @property
@@ -158,7 +157,7 @@ def unit_folder(workspace: Workspace, unit: int) -> Path:
 
 
 def done_path(workspace: Workspace, unit: int, most_bytes: int | None) -> Path:
-    """Return the file which says that a unit is done, as far as ``most_bytes`` of its input; None: to its end."""
+    """Return the file whose existence says that a unit has read ``most_bytes`` of its input; None: all of it."""
     return unit_folder(workspace, unit) / ("done.json" if most_bytes is None else f"done-{most_bytes}.json")
 
 
@@ -176,14 +175,14 @@ def write_partition_table(workspace: Workspace, read: Mapping[int, int | None]) 
     """Write the table of the units that were ``read``: every partition in input order, and each span's first line and hash.
 
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
-    before that are ``unconfirmed``, because no checksum covers them. ``left_out`` has notes on members of tars that were
+    before that line are ``unconfirmed``, because no checksum covers them. ``left_out`` has notes on tar members that were
     left out.
     """
     plan = workspace.plan
     written: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
     damaged, left_out = [], []
-    lines: dict[int, int] = {}  # of each input, before the present span
+    lines: dict[int, int] = {}  # of each input, before the current span
     for number, unit in enumerate(plan.units):
         path = done_path(workspace, number, read.get(number))
         done = read_json(path) if number in read else {"partitions": [], "spans": []}
@@ -269,7 +268,7 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """Where the documents of a partition came from, by row; lines are those of whole files."""
+    """Where the documents of a partition came from, by row. Lines are counted from the start of the file."""
 
     def __init__(self, partition: Partition) -> None:
         self._source = partition.source

@@ -19,8 +19,8 @@ from ..dedup.segments import Passages
 from ..recipe import Recipe
 from .partition import documents_path
 
-_ROWS = 512  # documents hashed and written together
-_CHARACTERS = 1 << 22  # or fewer, when they hold so much text
+_ROWS = 512  # documents hashed and written together, at most
+_CHARACTERS = 1 << 22  # or fewer documents: the one that reaches so many is the last
 
 
 class PassedDocument(NamedTuple):
@@ -36,9 +36,7 @@ class PassedDocument(NamedTuple):
     score: float
     characters: int
     metadata: str  # `MetadataColumn`
-    origin: (
-        str  # of a part: the hash, in hexadecimal, of the text that a transform made parts of; '' of a whole document
-    )
+    origin: str  # of a part: the hash, in hexadecimal, of the text that a transform split; '' of a whole document
 
 
 class MetadataColumn:
@@ -86,7 +84,7 @@ class PartitionWriter:
     def __init__(
         self, directory: Path, hasher: MinHasher | None, find: Callable[[Sequence[str]], Passages] | None = None
     ) -> None:
-        """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
+        """``hasher`` signs texts. ``find`` finds the passages whose hashes are written."""
         import pyarrow as pa
 
         kinds = {str: pa.large_string(), int: pa.int64(), float: pa.float32()}
@@ -144,7 +142,7 @@ class PartitionWriter:
 
 
 class DocumentFile:
-    """The documents of a partition, written again, a record batch at a time."""
+    """Writes the documents of a partition again, a record batch at a time. Without a batch, there is no file."""
 
     def __init__(self, directory: Path) -> None:
         self._path = documents_path(directory)
@@ -185,7 +183,7 @@ def _new_file(path: Path, schema: Any) -> Any:
 
 
 def make_hasher(recipe: Recipe) -> MinHasher:
-    """Return what signs texts for dedup."""
+    """Return the hasher that signs texts for dedup."""
     return MinHasher(
         ngram=recipe.dedup_ngram, bands=recipe.dedup_bands, rows=recipe.dedup_rows, num_perm=recipe.dedup_num_perm
     )

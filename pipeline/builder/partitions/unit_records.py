@@ -1,4 +1,4 @@
-"""The records of a unit of input as the ingest stage takes them: up to a limit, in partitions and batches."""
+"""Reads the records of a unit of input for the ingest stage: up to a limit, in partitions and batches."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Batches = Iterator[list[NumberedRecord]]
 
 
 class UnitRecords:
-    """Iterates once over the records of a unit, each with the number of its span, up to ``most`` that are selected.
+    """Iterates once over the records of a unit, each with the number of its span, up to ``most`` selected records.
 
-    ``selected`` counts these, ``bytes_read`` the bytes of input, and ``spans`` has the lines, the hash and the damage of each
-    span that was read to its end. ``until`` says that the caller stops after so many bytes: no more is fetched ahead.
+    ``selected`` counts the selected records, ``bytes_read`` the bytes of input. ``spans`` has the lines, the hash and the damage
+    of each span that was read to its end. ``until`` is the bytes after which the caller stops: no more is fetched ahead.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class UnitRecords:
             yield from itertools.islice(self._with_progress(reader, span.lanes), sample)
             digest = None if sample else reader.sha256
         except DamagedInputError as error:
-            check_same(item, self._credentials)  # or it may have been read while it was written
+            check_same(item, self._credentials)  # if the input has changed, the damage is another program's writing
             if recipe.on_error != "skip":
-                cure = "mend it, or keep what can be read of it and count the fault with --on-error skip"
+                cure = "mend it, or keep its readable part and count the fault with --on-error skip"
                 raise DamagedInputError(f"{error}; {cure}") from error
             damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
             yield BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
@@ -102,7 +102,7 @@ class UnitRecords:
         self.spans.append(summary)
 
     def _with_progress(self, reader: DocumentReader, lanes: int) -> Iterator[Record]:
-        """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
+        """Yield the records of a reader, and report the bytes it has read. Each lane reports its share of the bytes."""
         before, reported = self.bytes_read, 0
         for records in reader.batches():
             self.bytes_read = before + reader.bytes_read
@@ -114,7 +114,7 @@ class UnitRecords:
 
 
 def _batches(records: Iterator[NumberedRecord], limits: Limits) -> Batches:
-    """Join records to batches of bounded text."""
+    """Group records into batches of bounded text."""
     batch: list[NumberedRecord] = []
     size = 0
     for pair in records:

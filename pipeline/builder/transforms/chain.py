@@ -180,7 +180,7 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
 
 
 def check_order(recipe: Recipe, rules: RuleSet) -> None:
-    """Raise ``ConfigError`` if the order leaves out what the recipe asks for, or applies rules before they can measure."""
+    """Raise ``ConfigError`` if the order leaves out a step that the recipe needs, or applies rules before they can measure."""
     order = transform_order(recipe)
     requirements = {
         "clean": ("rules with a [cut] table", bool(rules.cleaners)),
@@ -191,7 +191,7 @@ def check_order(recipe: Recipe, rules: RuleSet) -> None:
     for name, (what, wanted) in requirements.items():
         if wanted and name not in order:
             raise ConfigError(
-                f"transforms leaves out {name!r}, which the recipe asks for ({what}): add it to transforms, or remove the setting"
+                f"transforms leaves out {name!r}, which the recipe needs ({what}): add it to transforms, or remove the setting"
             )
     if rules.reads_language and order.index("language") > order.index("rules"):
         raise ConfigError("transforms: 'rules' comes before 'language', which its rules read; name 'language' first")

@@ -1,7 +1,7 @@
 """Scores that another program made, on a GPU for example, joined to documents as fields.
 
 A table has the key of each text and its numbers. The key is the 128-bit BLAKE2b of the text in UTF-8, as it was read, before
-any edit. The table is sorted once, when a build is planned, and kept in the work directory. All workers map it.
+any edit. A build sorts the table once, when it is planned, and keeps it in the work directory. All workers map it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scores:
 
     @classmethod
     def read(cls, path: str) -> tuple[Scores, str]:
-        """Read a Parquet file with a column ``key`` and columns of numbers; return also its sha256.
+        """Return the scores in a Parquet file with a column ``key`` and columns of numbers, and the file's sha256.
 
         Raises ``ConfigError`` if the file is not Parquet, or if a column has no numbers. A key must be 32 hexadecimal digits or
         16 bytes, and all rows of a key must have the same numbers.
@@ -115,7 +115,7 @@ def _keys(path: str, column: Any) -> NDArray[np.bytes_]:
 
 
 class JoinScores(Transform):
-    """Gives documents their scores as fields; it runs first, since scores belong to texts as they are read."""
+    """Adds scores to documents as fields. It runs first, since scores belong to texts as they are read."""
 
     name = "scores"
 

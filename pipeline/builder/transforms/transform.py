@@ -19,7 +19,7 @@ Decision = Document | Drop | list[Document]
 
 
 class Transform(ABC):
-    """A step of the chain, made once in each process. ``name`` is its name in the recipe and in the report."""
+    """A step of the chain, made once in each process. The recipe and the report know it by its ``name``."""
 
     name: str
 
@@ -27,7 +27,7 @@ class Transform(ABC):
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         """Return a decision on each document, in input order. The documents may be edited in place.
 
-        The decision on a document depends on that document alone. ``counts`` is added to.
+        The decision on a document depends on that document alone. The transform adds to ``counts``.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to load

@@ -89,7 +89,7 @@ class UserTransform(Transform):
     def _called(self, argument: Document | list[Document], where: Callable[[], str]) -> Any:
         """Call the function. Anything that it raises, even ``SystemExit``, becomes a ``BuildError``.
 
-        A signal also raises inside the function: `reraise_swallowed_signals` raises it again.
+        A signal may also raise inside the function: `reraise_swallowed_signals` raises it again.
         """
         try:
             return self._function(argument)
@@ -97,7 +97,7 @@ class UserTransform(Transform):
             raise BuildError(f"{where()}: transform {self.name!r} raised {_description(error)}") from error
 
     def _decision(self, document: Document, was: Sequence[Any], text: str, value: object) -> Decision:
-        """Return the decision on a document, whose text was ``text``, that the result ``value`` of the user's function means."""
+        """Return the user's result ``value`` as a decision on a document, whose text was ``text``."""
         if isinstance(value, Drop):
             reason = str(value.reason)
             if (at := surrogate_in(reason)) is not None:
@@ -127,7 +127,7 @@ class UserTransform(Transform):
         self._fail(document, f"returned {value_text(value)}; {_RETURNS}")
 
     def _check_fixed(self, document: Document, was: Sequence[Any], made: Document) -> None:
-        """Refuse a document whose fixed fields differ from ``was``. One that the function made may leave them '', 0 or None."""
+        """Refuse a document whose fixed fields differ from ``was``. In a new document they may also be '', 0 or None."""
         for name, expected in zip(_FIXED, was, strict=True):
             got = getattr(made, name)
             if got != expected and (made is document or got not in ("", 0, None)):

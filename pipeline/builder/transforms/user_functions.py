@@ -1,8 +1,8 @@
 """How a recipe names transforms of the user, and how a plan keeps them.
 
-A recipe names one as ``module:function``, or as ``/home/me/module:function`` if the folder of the module is known. A
-function that only this process knows is ``name@version``. As for measures, the plan keeps the source of the module and of
-every module in its folder that it imports.
+A recipe names a transform ``module:function``, or ``/home/me/module:function`` if the folder of the module is known. A function
+that only this process knows is ``name@version``. The plan keeps the source of the module and of every module in its folder that
+it imports, as it does for measures.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def transform(
 
     The transform takes a ``Document``. It returns the document as it is or with another ``text`` or ``metadata``, a list of
     documents that replace it, or a ``Drop``. With ``batch=512`` it takes a list of up to 512 documents, and returns a list
-    with one of these for each. ``fields`` are the fields of the record that it reads from ``metadata``, as in
+    with one such result for each. ``fields`` are the fields of the record that it reads from ``metadata``, as in
     ``("url:str", "score:float")``. ``adds`` are the fields that it adds to ``metadata``, so that ``keep_fields`` can name
     them. A class is called without arguments. If its object has ``load()``, each worker calls that once.
 
-    A build recognises a transform by its ``version``, or if it has none, by the source of its module. A lambda, and a
-    function of ``__main__`` or of a notebook, need a version and run only in processes of this machine.
+    A build recognises a transform by its ``version`` or, without one, by the source of its module. A lambda, and a function of
+    ``__main__`` or of a notebook, need a version and run only in processes of this machine.
 
     >>> @transform(fields=("url:str",), version="1")
     ... def drop_without_url(document):
@@ -170,7 +170,7 @@ def _instantiated(function: Any, name: str) -> Callable[..., Any]:
 
 
 def _importable(function: Any) -> str | None:
-    """Return folder, module and name of a function; None if other processes cannot import it."""
+    """Return the name of a function in a recipe; None if other processes cannot import it."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     loaded = sys.modules.get(module or "")
     if loaded is None or module == "__main__" or "." in name or getattr(loaded, name, None) is not function:
@@ -194,7 +194,7 @@ def local_functions(specs: Sequence[str]) -> list[str]:
 
 
 def with_config_folder(specs: object, config: Path) -> object:
-    """Return the transforms that a config file names. A module in the file's folder gets that folder in front."""
+    """Return the transforms that a config file names. The name of a module in the file's folder gets that folder in front."""
     listed = specs.split(",") if isinstance(specs, str) else specs
     if not isinstance(listed, list):
         return specs
@@ -203,7 +203,7 @@ def with_config_folder(specs: object, config: Path) -> object:
 
 
 def with_folder(spec: str, folder: Path) -> str:
-    """Return a ``module:function`` with the folder in front if the folder has the module; others as they are."""
+    """Return a ``module:function`` with the folder in front if the folder has the module; any other spec as it is."""
     if ":" not in spec or os.path.dirname(spec):
         return str(folder / spec) if ":" in spec and not os.path.isabs(spec) else spec
     base = folder.joinpath(*spec.partition(":")[0].split("."))

@@ -1,8 +1,8 @@
 """An output in an object store: a build works in a local directory, and moves each file to the store when it is finished.
 
 The process that writes a shard uploads it, then deletes the local copy. The manifest is uploaded last, so that no reader
-sees half a dataset. One object, which only one of several builds can make, names the build that writes there. If it is
-missing, no build owns what the store holds.
+sees half a dataset. An object names the build that writes there, its owner: of several builds, only one can make this object. If
+it is missing, no build owns the output.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Bucket:
     def claim(self, work: Path, results: Iterable[str], *, overwrite: bool = False) -> None:
         """Make this build the owner of the output, until `release`.
 
-        Raises ``BuildError`` if another build is the owner, or if the output holds anything. With ``overwrite``, objects whose
-        names match ``results``, the patterns of what builds write, are removed instead, the manifest first.
+        Raises ``BuildError`` if another build is the owner, or if the output holds anything. With ``overwrite``, this build takes
+        the output over, and removes objects whose names match the patterns ``results``, the manifest first.
         """
         note, owned = work / BUCKET_NAME, self.path(OWNER_NAME)
         mine = read_json(note) if note.exists() else {"url": str(self), "id": secrets.token_hex(16), "begun": False}
@@ -110,7 +110,7 @@ class Bucket:
         side_by_side(partial(remove, [self.path(name)], self.requests) for name in gone)
 
     def publish(self, directory: Path, work: Path, names: Iterable[str], manifest: Manifest) -> None:
-        """Upload the files of these names, then the manifest. Local copies stay, for a build that is killed.
+        """Upload the files of these names, then the manifest. Local copies stay, in case the build is killed.
 
         Raises ``BuildError`` if another build took over, or if an uploaded shard is gone or has another size.
         """
@@ -119,7 +119,7 @@ class Bucket:
         owner = json.loads(read(self.path(OWNER_NAME), self.requests))
         if owner.get("id") != read_json(work / BUCKET_NAME)["id"]:
             raise BuildError(
-                f"{self}: another build took it over ({owner.get('by', 'unknown')}); choose another --output"
+                f"{self}: another build took this output over ({owner.get('by', 'unknown')}); choose another --output"
             )
         sizes = objects_below(self.url, self.requests)
         wanted = {info.name: info.bytes for info in manifest.shards} | {

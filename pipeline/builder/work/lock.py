@@ -34,9 +34,9 @@ def locked(
     """Lock the work directory for this caller until the block ends. A missing directory is made.
 
     At the end the lock's file is removed, with the work directory if it is empty, and with its parent if this call made it.
-    Without ``lock``, nothing excludes other builds. ``cure`` ends the message if the directory is locked, ``elsewhere`` if it
-    cannot be written. Raises ``BuildError`` if another build holds the lock for longer than
-    ``patience`` seconds, if the file system has no locks, or if the directory cannot be written.
+    Without ``lock``, nothing excludes other builds. Raises ``BuildError`` if another build holds the lock for longer than
+    ``patience`` seconds, if the file system has no locks, or if the directory cannot be written. The message ends with ``cure``
+    if the directory is locked, with ``elsewhere`` if it cannot be written.
     """
     made = not work.parent.exists()
     deadline = time.monotonic() + patience
