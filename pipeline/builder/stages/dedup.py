@@ -212,8 +212,8 @@ class DedupStage(Stage):
         stats.near_cluster_sizes = counted["near_cluster_sizes"]
         stats.chained = counted.get("chained", 0)
         stats.notes += [
-            f"{name}: {count:,} of its documents were redacted or dropped, so dedup does not find texts like them; list their "
-            "ids in --drop-ids to keep them out"
+            f"{name}: {count:,} of its documents were redacted or dropped, and texts like these are no duplicates of it; "
+            "list their ids in --drop-ids to keep them out"
             for name, count in redacted_earlier(workspace).items()
         ]
 

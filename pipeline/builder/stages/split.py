@@ -54,8 +54,8 @@ class SplitStage(Stage):
             quota, tokens = workspace.plan.recipe.quota(source), group["tokens"]
             if self.drops.key in group["dropped"] and tokens < _FILLED * quota:
                 stats.notes.append(
-                    f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next drawn document has "
-                    f"more than the {quota - tokens:,} left: none is skipped for a shorter one"
+                    f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next document that was "
+                    f"drawn has more than the {quota - tokens:,} left: none is passed over for a shorter one"
                 )
 
 
