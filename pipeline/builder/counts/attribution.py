@@ -2,13 +2,14 @@
 
 `attribution.json` of a dataset has
 
-    domains     {"count", "error_tokens", "is_exact", "top": [[domain, documents, tokens], ...]}, the top tenth by tokens
+    domains     {"count", "error_tokens", "is_exact", "without": [documents, tokens], "top": [[domain, documents, tokens],
+                ...]}, the top tenth by tokens; "without" counts documents without a domain
     dates       {source: [first, last, documents without a date]}, days as YYYY-MM-DD
     licenses    {source: {licence: [documents, tokens]}}; '' counts documents without one
 
-A key is there if its field is kept. A domain is the host of a url in lower case without "www."; subdomains are counted apart.
-Memory is bounded: beyond 200,000 domains, the smallest are forgotten. ``error_tokens`` says how many tokens a count may lack
-then, and ``count`` is estimated to 2%.
+The file has a key if its field is kept. A domain is the host of a url in lower case without "www."; subdomains are counted apart.
+Memory is bounded: beyond 200,000 domains, the smallest are forgotten. Then each count may lack up to ``error_tokens`` tokens, and
+``count`` is an estimate within 2%.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from urllib.parse import urlsplit
 from ...shards.format import COLUMN
 
 FIELDS = ("url", "date", "license")
-_LICENSE = 100  # characters of a licence: some sources have its text there
+_LICENSE = 100  # characters of a licence: some sources put its whole text into the field
 ATTRIBUTION_NAME = "attribution.json"
-_MOST_DOMAINS = 100_000  # stay when there are more than twice as many
+_MOST_DOMAINS = 100_000  # kept when there are more than twice as many
 # The smallest of all domains' hashes estimate how many domains there are, to 2% with a probability of 99%.
 _HASHES = 1 << 14
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -32,7 +33,7 @@ Pairs = dict[str, list[int]]  # documents and tokens by name
 
 
 def attributed(keep_fields: Sequence[str]) -> list[str]:
-    """Return the fields among those that are kept whose values are counted.
+    """Return the kept fields whose values are counted.
 
     >>> attributed(["score:float", "url:str"])
     ['url']
@@ -57,7 +58,7 @@ def domain_of(url: Any) -> str:
 def attribution_of(
     table: Mapping[str, Sequence[Any]], tokens: Sequence[int], fields: Sequence[str], source: str
 ) -> dict[str, Any]:
-    """Return the counts of one shard, whose documents have these ``tokens``, all of one source."""
+    """Return the counts of one shard. ``tokens`` are the tokens of each document; all documents are of one source."""
     counts: dict[str, Any] = {}
     if "url" in fields:
         counts["domains"] = _sums(map(domain_of, table[f"{COLUMN}url"]), tokens)
@@ -80,14 +81,14 @@ def _sums(names: Iterable[str], tokens: Sequence[int]) -> Pairs:
 
 
 def add_pair(sums: Pairs, name: str, pair: Sequence[int]) -> None:
-    """Add documents and tokens to those of a name."""
+    """Add documents and tokens to the sums of a name."""
     before = sums.setdefault(name, [0, 0])
     before[0] += pair[0]
     before[1] += pair[1]
 
 
 def merged(shards: Iterable[Mapping[str, Any]], most: int = _MOST_DOMAINS) -> dict[str, Any]:
-    """Return the counts of a dataset, from those of its shards in order; about ``2 * most`` domains are in memory."""
+    """Return the counts of a dataset, from the counts of its shards in order. Memory holds about ``2 * most`` domains."""
     total: dict[str, Any] = {}
     domains = _Domains(most)
     for shard in shards:

@@ -1,4 +1,4 @@
-"""The counts of a whole build, as its manifest has them, and their funnel: documents read, dropped by each rule, kept."""
+"""The counts of a whole build, as in its manifest, and their funnel: documents read, dropped by each rule, kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves 
 
 
 class Group(TypedDict):
-    """The documents of a source or language, by outcome. ``dropped`` counts by rule, ``duplicates`` by kind."""
+    """The documents of a source or language, by outcome. ``dropped`` counts them by rule, ``duplicates`` by kind."""
 
     read: int
     characters: int
@@ -29,7 +29,7 @@ class Group(TypedDict):
 
 
 class DamagedFile(TypedDict):
-    """A file that could be read only up to ``line``; no checksum confirms ``unconfirmed`` of the documents before it."""
+    """A file that could be read only up to ``line``. No checksum confirms ``unconfirmed`` of the documents before it."""
 
     file: str
     line: int
@@ -49,11 +49,14 @@ class Change(NamedTuple):
 class BuildStats:
     """The counts of a build: ``counts`` of its manifest. Documents ``read`` or ``added`` are dropped, duplicates or kept.
 
-    ``bad`` records gave no document. ``dropped`` counts by rule, and ``cut`` counts lines. ``histograms`` has the bins of each
-    rule. ``repeats`` is there if repeated lines or paragraphs were cut. It counts the ``passages`` and characters that were
-    ``compared``, the ``lines``, ``paragraphs`` and ``characters`` that were cut, and the ``documents`` that were cut and kept.
-    ``passages`` is there if runs of words were compared. It counts ``passages`` that occur earlier, their ``words`` and
-    ``documents``, the documents that were ``cut`` and kept, and the ``characters`` that were cut from these.
+    ``bad`` counts records without a document, by reason, ``dropped`` documents by rule, and ``cut`` lines by rule. ``histograms``
+    has the bins of each rule.
+
+    If repeated lines or paragraphs were cut, ``repeats`` counts the ``passages`` and characters that were ``compared``, the
+    ``lines``, ``paragraphs`` and ``characters`` that were cut, and the ``documents`` that were cut and kept.
+
+    If runs of words were compared, ``passages`` counts the ``passages`` that occur earlier, their ``words`` and ``documents``,
+    the documents that were ``cut`` and kept, and the ``characters`` that were cut from these documents.
     """
 
     read: int = 0
@@ -164,7 +167,7 @@ def _groups(counts: Counts, at: int) -> dict[str, Group]:
 
 
 def size_classes(sizes: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Return the sizes 2, 3 to 4, 5 to 8 and so on, each with the number of its clusters and of the documents in them.
+    """Return the sizes 2, 3 to 4, 5 to 8 and so on, each with its number of clusters and of documents in these clusters.
 
     >>> size_classes({"2": 7, "3": 1, "4": 1, "8": 1})
     [('2', 7, 14), ('3 to 4', 2, 7), ('5 to 8', 1, 8)]
@@ -179,12 +182,12 @@ def size_classes(sizes: Mapping[str, int]) -> list[tuple[str, int, int]]:
 
 
 class FunnelRow(NamedTuple):
-    """A row of the funnel. ``documents`` is negative if they were removed, and positive if a transform added them."""
+    """A row of the funnel. ``documents`` is negative if it counts removed documents."""
 
     what: str
     documents: int
-    share: float  # of the documents read or added
-    left_share: float  # of the documents read or added: the share left after this row
+    share: float  # of these documents in the documents read or added
+    left_share: float  # of the documents left after this row in the documents read or added
     tokens: int
     is_change: bool = True
     is_exact: bool = False  # whether the tokens are counted, not estimated from characters
@@ -193,12 +196,12 @@ class FunnelRow(NamedTuple):
 def funnel(stats: BuildStats, changes: Iterable[Change]) -> list[FunnelRow]:
     """Return a row for the input, a row for each change of documents or text, and a row for the kept documents.
 
-    The documents and tokens of all earlier rows add up to those of the last.
+    The documents and tokens of the last row are the sums of all earlier rows.
     """
     left, every = stats.read, max(1, stats.read + sum(stats.added.values()))
     characters = stats.characters
     listed = [*changes]
-    # The characters that normalising, cleaners and the user's transforms cut or added are not counted: they are the rest.
+    # Nothing counts the characters that normalising, cleaners and the user's transforms cut or added: they are the rest.
     if edited := characters - sum(change.characters for change in listed) - stats.kept_characters:
         listed.append(Change("texts edited", 0, edited))
 

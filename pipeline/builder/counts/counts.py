@@ -38,10 +38,10 @@ class Counts:
         characters of filtered, ...             their characters; "characters of final, ..." likewise
         tokens, SOURCE, LANGUAGE                tokens of the kept documents
         token lengths, POWER                    documents of that many tokens, as a power of two
-        bad, REASON                             records that gave no document; also "bad by source, SOURCE"
+        bad, REASON                             records without a document; also "bad by source, SOURCE"
         cut, WHAT / edited, TRANSFORM           lines that were cut; documents that a transform edited
         added, TRANSFORM                        n - 1 for each document that became n
-        added to, SOURCE, LANGUAGE              the same documents
+        added to, SOURCE, LANGUAGE              these added documents, by source and language
         repeats, WHAT                           the counts of line dedup
         passages, WHAT                          the counts of the stage that cuts passages
         read characters / records               characters before any edit; records, the bad ones too
@@ -144,7 +144,7 @@ class Bins:
         return self.count(np.empty((0, len(self._rules))), np.empty((0, len(self._rules)), bool))
 
     def count(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> dict[str, Histogram]:
-        """Return the histograms of measured values, and of whether each applies, ``[documents, rules]`` both.
+        """Return the histograms of measured ``values``. ``holds`` says which values apply; both are ``[documents, rules]``.
 
         NaN and values that do not apply are in no bin. Values beyond the ends are in the first or the last bin.
         """
@@ -163,7 +163,7 @@ class Bins:
 
 
 def add_histograms(first: Mapping[str, Histogram], second: Mapping[str, Histogram]) -> dict[str, Histogram]:
-    """Return the sums of histograms with equal names, and the others as they are."""
+    """Return the histograms of both, with the counts of equal names added."""
     total = {**first, **second}
     for name in first.keys() & second.keys():
         pairs = zip(first[name]["counts"], second[name]["counts"], strict=True)

@@ -1,7 +1,7 @@
 """Texts to show: a few of every outcome, and the nearest to the limits of each rule.
 
-The hash of a text chooses it, so each text has the same chance in any order of the corpus and of the work. No text is
-shown twice.
+Texts are drawn by their hashes, so each text has the same chance in any order of the corpus and of the work. No text is shown
+twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NearText(TypedDict):
 
 
 class RepeatedPassage(TypedDict):
-    """A passage of so many words that occurs ``count`` times, and the document in which it is first."""
+    """A passage of ``words`` words that occurs ``count`` times, and the document in which it occurs first."""
 
     count: int
     words: int
@@ -62,10 +62,10 @@ class RepeatedPassage(TypedDict):
 
 
 class WidestCluster(TypedDict):
-    """The cluster of near duplicates whose kept text is least similar to one of the others, and its least similar ``pair``.
+    """The cluster of near duplicates whose kept text is least similar to another of its texts, and its least similar ``pair``.
 
-    ``similarity`` is estimated from signatures. The cluster has so many ``documents``; ``compared`` of them were compared with
-    each other.
+    ``similarity`` is estimated from signatures. The cluster has ``documents`` documents, of which ``compared`` were compared,
+    each with each.
     """
 
     documents: int
@@ -88,7 +88,7 @@ class Samples:
         self._chosen: dict[str, dict[int, Sample]] = {}
 
     def wants(self, outcome: str, key: int) -> bool:
-        """Return whether a text would be shown if it were the last one added."""
+        """Return whether a text would be shown if no other text were added after it."""
         chosen = self._chosen.get(outcome, {})
         return key not in chosen and (len(chosen) < SAMPLES or key < max(chosen))
 
@@ -137,7 +137,7 @@ class NearestTexts(dict[str, dict[str, list[NearText]]]):
         measured: tuple[NDArray[np.float64], NDArray[np.bool_]],
         drops: Sequence[Drop | None],
     ) -> None:
-        """Add documents: ``measured`` are their values and whether these apply, ``[documents, rules]`` each."""
+        """Add documents. ``measured`` are their values, and whether each value applies: ``[documents, rules]`` both."""
         if not rules:
             return
         values, holds = measured
@@ -174,7 +174,7 @@ class NearestTexts(dict[str, dict[str, list[NearText]]]):
 
 
 def _keep_nearest(nearest: list[NearText], more: Sequence[NearText]) -> None:
-    """Add ``more`` to the nearest texts and keep the nearest of all, each text once."""
+    """Add ``more`` to the nearest texts, and keep only the nearest, each text once."""
     distinct: dict[int, NearText] = {}
     for text in sorted((*nearest, *more), key=itemgetter("distance", "key")):
         distinct.setdefault(text["key"], text)
@@ -182,7 +182,7 @@ def _keep_nearest(nearest: list[NearText], more: Sequence[NearText]) -> None:
 
 
 def _near_text(document: Document, value: float, distance: float, key: int) -> NearText:
-    """Return the entry of a document, without an id that was made from its line: that depends on how files are cut."""
+    """Return the entry of a document. An id that was made from the line is left out: it depends on how files are cut."""
     id = "" if document.id == made_id(document.file, document.line) else f"{document.id}{document.part}"
     return {
         "key": int(key),

@@ -1,8 +1,8 @@
 """The engine that runs the units of a build, and the two of this machine: this process, or worker processes.
 
 An engine runs a unit function over units. The function takes one unit, writes its result into files that appear by rename,
-and returns something small. An engine promises that every unit ran to its end at least once. It promises no order: a result
-that depended on the order of completion would depend on the machine.
+and returns something small. An engine promises that every unit ran to its end at least once. It promises no order, so no result
+may depend on the order in which units finish.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _sinks: list[Callable[[int], object]] = []
 
 
 def report_progress(amount: int) -> None:
-    """Tell the engine how much more of the current unit is done. A unit function may call it any number of times."""
+    """Tell the engine how much more of the current unit is done. A unit function may call this any number of times."""
     if _sinks:
         _sinks[-1](amount)
 
@@ -124,7 +124,7 @@ class ProcessEngine(Engine):
         if start_method == "fork" and prepare is not None:
             with reraise_swallowed_signals():
                 prepare()
-            self._prepare = None  # workers are copies of this process, in which it is done
+            self._prepare = None  # workers are copies of this prepared process
         self.workers = workers
         self._tries = tries
         self._workers: list[_Worker] = []
@@ -141,7 +141,7 @@ class ProcessEngine(Engine):
                     if worker.index is None and waiting:
                         worker.index = waiting.popleft()
                         attempts[worker.index] += 1
-                        with suppress(OSError):  # it died while it was idle: its closed pipe shows that below
+                        with suppress(OSError):  # the worker died while it was idle: its closed pipe shows that below
                             worker.pipe.send((function, units[worker.index]))
                 busy = {worker.pipe: worker for worker in self._workers if worker.index is not None}
                 for pipe in connection.wait(list(busy)):
@@ -172,11 +172,11 @@ class ProcessEngine(Engine):
         parent_end, child_end = self._context.Pipe()
         child = self._context.Process(target=_serve, args=(child_end, self._prepare), daemon=True)
         child.start()
-        child_end.close()  # so that its death closes the pipe
+        child_end.close()  # so that the death of the worker closes the pipe
         return _Worker(child, parent_end)
 
     def _remove(self, worker: _Worker, unit: str, attempts: int) -> str:
-        """Remove a worker that died; return the cause. Raises ``BuildError`` if it was the last attempt at its unit."""
+        """Remove a worker that died, and return the cause. Raises ``BuildError`` if this was the last attempt at its unit."""
         self._workers.remove(worker)
         worker.pipe.close()
         worker.process.join()
@@ -234,7 +234,7 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
         done = 0
         answer: tuple[Exception | None, Exception | None, Any]
         try:
-            if prepare is not None:  # here, so that its errors are answers, as those of units
+            if prepare is not None:  # here, so that its errors are answers, like the errors of units
                 prepare()
                 prepare = None
             with progress_to(report):
@@ -250,7 +250,7 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
 
 
 def _picklable(error: BaseException | None) -> Exception | None:
-    """Return an exception after pickling. None if it cannot be pickled, or is like ``SystemExit`` no ``Exception``."""
+    """Return a pickled copy of an exception; None if it cannot be pickled, or is no ``Exception``, like ``SystemExit``."""
     try:
         copied: object = pickle.loads(pickle.dumps(error))
     except Exception:

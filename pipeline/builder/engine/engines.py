@@ -18,7 +18,7 @@ ENGINES = ("local", "ray")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
-    """How units run: ``engine`` is ``local`` (one worker is this process, more are processes of their own) or ``ray``.
+    """How units run: ``engine`` is ``local`` (a single worker is this process, several are processes of their own) or ``ray``.
 
     ``workers`` None means 1, or on Ray as many as the cluster has CPUs. A unit whose workers die is tried ``unit_tries`` times.
     Raises ``ConfigError`` if a value is wrong or the engine is not installed.

@@ -42,11 +42,11 @@ _ROOT = Path(__file__).resolve().parents[3]
 class RayEngine(Engine):
     """Runs units as Ray tasks: at most ``workers`` at a time (None: as many as the cluster has CPUs).
 
-    A unit whose worker dies runs again, after the others. Ray would do that too, but would not tell why.
+    A unit whose worker dies runs again, after the others. Ray would run it again too, but would not tell why.
 
-    An engine uses the connection to Ray that exists, or connects until it is closed. So the first engine of a build, which
-    stays open, shares its connection with the others. They also share the ids of the ``bad_nodes``, which get no unit, and
-    the actor that knows which units have ``begun``.
+    An engine uses an existing connection to Ray, or makes one that ends when the engine is closed. So the first engine of a
+    build, which stays open, shares its connection with the others. All engines also share the ids of the ``bad_nodes``, which get
+    no unit, and the actor that knows which units have ``begun``.
     """
 
     bad_nodes: ClassVar[list[str]] = []
@@ -63,8 +63,9 @@ class RayEngine(Engine):
     ) -> None:
         """Connect to the cluster at ``address``, or start one.
 
-        Each node at an ``address`` must see the directory ``shared``, have the versions of this process, and run ``read_input``
-        without an error. Raises ``BuildError``, which names the nodes that fail. With ``skip_bad_nodes`` they get no unit.
+        With an ``address``, each node must see the directory ``shared``, have the versions of this process, and run
+        ``read_input`` without an error. Raises ``BuildError``, which names the nodes that fail. With ``skip_bad_nodes``, these
+        nodes get no unit instead.
         """
         for name in ("INITIAL", "MAX"):  # read when Ray is imported
             os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", _CLIENT_SECONDS)
@@ -110,7 +111,7 @@ class RayEngine(Engine):
                 running[task.remote(function, units[index], attempt, self.begun)] = index, attempt
             ready, _ = ray.wait(list(running), timeout=_NOTICE_SECONDS)
             last = time.monotonic() if ready else last
-            # Before anything is asked that the head alone can answer: such a call ends when Ray ends the process.
+            # First, since other calls ask the head: if it is gone, Ray ends the process in such a call.
             if not ready or time.monotonic() - checked > _NOTICE_SECONDS:
                 self._check_head()
                 checked = time.monotonic()
@@ -227,7 +228,7 @@ def _build_errors(ray: Any) -> Iterator[None]:
 
 
 def _check_nodes(ray: Any, shared: Path, skip_bad_nodes: bool, read_input: Callable[[], object] | None) -> list[str]:
-    """Run a task on each node that has CPUs; return the ids of bad nodes, or raise ``BuildError`` if they may not be skipped."""
+    """Probe each node that has CPUs, and return the ids of bad nodes. Raises ``BuildError`` if these may not be skipped."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     written = temporary_path(shared / "probe")
@@ -293,7 +294,7 @@ def _versions() -> dict[str, str]:
 
 
 def _probe(path: str, token: str, versions: dict[str, str], read_input: Callable[[], object] | None) -> str:
-    """Return why a build cannot use this node, or '': the task reads a file of the driver, and writes one beside it."""
+    """Return why a build cannot use this node, or ''. The task reads a file of the driver, and writes another beside it."""
     for name, wanted in versions.items():
         if (found := _version(name)) != wanted:
             return f"{name} {found}, but this build runs {wanted}; install that version there"
@@ -313,9 +314,9 @@ def _probe(path: str, token: str, versions: dict[str, str], read_input: Callable
 
 def _connect(ray: Any, workers: int | None, address: str | None) -> None:
     """Connect to the cluster at an address, or start one here."""
-    # Workers import this package from the path of this process. On a node without that path, they import the installed one.
-    # Ray could send it (py_modules), but then each worker of a new cluster would compile its loops, for 40 seconds. The
-    # packages that it imports must be installed there in any case. Workers also find the modules on the user's PYTHONPATH.
+    # Workers import this package from the path of this process. On a node without that path, they import the installed package.
+    # Ray could send the package (py_modules), but then each worker of a new cluster would compile its loops, for 40 seconds. Its
+    # dependencies must be installed on every node in any case. Workers also find the modules on the user's PYTHONPATH.
     paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     settings: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}}
     settings |= {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -327,7 +328,7 @@ def _connect(ray: Any, workers: int | None, address: str | None) -> None:
     try:
         with kept_handlers():
             ray.init(address=address, **settings)
-    except Exception as error:  # of any type: Ray's client raises what it meets
+    except Exception as error:  # Ray's client raises errors of any type
         raise ConfigError(
             f"--ray-address {address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
             "addresses need `pip install 'ray[client]'`, and a cluster with tokens needs its own in RAY_AUTH_TOKEN and "

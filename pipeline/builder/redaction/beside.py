@@ -28,14 +28,14 @@ from ..stages.registry import changes
 
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts
-_REPEATED = (EARLIER, PassageDedupStage.drops.reason)  # in reasons to cut or drop what an earlier document has
-_AFTER_ID = re.compile(r" \(")  # after the id of the kept document in reasons of duplicates; ids may have it, too
+_REPEATED = (EARLIER, PassageDedupStage.drops.reason)  # in reasons of documents that repeat an earlier document
+_AFTER_ID = re.compile(r" \(")  # follows the id of the kept document in reasons of duplicates; may also be in ids
 
 
 class Removed(NamedTuple):
-    """A redacted document as it was; all but the key is empty if it was gone when a killed redaction continued.
+    """A redacted document as it was. Tokens and text are empty if they were gone when a killed redaction continued.
 
-    ``text`` is decoded from the tokens if no file has it; `is_decoded` tells whether that gave another text.
+    ``text`` is decoded from the tokens if no file has it; `is_decoded` tells whether it then differs from the original text.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Removed(NamedTuple):
 
 
 def kept_for(reason: str) -> set[str]:
-    """Return what may be the id of the document that was kept for a duplicate, by the reason to drop it.
+    """Return the possible ids of the document that was kept for a duplicate, from the reason to drop the duplicate.
 
     >>> sorted(kept_for("exact duplicate of a (b) (in.jsonl, line 3)"))
     ['a', 'a (b)']
@@ -69,7 +69,7 @@ def kept_for(reason: str) -> set[str]:
 
 
 class Traces:
-    """Finds records of the build that show redacted documents: their own, those of their duplicates, and passages of theirs.
+    """Finds records of the build that show redacted documents: their own records, those of duplicates, and of their passages.
 
     ``listed``: names to redact, as `compared` returns them; the build may have dropped documents of these names.
     """
@@ -115,7 +115,7 @@ def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
 
 
 def dropped_counts(counts: dict[str, Any], documents: Sequence[Any], removed: Sequence[Removed]) -> dict[str, Any]:
-    """Return the counts of a build as if a list of ids had dropped documents; histograms stay. ``documents`` have ``tokens``."""
+    """Return the counts of a build as if a list of ids had dropped ``documents``. Histograms stay as they are."""
     counts = copy.deepcopy(counts)
     for document, one in zip(documents, removed, strict=True):
         groups = [counts.get("by_source", {}).get(one.source), counts.get("by_language", {}).get(one.language)]
@@ -136,8 +136,8 @@ def cleaner(
 ) -> Callable[[Path, Path], None] | None:
     """Return the function that copies a file without the redacted documents; None if the file shows none of them.
 
-    ``manifest`` is the new one. ``numbers``: the documents in the shard of a file of texts; ``keys``: of all documents.
-    With ``drop``, the texts have no rows of them.
+    ``manifest`` is the new manifest. ``numbers`` are the redacted documents in the shard of a file of texts, ``keys`` the keys of
+    all redacted documents. With ``drop``, their rows are removed from the texts.
     """
     folder = name.rpartition("/")[0]
     if folder == TEXTS_NAME:
@@ -166,7 +166,7 @@ def _lines(file: IO[bytes]) -> io.BufferedReader:
 
 
 def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> None:
-    """Copy the texts of a shard; those of redacted documents become empty, and other fields null, or are dropped."""
+    """Copy the texts of a shard. Redacted rows are dropped, or their texts become empty and their other fields null."""
 
     def cleaned(row: dict[str, Any]) -> dict[str, Any]:
         return {name: value if name in _KEPT else "" if name == "text" else None for name, value in row.items()}
@@ -207,8 +207,8 @@ def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> No
 
 
 def _clean_rows(source: Path, target: Path, rows: Sequence[int]) -> None:
-    """Copy hashes or signatures; those of redacted documents become 0, which no text has."""
-    target.unlink(missing_ok=True)  # a killed redaction may have left one without permission to write
+    """Copy hashes or signatures. Rows of redacted documents become 0, which no text has."""
+    target.unlink(missing_ok=True)  # a killed redaction may have left a file that may not be written
     shutil.copyfile(source, target)
     values = np.load(target, mmap_mode="r+")
     values[rows] = 0
@@ -221,6 +221,6 @@ def _clean_lines(source: Path, target: Path, traces: Traces) -> None:
 
 
 def _draw_again(target: Path, manifest: Manifest) -> None:
-    """Write the report of a manifest. The build alone knew the texts nearest to limits, so they are missing."""
+    """Write the report of a manifest, without the texts nearest to limits: only the build knew them."""
     stats = BuildStats.from_json(manifest.counts)
     write_report(target.parent, manifest, funnel(stats, changes(stats)), NearestTexts())

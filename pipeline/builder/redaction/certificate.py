@@ -1,4 +1,4 @@
-"""The certificate of a redaction, as JSON and as a page: what was there, what is there now, and that nothing of it is left."""
+"""The certificate of a redaction, as JSON and as a page: the documents, the changed files, and a search for copies."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from .beside import Removed, texts_of
 from .place import Place
 
 _SEARCHED = 1 << 24  # bytes at once
-_LEAST = 16  # bytes that are looked for; shorter ones are in other documents by chance
+_LEAST = 16  # bytes of a document to look for; fewer bytes are in other documents by chance
 
 
 def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
-    """Search the files of a dataset, as they are now, for documents as they were; of a bucket, those files that changed.
+    """Search the files of a dataset for copies of the removed documents. In a bucket, only changed files are searched.
 
-    Whole documents are looked for, as tokens in shards and as text in the other files; samples show the first 600 characters.
-    Returns ``files`` and ``bytes``, and those of the ``unsearched`` files of a bucket. ``not_searched`` are keys of documents
-    that have fewer than 16 bytes of tokens, or were gone when a killed redaction continued elsewhere. ``decoded`` are keys of
-    those whose tokens give another text than they had, if no file has that text. ``found``: file, byte and ``key`` of each copy
-    that is left, and in shards the key of the ``document`` that holds it.
+    Whole documents are looked for, as tokens in shards and as text in other files, or as the first 600 characters in samples.
+    The result has
+
+    - ``files`` and ``bytes`` that were searched, and ``unsearched``, those of the other files of a bucket;
+    - ``not_searched``, keys of documents of fewer than 16 bytes of tokens, or gone when a killed redaction continued elsewhere;
+    - ``decoded``, keys of documents that were looked for by a text that was decoded from their tokens and is not their original;
+    - ``found``, the file, byte and ``key`` of each copy that is left, and in shards the key of the ``document`` that holds it.
     """
     tokens = {one.key: one.tokens for one in removed}
     texts = {one.key: one.text.encode() for one in removed}
@@ -65,7 +67,7 @@ def _in_json(text: str) -> bytes:
 
 
 def _contents(path: Path) -> NDArray[np.uint8]:
-    """Return the bytes of a file; of kept texts and of a page, those of the text."""
+    """Return the bytes of a file. Kept texts are decompressed, and a page is unescaped."""
     if path.suffix == ".html":
         return np.frombuffer(html.unescape(path.read_text(encoding="utf-8")).encode(), np.uint8)
     if path.parent.name == TEXTS_NAME:
@@ -76,7 +78,7 @@ def _contents(path: Path) -> NDArray[np.uint8]:
 def occurrences(
     data: NDArray[np.uint8], wanted: dict[str, bytes], *, piece: int = _SEARCHED
 ) -> Iterator[tuple[int, str]]:
-    """Yield the places of some byte strings of 16 bytes or more, and the key of each; ``piece`` bytes are searched at once.
+    """Yield the place of each occurrence of the ``wanted`` byte strings of 16 bytes or more, and its key.
 
     >>> list(occurrences(np.frombuffer(b"some text of some more words", np.uint8), {"k": b"text of some more"}))
     [(5, 'k')]
@@ -104,7 +106,7 @@ def occurrences(
 
 
 def _words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a hash of the first bytes at each place, which is different for different bytes almost always."""
+    """Return a hash of the first bytes at each place. Different bytes almost always have different hashes."""
     words = np.zeros(len(at), np.uint64)
     for byte in range(_LEAST):
         words = words * np.uint64(0x9E3779B97F4A7C15) + data[at + byte]

@@ -1,4 +1,4 @@
-"""Where a redaction works: changed files wait in a local folder until they replace those of the directory or bucket."""
+"""Where a redaction works: changed files wait in a local folder until they replace files of the directory or bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAITING_NAME = "redaction"  # the folder of changed files, in the work directory
 
 
 class Place:
-    """The files of a dataset, which are read by `source` and replaced by `put`. For a bucket, ``work`` is a local directory."""
+    """The files of a dataset: `source` reads them, `put` replaces them. For a bucket, files wait in the current directory."""
 
     def __init__(self, folder: DatasetFolder, waiting: Path | None = None) -> None:
         self._folder, self.remote = folder, folder.remote
@@ -34,7 +34,7 @@ class Place:
 
     @contextmanager
     def claimed(self, request: str, *, lock: bool = True) -> Iterator[None]:
-        """Let nothing else write the dataset until the block ends; ``request`` identifies the redaction.
+        """Let no other build or redaction write the dataset until the block ends. ``request`` identifies this redaction.
 
         Raises ``BuildError`` if a build or another redaction works there. A killed redaction keeps its claim of a bucket.
         """
@@ -71,7 +71,7 @@ class Place:
                 remove([self._url(OWNER_NAME)], self._folder.requests)
 
     def clear(self) -> None:
-        """Remove all that waits."""
+        """Remove all waiting files."""
         discard(self.waiting)
         self.waiting.mkdir()
 
@@ -80,7 +80,7 @@ class Place:
         return self._folder.size(name) is not None
 
     def source(self, name: str) -> Path:
-        """Return a file of the dataset on this machine; one of a bucket is downloaded, once until it is replaced."""
+        """Return the local path of a file of the dataset. A file of a bucket is downloaded, and again only after `put`."""
         if not self._folder.remote:
             return Path(self._folder.path(name))
         path = self.waiting / "before" / name
@@ -92,13 +92,13 @@ class Place:
         return path
 
     def target(self, name: str) -> Path:
-        """Return the path at which the changed file of a name waits."""
+        """Return the path at which the changed file waits."""
         path = self.waiting / name
         path.parent.mkdir(exist_ok=True)
         return path
 
     def put(self, name: str) -> None:
-        """Replace a file of the dataset by the changed one, at once."""
+        """Replace a file of the dataset by the waiting one, atomically."""
         if self._folder.remote:
             put_file(self.waiting / name, self._url(name), self._folder.requests)
             self._fetched.discard(name)

@@ -1,7 +1,7 @@
-"""Redaction in place: changed files are written beside the dataset, and each then replaces its file by a rename.
+"""Redaction in place: changed files are written to a waiting folder, and each then replaces the old file by a rename.
 
-A redaction that was killed continues with the same command: redacting a file again changes nothing. While it runs,
-``.redacting.json`` holds the manifest to come, by which a stream reads shards that were replaced already.
+A killed redaction continues with the same command: redacting a file again changes nothing. While a redaction runs,
+``.redacting.json`` holds the new manifest, by which a stream reads shards that were replaced already.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from .certificate import search, write_certificate
 from .place import Place
 
 _GROUPED = "tokens_per_sample"  # the setting of builds
-REMOVED_NAME = "removed.json"  # of the documents as they were, while a redaction runs
+REMOVED_NAME = "removed.json"  # the documents as they were, while a redaction runs
 
 
 class Document(NamedTuple):
@@ -83,9 +83,9 @@ def redact(
 ) -> dict[str, Any] | None:
     """Overwrite documents of a dataset by end-of-text ids; return the certificate, None if nothing was left to do.
 
-    ``names``: keys or ids of documents. ``texts`` allows to empty their kept texts, too. No other document moves, so orders,
-    states and traces stay valid. The certificate is in the dataset, as ``redaction-1.json`` and as a page. ``runs``, by the
-    names of their states, return the spans in which a run had the document of a key, as `Stream.seen` does.
+    ``names``: keys or ids of documents. ``texts`` allows emptying their kept texts, too. No other document moves, so orders,
+    states and traces stay valid. The certificate is in the dataset, as ``redaction-1.json`` and as a page. ``runs`` are functions
+    by the names of states: each takes a key and returns the spans of the document that a run had, as `Stream.seen` does.
 
     Raises ``ConfigError`` if a name is unknown, the dataset keeps texts and ``texts`` is False, or another redaction has not
     finished. Raises ``BuildError`` if a build or another redaction works there.
@@ -109,10 +109,10 @@ def drop(
     *,
     requests: RequestOptions | None = None,
 ) -> Manifest:
-    """Write a copy of a dataset without documents to an empty or new directory; return its manifest.
+    """Write a copy of a dataset without some documents to an empty or new directory, and return its manifest.
 
-    ``names``: keys or ids of documents; redacted ones are left out, too. Keys and signatures stay those of the other documents,
-    so keys have gaps. The order of streams is another, and states of the old dataset are refused by its name.
+    ``names``: keys or ids of documents. Redacted documents are left out, too. The other documents keep their keys and signatures,
+    so keys have gaps. Streams have another order, and refuse states of the old dataset.
 
     Raises ``ConfigError`` if a name is unknown, no document would be left, or ``output`` is not empty.
     """
@@ -175,7 +175,7 @@ class _Redaction:
             place.put(f"{name}.html")
         for number in range(len(self._manifest.redactions)):
             place.remove(f"extents{number or ''}.npz")
-        place.clear()  # before the redaction counts as finished: it holds the documents as they were
+        place.clear()  # before the redaction counts as finished: the folder holds the documents as they were
         place.remove(REDACTING_NAME)
         return dict(read_json(place.source(f"{name}.json")))
 
@@ -201,7 +201,7 @@ class _Redaction:
         return new
 
     def _begun(self) -> Manifest | None:
-        """Return the manifest with this redaction if it was begun before; refuse another one that has not finished."""
+        """Return the new manifest if this redaction was begun before. Raises ``ConfigError`` if another one is unfinished."""
         running = self._folder.read(REDACTING_NAME)
         begun = self._manifest if running is None else Manifest.parse(running, REDACTING_NAME)
         if running is not None and self._manifest.fingerprint not in begun.redactions[-1]["fingerprint"].values():
@@ -219,9 +219,10 @@ class _Redaction:
         return None
 
     def _find(self, listed: set[str], *, again: bool = False) -> tuple[list[Document], int]:
-        """Return the listed documents that are not redacted yet, unless ``again``; and how many the build dropped.
+        """Return the listed documents, and how many listed names are of documents that the build dropped.
 
-        Raises ``ConfigError`` for names of no document, and for a duplicate of a document that stays.
+        Redacted documents are left out unless ``again``. Raises ``ConfigError`` if a name is unknown, or if the build dropped a
+        listed document as a duplicate of one that stays.
         """
         documents, unknown = list[Document](), {*listed}
         dropped = self._dropped(listed)
@@ -268,7 +269,7 @@ class _Redaction:
         return documents, len(unknown)
 
     def _dropped(self, listed: set[str]) -> dict[str, set[str]]:
-        """Return the listed names of documents that the build shows as dropped, and for each the ids of what it may duplicate."""
+        """Return the listed names that the build shows as dropped, each with the ids of documents that it may duplicate."""
         dropped: dict[str, set[str]] = {}
         samples = itertools.chain(*self._manifest.counts.get("samples", {}).values())
         info = next((info for info in self._manifest.files if info.name == REJECTED_NAME), None)
@@ -282,9 +283,9 @@ class _Redaction:
         return dropped
 
     def _removed(self, documents: Sequence[Document]) -> list[Removed]:
-        """Return the documents as they were; their tokens are gone from shards that a killed redaction has replaced."""
+        """Return the documents as they were. Tokens are empty if a killed redaction replaced the shard and left no notes."""
         notes = self._place.waiting / REMOVED_NAME
-        mine = f"{self._name} {self._request}"  # the folder may be of another bucket of the same name
+        mine = f"{self._name} {self._request}"  # the folder may belong to another bucket of the same name
         if notes.exists() and (noted := read_json(notes))["of"] == mine:
             return [Removed.of_json(value) for value in noted["documents"]]
         removed, tokenizer = list[Removed](), self._manifest.tokenizer
@@ -311,7 +312,7 @@ class _Redaction:
         return removed
 
     def _rejected_texts(self, hashes: Set[str]) -> dict[str, str]:
-        """Return the texts of these hashes that the build dropped as duplicates, as far as the dataset has them."""
+        """Return the texts with these hashes in ``rejected.jsonl``, where the build lists dropped duplicates."""
         if not hashes or not self._place.is_there(REJECTED_NAME):
             return {}
         with open(self._place.source(REJECTED_NAME), "rb") as lines:
@@ -319,7 +320,7 @@ class _Redaction:
             return {hash: text for text in texts if (hash := text_hash(text)) in hashes}
 
     def _decoder(self) -> Callable[[NDArray[Any]], str]:
-        """Return the function that makes text of ids; it makes none if the dataset has no tokenizer."""
+        """Return the function that decodes ids to text; it returns '' if the dataset has no tokenizer."""
         if not self._manifest.tokenizer.get("sha256"):
             return lambda ids: ""
         return tokenizer_of_dataset(self._folder, self._manifest).decode
@@ -327,9 +328,10 @@ class _Redaction:
     def _write_beside(
         self, base: Manifest, entry: dict[str, Any], documents: Sequence[Document], *, drop: bool = False
     ) -> Manifest:
-        """Write all files that change to the waiting folder; return the new manifest. ``base`` has its counts, perhaps clean.
+        """Write all files that change to the waiting folder, and return the new manifest.
 
-        With ``drop``, the files are without the documents, which other documents then follow.
+        ``base`` is the manifest with the counts, perhaps cleaned already. With ``drop``, the files lack the documents, and later
+        documents move up.
         """
         manifest, place, traces = self._manifest, self._place, Traces(self._removed(documents), self._listed)
         numbers: dict[str, list[int]] = {}
@@ -379,9 +381,9 @@ class _Redaction:
         return replace(new, files=tuple(files), redactions=(*manifest.redactions, entry))
 
     def _source(self, info: ShardInfo | FileInfo, entry: Mapping[str, Any]) -> Path:
-        """Return a file as the manifest names it, or as this redaction replaced it before a kill.
+        """Return the path of a file that is as the manifest names it, or as this redaction replaced it before a kill.
 
-        Raises ``CorruptShardError`` for any other: the new hash would hide the damage.
+        Raises ``CorruptShardError`` if the file has another hash: a new hash in the manifest would hide the damage.
         """
         path = self._place.source(info.name)
         replaced = entry.get("files", {}).get(info.name, {}).get("after")
@@ -393,7 +395,10 @@ class _Redaction:
         return path
 
     def _count_again(self, numbers: Mapping[str, list[int]]) -> Callable[[Path, Path], None]:
-        """Return the function that counts domains, dates and licences without redacted documents, and these of each shard."""
+        """Return the function that counts domains, dates and licences again, without redacted documents.
+
+        ``numbers`` are the documents to redact now, by shard.
+        """
         fields, redacted = attributed(self._manifest.recipe["settings"]["keep_fields"]), self._manifest.redacted
 
         def counted(info: ShardInfo) -> dict[str, Any]:
@@ -406,7 +411,7 @@ class _Redaction:
         return lambda source, target: write_json(target, merged(map(counted, self._manifest.shards)))
 
     def _replace_files(self, new: Manifest) -> None:
-        """Replace the files of the dataset by those that wait: shards after what is beside them, the manifest last."""
+        """Replace files of the dataset by the waiting ones: first the files beside the shards, then shards, then the manifest."""
         shards = {info.name for info in new.shards}
         write_json(self._place.target(REDACTING_NAME), new.to_json())
         changed = sorted(new.redactions[-1]["files"], key=lambda name: (name in shards, name))

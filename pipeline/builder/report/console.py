@@ -1,4 +1,4 @@
-"""The counts of a build on the terminal: at its end, and where a dataset is inspected."""
+"""Prints the counts of a build on the terminal: at its end, and when a dataset is inspected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _COLUMNS = 100
-_BAR = 20  # columns of the bar of what is left
+_BAR = 20  # columns of the bar that shows the share left
 # The mean loss of a smaller validation split moves by some percent from draw to draw.
 _FEW_DOCUMENTS, _FEW_TOKENS = 100, 50_000
 _SHOWN_SECONDS = 0.02  # stages that take a smaller share are shown as one
@@ -31,7 +31,7 @@ def make_page(*, stderr: bool = False) -> Console:
 
 
 def make_table(*names: str) -> Table:
-    """Return a table of a name and numbers."""
+    """Return a table whose first column is a name and whose other columns are numbers."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -41,7 +41,7 @@ def make_table(*names: str) -> Table:
 
 
 def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -> None:
-    """Print the funnel of documents, which only a build has, the splits, and what a reader must know."""
+    """Print the funnel of documents, which only a build has, the splits, and warnings."""
     counts = BuildStats.from_json(manifest.counts)
     most = max((row.tokens for row in rows), default=0)
     rows = [row for row in rows if not row.is_change or row.documents or row.tokens]
@@ -91,7 +91,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
 
 
 def print_table(manifest: Manifest, rows: Sequence[FunnelRow], seconds: Mapping[str, float]) -> None:
-    """Print on stderr what a build counted, and its times."""
+    """Print on stderr the counts of a build and its times."""
     counts, total = manifest.counts, max(1e-9, seconds["total"])
     page = make_page(stderr=True)
     print_counts(page, manifest, rows)
@@ -100,7 +100,7 @@ def print_table(manifest: Manifest, rows: Sequence[FunnelRow], seconds: Mapping[
 
 
 def times_said(seconds: Mapping[str, float]) -> str:
-    """Say how long the stages took, those that took longest first.
+    """Return how long the stages took, the longest first.
 
     >>> times_said({"ingest": 60.0, "start": 2.2, "train_tokenizer": 180.0, "finish": 0.5, "total": 242.7})
     'train tokenizer 180.0, ingest 60.0, others 2.7'
@@ -114,7 +114,7 @@ def times_said(seconds: Mapping[str, float]) -> str:
 
 
 def damage_said(damaged: Sequence[DamagedFile]) -> str:
-    """Say how many files are damaged and how many documents came out of them before that was known.
+    """Return how many files are damaged, and how many documents were read from them before the damage showed.
 
     >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
     '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'

@@ -32,9 +32,9 @@ _TYPES = {"int": "sc:Integer", "float": "sc:Float", "bool": "sc:Boolean"}
 def croissant_of(
     manifest: Manifest, name: str, licenses: Sequence[str], description: str, *, url: str | None, date: str | None
 ) -> dict[str, Any]:
-    """Return the Croissant of a dataset: each shard with its size and hash, and the documents of Parquet texts if these are kept.
+    """Return the Croissant of a dataset: each shard with its size and hash, and the columns of its texts if they are Parquet.
 
-    ``licenses`` are those of its documents, ``date`` is when it was built, ``url`` where it is; None: unknown.
+    ``licenses`` are the licences of its documents, ``date`` is the day of its build, ``url`` its place; None: unknown.
     """
     value: dict[str, Any] = {
         "@context": CONTEXT,

@@ -31,7 +31,7 @@ from .template import FIGURE, PAGE
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_Parts = list[tuple[str, bool]]  # of a text, and whether each is marked
+_Parts = list[tuple[str, bool]]  # the parts of a text, and whether each is marked
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
@@ -43,7 +43,7 @@ def write_report(output: Path, manifest: Manifest, rows: Sequence[FunnelRow], ne
 
 @cache
 def _page() -> Template:
-    """Compile the page's template, once in a process: that takes longer than to fill it in."""
+    """Return the page's template, compiled once in a process: compiling takes longer than filling it in."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True)
@@ -116,7 +116,7 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
 
 
 def _cut(stats: BuildStats) -> list[tuple[str, int]]:
-    """Return what was cut from documents: lines by rule, edits by transforms, and what occurs earlier in the corpus."""
+    """Return counts of cuts: lines by rule, documents edited by transforms, and passages that occur earlier in the corpus."""
     repeats = stats.repeats
     named = [(f"{name} that occur earlier", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
     if named:
@@ -136,7 +136,7 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
 
 
 def _samples(stats: BuildStats) -> list[tuple[str, int | None, list[dict[str, Any]]]]:
-    """Return the outcomes with their numbers and samples: what is kept, then what drops most."""
+    """Return the outcomes with their numbers and samples: first the kept documents, then outcomes by falling number."""
     numbers = {**stats.dropped, **{f"{kind} duplicates": number for kind, number in stats.duplicates.items()}}
     numbers["kept"] = stats.kept
     outcomes = sorted(stats.samples, key=lambda name: (name != "kept", -numbers.get(name, 0), name))
@@ -147,7 +147,7 @@ def _samples(stats: BuildStats) -> list[tuple[str, int | None, list[dict[str, An
 
 
 def _beside_original(sample: Sample) -> list[tuple[str, _Parts]]:
-    """Return a near duplicate and the text kept in its place, in parts that the other has or has not."""
+    """Return a near duplicate and the text kept in its place, each in `_differences`."""
     if "original" not in sample:
         return []
     dropped, kept = _differences(sample["text"], sample["original"])
@@ -156,13 +156,13 @@ def _beside_original(sample: Sample) -> list[tuple[str, _Parts]]:
 
 
 def _widest_pair(widest: WidestCluster | None) -> list[tuple[Sample, _Parts]]:
-    """Return the least similar documents of the widest cluster, each with its text in parts that the other has or has not."""
+    """Return the least similar documents of the widest cluster, each with its text in `_differences`."""
     pair = widest["pair"] if widest else []
     return list(zip(pair, _differences(*(sample["text"] for sample in pair)), strict=True)) if pair else []
 
 
 def _differences(*both: str) -> tuple[_Parts, _Parts]:
-    """Return two texts in parts that the other has or has not, which are marked.
+    """Return two texts in parts. A part that the other text lacks is marked.
 
     White space is not compared: the same licence is often wrapped at two widths.
     """
@@ -171,14 +171,14 @@ def _differences(*both: str) -> tuple[_Parts, _Parts]:
     keys = [[" " if word.isspace() else word for word in some] for some in words]
     edits = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
     if -1 in ends and edits[-1][0] in ("delete", "insert"):
-        edits[-1] = ("equal", *edits[-1][1:])  # only where it is cut off does one of them end earlier
+        edits[-1] = ("equal", *edits[-1][1:])  # one text ends earlier only because it is cut off
     first = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in edits if j > i]
     second = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in edits if j > i]
     return first, second
 
 
 def _bars(rows: Sequence[FunnelRow]) -> list[dict[str, object]]:
-    """Return the rows of the funnel with their bars: what was left, and what the row took, in percent of the whole."""
+    """Return the rows of the funnel with their bars: the share left, and the share that the row removed, in percent."""
     left = [*accumulate(row.tokens for row in rows[:-1]), rows[-1].tokens]
     whole = max(1, *left)
     return [
@@ -236,7 +236,7 @@ def group_rows(groups: Mapping[str, Group], most: int = 20) -> list[_GroupRow]:
 
 
 def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[str, object]:
-    """Draw how many documents had which value of a measure, and its limits; say what it counts."""
+    """Return the histogram of a measure as a plot, with the limits of its rule and what the measure counts."""
     top, counts = histogram["top"], histogram["counts"]
 
     def value(x: float) -> float:
@@ -264,13 +264,13 @@ def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[s
 
 
 def explained(rule: Mapping[str, Any]) -> str:
-    """Return what a rule of a recipe measures; '' for a measure that this release does not have."""
+    """Return what a rule of a recipe measures; '' if this release lacks the measure."""
     function = measure_functions().get(str(rule.get("measure", "")).rpartition(".")[2])
     return "" if function is None else summary(function)
 
 
 def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, object]:
-    """Draw how many documents or clusters had which size, by powers of two."""
+    """Return the histogram of sizes as a plot, by powers of two."""
     powers: dict[int, int] = {}
     for size, number in sizes.items():
         power = max(1, int(size)).bit_length() - 1
@@ -290,7 +290,7 @@ def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, object]:
 def _plot(
     name: str, counts: Sequence[int], titles: Sequence[str], ticks: Sequence[tuple[float, str]]
 ) -> dict[str, object]:
-    """Place bars on the drawing, by the square root, so that rare values are seen, and labels at shares of its width."""
+    """Return a plot: bars with heights by square roots, so that rare values are seen, and labels at shares of its width."""
     highest = max(1, *counts) ** 0.5
     width = 100 / len(counts)
     heights = [round(_HEIGHT * count**0.5 / highest, 2) for count in counts]

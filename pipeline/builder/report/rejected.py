@@ -1,4 +1,4 @@
-"""Names what was dropped: ``rejected.jsonl``, and the samples of every outcome that the report shows."""
+"""Lists dropped documents: in ``rejected.jsonl``, and in the samples of every outcome that the report shows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _CONTEXT = 12  # words shown before the first one that differs
 
 
 def write_rejected(workspace: Workspace) -> None:
-    """Write ``rejected.jsonl``: records that could not be read and, where asked for, every document that was dropped.
+    """Write ``rejected.jsonl``: records that could not be read and, with ``keep_rejected``, every dropped document.
 
     Each line says file, line and reason; a duplicate's reason names the document that is kept in its place.
     """
     path = workspace.output / REJECTED_NAME
     path.unlink(missing_ok=True)
     with atomic_file(path) as out:
-        # All of one stage before those of the next, so that the order does not tell how documents are cut into partitions.
+        # All lines of a stage come before those of the next, so that the order does not depend on the partitions.
         every = partitions(workspace)
         paths = [(each, each.folder / name) for name in (REJECTED_NAME, CUT_NAME) for each in every]
         for partition, part in (*paths, *((each, each.cut_folder / CUT_NAME) for each in every)):
@@ -54,7 +54,7 @@ def write_rejected(workspace: Workspace) -> None:
 
 
 def take_samples(workspace: Workspace) -> Samples:
-    """Choose the samples of every outcome: among those that partitions chose of what filters dropped, and among the rest."""
+    """Return the samples of every outcome. Partitions already have samples of the documents that filters dropped."""
     samples = Samples()
     for partition in partitions(workspace):
         for outcome, pairs in partition.counts.samples.to_json().items():
@@ -75,7 +75,7 @@ def take_samples(workspace: Workspace) -> Samples:
 
 
 def show_widest_cluster(workspace: Workspace) -> WidestCluster | None:
-    """Return the widest cluster of near duplicates with the texts of its least similar pair; '' for one of an earlier build."""
+    """Return the widest cluster of near duplicates, with the texts of its least similar pair. Texts of earlier builds are ''."""
     found = load_widest_cluster(workspace)
     if found is None:
         return None
@@ -89,7 +89,7 @@ def show_widest_cluster(workspace: Workspace) -> WidestCluster | None:
 
 
 def from_first_difference(*texts: str) -> tuple[str, ...]:
-    """Return two texts from some words before the first one that differs, cut to what is shown of a sample.
+    """Return two texts from some words before the first word that differs, cut to the length of a sample.
 
     >>> from_first_difference("a b " + "equal " * 500 + "end", "a b " + "equal " * 500 + "stop")[1]
     '… equal equal equal equal equal equal equal equal equal equal equal equal stop'
@@ -104,7 +104,7 @@ def from_first_difference(*texts: str) -> tuple[str, ...]:
 
 
 def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:
-    """Return where the texts with the smallest keys of each outcome are, and their keys."""
+    """Return the documents with the smallest keys of each outcome, by number, and their keys."""
     smallest: dict[int, dict[int, int]] = {}
     for partition in partitions(workspace):
         mine = positions(partition)
@@ -126,7 +126,7 @@ class _Document(NamedTuple):
 
 
 def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
-    """Yield the documents with ascending numbers; without ``texts``, which are most of the work, these are ''."""
+    """Yield the documents of ``numbers``, which ascend. Without ``texts``, which are most of the work, their texts are ''."""
     for partition in partitions(workspace):
         whole = positions(partition)
         mine = numbers[np.searchsorted(numbers, whole.start) : np.searchsorted(numbers, whole.stop)].tolist()
@@ -160,7 +160,7 @@ class _LaterOutcomes:
             yield begin + np.flatnonzero(self.outcome[begin : begin + batch])
 
     def name(self, numbers: np.ndarray) -> None:
-        """Learn the names of the documents that are kept in place of some duplicates."""
+        """Look up the names of the documents that are kept in place of some duplicates, for `reason`."""
         copies = numbers[np.isin(self.outcome[numbers], (EXACT, NEAR))]
         kept = np.unique(self._keeper[copies])
         self._names = {
@@ -169,9 +169,9 @@ class _LaterOutcomes:
         }
 
     def originals(self, numbers: np.ndarray) -> dict[int, str]:
-        """Return, for the near duplicates among some documents, the texts that are kept in their place.
+        """Return the texts that are kept in place of the near duplicates among some documents.
 
-        Texts of earlier builds are not known.
+        Texts of earlier builds are unknown, and left out.
         """
         copies = numbers[self.outcome[numbers] == NEAR]
         kept = np.unique(self._keeper[copies])
@@ -189,5 +189,5 @@ class _LaterOutcomes:
         return f"{reason} of {self._names[kept] if kept >= 0 else self.earlier_name(kept)}"
 
     def earlier_name(self, number: int) -> str:
-        """Name a document of an earlier build, by its number counted from their end."""
+        """Return the name of a document of an earlier build; ``number`` -1 is the last of all their documents."""
         return earlier_name(self._workspace, number + self._before)

@@ -1,10 +1,11 @@
 """The parts of the public summary of training content that a dataset answers, as Markdown.
 
-The headings, their numbers and the ranges of sizes are those of the European Commission's communication C(2025) 8311 final of 5
-December 2025, "Explanatory Notice and Template for the Public Summary of Training Content for general-purpose AI models required
-by Article 53(1)(d) of Regulation (EU) 2024/1689". The provider fills in what a dataset cannot know, marked by `FILL_IN`.
+Headings, their numbers and the ranges of sizes come from the European Commission's communication C(2025) 8311 final of 5 December
+2025. Its title is "Explanatory Notice and Template for the Public Summary of Training Content for general-purpose AI models
+required by Article 53(1)(d) of Regulation (EU) 2024/1689". `FILL_IN` marks the facts that a dataset does not know: the provider
+fills them in.
 
-All numbers are of the documents that the dataset still has: redacted ones, whose tokens are end-of-text ids, do not count.
+No number counts redacted documents, whose tokens are end-of-text ids.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MARKS = ((10**9, "Less than 1 billion tokens"), (10**13, "1 billion to 10 trill
 def licenses_of(manifest: Manifest, attribution: Mapping[str, Any]) -> dict[str, Pairs]:
     """Return the documents and tokens under each licence of each source.
 
-    A document has the licence that its field ``license`` names, else that of the build's ``license`` for its source, else
+    A document has the licence in its field ``license``, else the licence that the build's ``license`` names for its source, else
     ``unknown``.
     """
     sums: Pairs = {}
