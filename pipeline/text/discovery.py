@@ -42,10 +42,10 @@ def find_inputs(
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
     A spec is a file, a directory with everything below it, a glob (``**`` too) or brace pattern, or the url of one of these
-    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``). ``NAME=`` in front names the source. A spec that as a whole is
-    a path or matches files names no source: ``date=*/x.jsonl`` reads partitions of that name if there are any. ``requests``
+    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``). ``NAME=`` in front names the source. If the whole spec is a
+    path or matches files, it names no source: ``date=*/x.jsonl`` reads partitions of that name if there are any. ``requests``
     says how urls are requested. ``commits`` maps revisions of the hub to commits; revisions looked up here are added.
-    ``outputs`` are the directories and urls that are built.
+    ``outputs`` are the directories and urls that the build writes.
 
     One warning each names or counts what a directory or pattern leaves out: datasets of shards, ``outputs``, hidden files
     and folders, unknown endings, and links to files that are read anyway. Raises ``InputError`` if a spec finds nothing,
@@ -120,7 +120,7 @@ def _warn_of_long_texts(files: Iterable[InputFile]) -> None:
 
 
 def evenly(items: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` of the items, evenly spread, for a sample: to open each of many remote files takes long.
+    """Return at most ``most`` of the items, evenly spread. A sample opens only these, since many remote files take long.
 
     >>> evenly("abcde", 2)
     ['a', 'c']

@@ -105,9 +105,9 @@ class BadRecord:
 
 @dataclass(slots=True)
 class Unselected:
-    """Consecutive records that are passed over: the condition (``where``) does not select them, or another ``reason``.
+    """Consecutive records that are passed over, because the condition (``where``) does not select them or for a ``reason``.
 
-    ``line`` is that of the first record. ``reason`` is one of a few constant phrases, which are counted.
+    ``line`` is the line of the first record. ``reason`` is one of a few constant phrases, which are counted.
     """
 
     file: str
@@ -262,7 +262,7 @@ def made_id(file: str, line: int) -> str:
 
 
 def made_id_at(file: str, byte: int) -> str:
-    """Return an id for a document without one whose line is not known.
+    """Return an id for a document without one, if its line is not known.
 
     >>> made_id_at("wiki/part-0.jsonl", 4096)
     'wiki/part-0.jsonl:byte 4096'

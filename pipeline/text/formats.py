@@ -172,7 +172,7 @@ def is_named_compressed(path: str | os.PathLike[str]) -> bool:
 
 
 def text_times(path: str | os.PathLike[str]) -> int:
-    """Return an estimate of the size of a file's text divided by the file's size, by its name.
+    """Return how many times as large as the file its text is, estimated from the file's name.
 
     >>> text_times("a.jsonl.zst"), text_times("a.jsonl")
     (3, 1)

@@ -75,12 +75,12 @@ class Where:
         return Where.parse, (self.text,)
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        """Whether the condition holds for a record. Each of its values is a range of one value."""
+        """Whether the condition holds for a record. Each field's range is the field's one value."""
         values = ((field.name, record.get(field.name)) for field in self.fields)
         return self.condition({name: Range(value, value, value is None) for name, value in values})[1]
 
     def may_hold(self, ranges: Ranges) -> bool:
-        """Whether it may hold for a record with values in the ranges. A field without a range may have any value."""
+        """Whether the condition may hold for a record with values in the ranges; a field without a range may have any value."""
         return self.condition(ranges)[0]
 
 

@@ -35,7 +35,7 @@ UTF16 = "UTF-16 text; convert it to UTF-8 first"
 
 
 class UnreadableFileError(Exception):
-    """A file cannot be read further. The message does not name the file; who catches it adds the name."""
+    """A file cannot be read further. The message does not name the file; the caller adds the name."""
 
 
 class ByteStream:
@@ -94,9 +94,10 @@ class ByteStream:
         return self._unpack(kind, self.raw(_PIECE)) if kind else self.raw()
 
     def members(self, beginning: bytes) -> Iterator[bytes]:
-        """Yield the data of the gzip members that begin in the range, each up to the next one that begins with ``beginning``.
+        """Yield the data of the gzip members of the range. Ranges meet at members whose data begin with ``beginning``.
 
-        For a whole file, yield its data however it is compressed. An empty block precedes each compressed stream.
+        So a later range begins with its first such member, and a range ends before the first such member after its end. For a
+        whole file, yield its data however it is compressed. An empty block precedes each compressed stream.
         """
         if self.start == 0 and self.stop is None:
             kind = compression(self.file)
@@ -130,9 +131,9 @@ class ByteStream:
                 return
 
     def check_compression(self) -> None:
-        """Raise ``UnreadableFileError`` if the name says that the file is compressed, but its bytes are neither that nor text.
+        """Raise ``UnreadableFileError`` if the name says that the file is compressed, but its bytes are neither so nor text.
 
-        Also raises if the file is compressed but was cut as plain text, because only the name of a remote file decides that.
+        Also raises if a compressed file was cut as plain text: the name alone decides how a remote file is cut.
         """
         if self.stop is not None and self.start == 0 and not self.is_local and compression(self.file):
             raise UnreadableFileError(

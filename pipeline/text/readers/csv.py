@@ -1,7 +1,7 @@
 """Rows of fields. CSV as RFC 4180 defines it: commas, double quotes, line ends inside quotes. TSV: tabs, and no quotes.
 
-``--format csv,delimiter=;`` names other characters. A file is never cut into spans: a line end may be inside quotes, and
-only the text from the beginning of the file tells.
+``--format csv,delimiter=;`` names other characters. A file is never cut into spans: a line end may be inside quotes, which
+only the text from the beginning of the file shows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Lines:
     """Yields the lines of a stream for csv.reader: text with line ends. ``block`` is the number of the current block.
 
     Bytes that are not UTF-8 become lone surrogates, which mark a bad row. A byte order mark at the beginning of a line is
-    removed: joined files have some.
+    removed: joined files have such marks.
     """
 
     def __init__(self, stream: ByteStream) -> None:

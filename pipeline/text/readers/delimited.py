@@ -20,17 +20,17 @@ _FIRST_STEP = 2 << 10  # bytes of the first read after the span's end; each next
 
 
 class _Delimiter(NamedTuple):
-    """The delimiter of documents. ``pattern`` matches it. ``undecided`` returns where one may begin that data cut off."""
+    """The delimiter of documents. ``pattern`` matches it; ``undecided`` returns the offset of one that data may cut off."""
 
     pattern: re.Pattern[bytes]
     undecided: Callable[[bytes], int]
-    separator: bytes = b""  # removed from documents; blank lines around a document always are
+    separator: bytes = b""  # removed from documents, as blank lines around a document always are
 
 
 def reader_of(form: Format) -> FormatReader:
     """Return a reader of a format that has a separator.
 
-    If a separator may overlap itself, as ``--`` does in ``---``, it must be sought from the beginning: the file is not cut.
+    A file is not cut if its separator may overlap itself, as ``--`` does in ``---``: it is sought from the beginning.
     """
     separator = form.separator.encode()
     if form.separator == BLANK_LINE:

@@ -241,7 +241,7 @@ def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     """
     file, form = as_input(path), format_of(path)
     unit_bytes = max(unit_bytes, 8)  # the first span must hold more than a byte order mark
-    # A small remote file is one span: to learn its row groups would take a request.
+    # A small remote file is one span: its row groups would take a request.
     if (form.compressible or file.stored) and file.size <= unit_bytes:
         return [WHOLE]
     reader = load_reader(form)

@@ -20,7 +20,7 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
     loads, text_key, id_key, file, name = orjson.loads, keys.text_key, keys.id_key, keys.file, keys.source
     start, keeps, counts = keys.start, bool(keys.kept), not keys.by_byte
     flat = "." not in id_key  # otherwise the id may be inside another field
-    kind = str if keys.vocabulary is None else None  # other values than text go to `_judge`
+    kind = str if keys.vocabulary is None else None  # lists of ids go to `_judge`, as does anything unusual
     number, following = tally.lines, -1
     for lines in stream.lines():
         if following < 0:
@@ -61,7 +61,10 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
 
 
 def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) -> Record | None:
-    """Return the record of a line that the fast path leaves, None if it is blank. ``value`` is None if orjson refused it."""
+    """Return the record of a line that the fast path does not handle, None if it is blank.
+
+    ``value`` is None if orjson refused the line.
+    """
     if value is not None:
         return keys.judge(value, number, byte, partial(_respell, line))
     line = line.removeprefix(BOM_UTF8)  # joined files have such marks

@@ -1,4 +1,4 @@
-"""Chooses the files of a folder or a pattern to read: by their endings, and by the state of ``save_to_disk``."""
+"""Chooses which files of a folder or a pattern are read: by their endings, and by the ``state.json`` of ``save_to_disk``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _pattern_of(spec: str, files: Sequence[InputFile]) -> str:
 
 
 def _saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
-    """Split files into those to read and stale ones of an earlier ``save_to_disk``.
+    """Return the files to read, and the stale files of an earlier ``save_to_disk``.
 
     ``state.json`` in a folder that ``save_to_disk`` wrote names its data files. Other files there hold documents that were
     deleted since. Raises ``InputError`` for the folder of a ``DatasetDict``.

@@ -30,7 +30,7 @@ Splits = dict[str, list[HubFile]]
 
 
 def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
-    """Return the files of ``hf://datasets/ID[@REVISION]``, and nothing, ``:CONFIG[:SPLIT]``, or ``/`` and a path or glob.
+    """Return the files of ``hf://datasets/ID[@REVISION]``. ``:CONFIG[:SPLIT]``, or ``/`` and a path or glob, may follow.
 
     ``commits`` maps ``ID@REVISION`` to a commit; a revision that it lacks is looked up and added. The repository is listed
     once. The default split is ``train``, or the only one. Raises ``InputError`` with the known names if a name is unknown.

@@ -28,7 +28,7 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
 def is_in_memory(value: Any) -> bool:
-    """Whether a value holds records, and not the names of files, as a list of paths does."""
+    """Whether a value holds records. A path or a list of paths names files instead."""
     if isinstance(value, str | os.PathLike):
         return False
     if isinstance(value, list | tuple):
@@ -57,8 +57,8 @@ def can_be_read_again(value: Any) -> bool:
 def materialize(value: Any, folder: Path) -> Path:
     """Write the records of an input in memory to a file in ``folder``, and return its path.
 
-    The file appears when it is complete. Its time is fixed, so that only its content matters. Raises ``InputError`` with
-    the value at fault if Parquet cannot hold a table, if JSON cannot hold a record, or if a record is not a dict.
+    The file appears when it is complete. Its time of change is always 0, so that only its content matters. Raises
+    ``InputError`` with the value at fault if Parquet cannot hold a table, JSON cannot hold a record, or a record is no dict.
     """
     import pyarrow as pa
 
@@ -158,7 +158,7 @@ def _write_table(batches: Any, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # that of pandas has versions
+    schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # pandas writes its version there
     waiting: list[Any] = []  # batches, fewer than a row group
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in batches:

@@ -94,7 +94,7 @@ def as_input(path: StrPath | InputFile) -> InputFile:
 
 
 def with_distinct_names(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return files with names as ``SOURCE/NAME``, short but distinct: equal names get their parent folders in front."""
+    """Return files with names such as ``SOURCE/NAME``, short but distinct: equal names get parent folders in front."""
     files = _number_queries(files)
     parents = 0
     names = [_join(file.source, PurePath(file.name)) for file in files]
@@ -112,7 +112,7 @@ def with_distinct_names(files: Sequence[InputFile]) -> list[InputFile]:
 
 
 def _number_queries(files: Sequence[InputFile]) -> list[InputFile]:
-    """Number the files whose urls differ only in their queries, which are never written.
+    """Return the files, numbered if their urls differ only in the query: a name shows no query, which may hold secrets.
 
     The second ``https://host/get.jsonl`` becomes ``https://host/get.jsonl?2.jsonl``. So a renewed signature in a query
     changes no name.

@@ -10,7 +10,7 @@ from .remote_file import ByteRange, RemoteFile
 
 _KEPT_BYTES = 32 << 20  # most bytes of cached footers
 
-_footers: dict[Hashable, Any] = {}  # cached, as each unit of a file needs the footer
+_footers: dict[Hashable, Any] = {}  # each unit of a file needs the footer
 _lock = threading.Lock()
 
 

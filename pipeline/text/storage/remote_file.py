@@ -98,8 +98,8 @@ class RemoteFile(io.RawIOBase):
     """A read-only file over the ranges of a remote object.
 
     `expect` announces what will be read. When half of a piece was read, the next piece is fetched. Pieces grow from
-    ``first_bytes``, as a stream begins with a little of many files. A piece is dropped when it was read, or when one of a
-    later group was. Each ``read`` of other bytes is a request.
+    ``first_bytes``, as a stream begins with a little of many files. A piece is dropped when all of it was read, or when a
+    piece of a later group is read. A ``read`` of bytes that were not announced is a request.
     """
 
     def __init__(self, ranges: ObjectRanges, first_bytes: int = RANGE_BYTES) -> None:

@@ -100,7 +100,7 @@ def parsed(definition: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DefinedTokens:
-    """The tokens of a definition: their ids, the tokens added to the model's own, and the special ones of these.
+    """The tokens of a definition: the ``ids`` of all, those ``added`` to the model's own, and the ``special`` added ones.
 
     ``is_complete`` says that each byte has a token, so no character is missing. ``unknown`` is the token of missing
     characters; it is None if there is no such token or no character is missing.

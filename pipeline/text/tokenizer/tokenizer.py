@@ -1,9 +1,9 @@
 """Tokenizers: load one, train one, encode with a fast encoder if tests show that it returns the same ids.
 
 A ``tokenizer.json`` of Hugging Face defines the ids: they are those of ``AutoTokenizer`` with
-``add_special_tokens=False, split_special_tokens=True``. Text never becomes a special token. A definition may allow it (a
-Unigram vocabulary that holds ``</s>``, an end of text that is not marked as special). Then the ids of the token's spelling
-in pieces replace its id.
+``add_special_tokens=False, split_special_tokens=True``. Text never becomes a special token. Some definitions would make one
+(a Unigram vocabulary that holds ``</s>``, an end of text that is not marked as special). Then the ids of the token's spelling
+replace its id.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Tokenizer:
                     f"{self.name}: cannot encode {text[:60]!r} ({error}); give its model an unknown token that is in its "
                     "vocabulary, or choose another tokenizer"
                 ) from None
-            # The fast one failed, as at a limit of its regular expressions.
+            # The fast encoder failed, for instance at a limit of its regular expressions.
             return load_definition(self.definition)(text)
 
     def _stored(self, parts: Sequence[bytes]) -> Array:
@@ -325,7 +325,6 @@ def train_tokenizer(
     *,
     special_tokens: Sequence[str] = (),
     reserved: int = 0,
-    name: str | None = None,
     show_progress: bool = False,
 ) -> Tokenizer:
     """Train a byte-level BPE of at most ``vocab_size`` ids; ``<|endoftext|>`` has id 0.
@@ -353,12 +352,12 @@ def train_tokenizer(
     with _all_cores():
         trained.train_from_iterator(texts, trainer)
     roles = {"eos_token": END_OF_TEXT}
-    tokenizer = Tokenizer(canonical(trained.to_str(), "train"), name or f"train:{vocab_size}", roles)
+    tokenizer = Tokenizer(canonical(trained.to_str(), "train"), f"train:{vocab_size}", roles)
     tokenizer.choose_encoder()
     return tokenizer
 
 
-_threads_of: list[int] = []  # processes that trained; the first one owns the threads
+_threads_of: list[int] = []  # processes that trained; the first one has the threads
 
 
 @contextmanager
