@@ -97,7 +97,7 @@ def print_precision(texts: Sequence[str], folder: Path) -> None:
     true = np.array([jaccard(texts[a], texts[b]) for a, b in sorted(edges)])
     if len(true):
         print(f"{np.mean(true >= 0.8):10.2%}  of {len(true):,d} verified edges have a similarity >= 0.8")
-        print(f"{np.mean(true < 0.7):10.2%}  have one < 0.7; the lowest is {true.min():.3f}")
+        print(f"{np.mean(true < 0.7):10.2%}  have a similarity < 0.7; the lowest is {true.min():.3f}")
 
 
 def jaccard(a: str, b: str) -> float:

@@ -3,8 +3,8 @@
     python scripts/bench_find.py corpus/*.jsonl.zst
     python scripts/bench_find.py --synthetic 1000000
 
-A dataset is built of the inputs. Edited copies of its documents are asked for, and each is compared with every document by the
-Jaccard similarity of their word 5-grams. ``--synthetic`` builds a dataset of so many made-up documents of 60 words instead.
+A dataset is built of the inputs, and searched for edited copies of its documents. The truth is the Jaccard similarity of the
+word 5-grams of each copy and each document. ``--synthetic N`` builds a dataset of N made-up documents of 60 words instead.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ QUIET = Progress(quiet=True)
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="*", help="raw text, as for build_shards.py")
-    parser.add_argument("--synthetic", type=int, metavar="N", help="make up so many documents instead")
+    parser.add_argument("--synthetic", type=int, metavar="N", help="make up N documents instead")
     parser.add_argument("--tokenizer", default="bytes", help="tokenizer of the dataset (default: bytes)")
     parser.add_argument(
         "--keep-texts", choices=("parquet", "jsonl.zst"), help="keep the texts, which passages are read from"
     )
-    parser.add_argument("--copies", type=int, default=3_000, help="edited copies to ask for (default: 3000)")
+    parser.add_argument("--copies", type=int, default=3_000, help="edited copies to search for (default: 3000)")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         dataset = Path(folder, "set")

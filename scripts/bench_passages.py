@@ -3,8 +3,8 @@
     python scripts/bench_passages.py corpus/*.jsonl.zst --words 50 --datatrove ~/datatrove/bin/python
 
 ``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. Its sentence dedup removes runs of three
-sentences that occur earlier. Its dedup of suffixes (``ESRangeRemover``) needs a tool in Rust that no package has. Both are
-given the same documents, one process and CPU seconds; the build is the difference between two, with and without passages.
+sentences that occur earlier. Its dedup of suffixes (``ESRangeRemover``) needs a tool in Rust that no package has. Both read
+the same documents in one process, and CPU seconds are compared. Of the build, the stage that finds and cuts passages counts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python scripts/check_prose.py                 # docstrings, comments and pages of this checkout
     python scripts/check_prose.py docs/train.md pipeline/stream --words 25
 
-It helps a writer and holds nothing: it ends with status 0.
+It helps a writer and decides nothing: it always ends with status 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = ("README.md", "docs", "pipeline", "filters", "scripts")
-# A reader stops at these; each counts as so many words.
+# A reader stops at these; each costs as much as `COST` words.
 PATTERNS = {
     r"^(Of|What|Whoever|That|Where neither) ": "begins with its object",
     r"\bbehind\b": "says behind, perhaps of time",
@@ -26,7 +26,7 @@ COST = 8
 
 
 def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the first line and the text of each paragraph: of a page, or of docstrings and comments."""
+    """Yield the first line and the text of each paragraph of a page, or of a module's docstrings and comments."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield from blocks(re.sub(r"```.*?```", lambda code: "\n" * code[0].count("\n"), text, flags=re.S), 1)

@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     headline("3  verify", "Recomputes every hash, checksum, count and index of the dataset.")
     run("verify_shards.py", shards)
 
-    headline("4  inspect", "What is in it.")
+    headline("4  inspect", "Shows the dataset at a glance.")
     run("inspect_shards.py", shards)
 
     headline("5  train", f"A small GPT, {STEPS} steps on one process, never stopped.")

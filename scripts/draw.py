@@ -2,8 +2,8 @@
 
     python scripts/draw.py [DATASET]
 
-build.svg shows the counts in the manifest of DATASET (``make demo`` leaves one in demo/shards; without one it stays as it
-is). The order is computed by `pipeline.stream.order`, and the figures are those of docs/benchmarks.md.
+build.svg shows the counts in the manifest of DATASET, such as demo/shards of ``make demo``; without DATASET, it is not drawn.
+`pipeline.stream.order` computes the order, and docs/benchmarks.md has the figures.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _is(kind, kinds):  # type: ignore[no-untyped-def]
 
 @compiled("int64(uint8[::1], int64)")
 def _word_end(kinds, start):  # type: ignore[no-untyped-def]
-    """Return the end of the word that begins at `start`, or `start` if none begins there: `filters.text_view._PIECES`."""
+    """Return the end of the word that begins at `start`, as `filters.text_view._PIECES` does; `start` if none begins there."""
     total = len(kinds)
     kind = kinds[start]
     end = start + 1
@@ -274,7 +274,7 @@ def scan_texts(codes, ends, table, by_pieces, lines, sentences, ngrams, stop_has
     longest = begin = 0
     for text in range(len(ends)):
         longest, begin = max(longest, ends[text] - begin), ends[text]
-    # Long enough for the most pieces there can be: unwritten parts take no memory.
+    # Long enough for the most pieces that a text can have: unwritten parts take no memory.
     kinds, hashes, reach = np.empty(longest, np.uint8), np.empty(longest, np.uint64), np.empty(longest + 1, np.int64)
     stops = np.empty(stop_words, np.bool_)
     begin = 0

@@ -27,10 +27,10 @@ def url_blocked(page: Page, *, column: str = "url", domains: Path | None = None,
     """Return how many listed words the url of a document contains; a listed domain counts as infinitely many.
 
     The count is 0 if there is no url. A domain stands for all below it: ``example.org`` for ``www.example.org``.
-    Words are runs of letters and digits; whole words are compared. The lists are UTF-8 files of one entry a line,
+    Words are runs of letters and digits; whole words are compared. The lists are UTF-8 files of one entry a line;
     ``#`` begins a comment. Lists of domains may also be hosts files, or write ``*.example.org``, ``||example.org^``
-    or ``https://example.org/``. `column` is the field of the url. Without limits, a rule has ``max = 0``: lists of
-    words that may be harmless take ``max = 1``.
+    or ``https://example.org/``. `column` is the field of the url. A rule without limits has ``max = 0``; write
+    ``max = 1`` for a list of words that may be harmless.
     """
     url = urllib.parse.unquote(str(page.context.get("metadata", {}).get(column) or "")).lower()
     if domains is not None:

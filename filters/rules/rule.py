@@ -43,7 +43,7 @@ class Violation:
 
 
 def _digits(value: float, bound: float) -> str:
-    """Return `value` with four digits, or with as many more as keep it on its side of `bound`."""
+    """Return `value` with four digits, or with more if rounding would move it to `bound` or beyond."""
     for digits in range(4, 18):
         text = f"{value:.{digits}g}"
         if (float(text) < bound) == (value < bound) and float(text) != bound:

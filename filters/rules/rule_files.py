@@ -111,7 +111,7 @@ class RuleTable:
             self.rules[name] = rule
 
     def _make_rule(self, name: str, key: str, rule_set: str, home: str, entry: dict[str, Any]) -> Rule:
-        """Return a rule with the parameters of ``entry``, over those that an earlier rule set gave a rule of this name."""
+        """Return a rule with the parameters of ``entry``, and other parameters of an earlier rule of this name."""
         old = self.rules.get(name)
         if old is None or "measure" in entry:
             measure = entry.pop("measure", old.measure if old else key)

@@ -285,7 +285,7 @@ class Measured(NamedTuple):
 
 
 class LanguageAndScript(NamedTuple):
-    """The language of a document, and its script: that of the identifier's label, else that of its letters."""
+    """The language of a document, and its script: the script of the identifier's label, else that of the letters."""
 
     language: str = ""
     label_script: str = ""

@@ -26,7 +26,7 @@ CHOICES = {
 
 
 class Reads(NamedTuple):
-    """Windows read for each window of output: by a rank, and by a node whose ranks share a cache; lanes of a rank."""
+    """Windows read for each window of batches, by a ``rank`` or a ``node`` whose ranks share a cache; ``lanes`` of a rank."""
 
     rank: float
     node: float
@@ -59,7 +59,7 @@ def ranks() -> None:
         "near pairs",
         "from GB of data on",
     )
-    table(f"Blocks read for each that is given, batches of {BATCH}", heads, rows)
+    table(f"Windows read for each window of the batches, of {BATCH} rows a rank", heads, rows)
 
 
 def reads(

@@ -11,12 +11,12 @@ from pipeline.shards.extents.extent_table import ExtentTable, running_sums
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window
 from scripts.bench.data import SEQ_LEN
 
+TOKENS_PER_DOCUMENT = 1000
 
-def near_pairs(
-    shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40, per_document: int = 1000
-) -> float:
+
+def near_pairs(shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40) -> float:
     """Return the share of near pairs among neighbours in one tenth of an epoch. Documents have equal lengths."""
-    order = equal_documents(shards, documents // shards, per_document)
+    order = equal_documents(shards, documents // shards, TOKENS_PER_DOCUMENT)
     sequences = Sequences(order.tokens, SEQ_LEN, LANES)
     documents = order.documents
     firsts = np.cumsum(order.blocks.documents) - order.blocks.documents
@@ -49,7 +49,7 @@ def near_pairs(
             (token,) = (
                 sequences.positions(epoch, np.array([i - sequences.first(epoch)])) + epoch * sequences.tokens
             ).tolist()
-            span = range(token // per_document, (token + SEQ_LEN - 1) // per_document + 1)
+            span = range(token // TOKENS_PER_DOCUMENT, (token + SEQ_LEN - 1) // TOKENS_PER_DOCUMENT + 1)
             corpus_numbers |= dict.fromkeys(map(corpus_number, span))
             i += 1
         at = np.array(list(corpus_numbers)[:512])
