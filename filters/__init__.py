@@ -19,12 +19,12 @@ Rule files set the limits: a preset such as ``presets/gopher.toml``, or a file o
     measures/           the measures: length, words, lines, repetition, sentences, code, source files, profanity, urls
     cleaners/           functions that cut parts of a document before it is measured
     language/           the language and the script of a document
-    compiled/           some measures of many documents at once, in compiled passes that only save time
+    compiled/           the usual measures of many documents at once, in compiled passes, which save time
     rules/              rule files -> limits on measures, and the limit that a document violates; modules of the user
     presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, files of code, profanity, HTML remnants, addresses
 
-Nothing here imports the pipeline, except its errors, its compiler and its integer hashes. Compiled code and models are loaded
-when first used.
+This room imports no other room of the pipeline, only small modules such as errors and notices. Compiled code and models are
+loaded when first used.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def run(command: Sequence[str], **options: Any) -> tuple[float, float]:
 
 
 class Datatrove:
-    """Runs datatrove's local executor on every n-th document, and on one a task: the difference excludes start-up."""
+    """Runs datatrove's local executor on every n-th document, and on one document a task: the difference has no start-up."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, texts: list[str]) -> None:
         self._options, self._folder, self._runs = options, folder, 0

@@ -4,8 +4,8 @@
     python scripts/bench_growth.py corpus/*.jsonl.zst --tokens 1e8,1e9     the same by tokens in the dataset, stage by stage
     python scripts/bench_growth.py --synthetic 1000000,10000000           dedup alone, of made-up documents
 
-Every copy has the duplicates of the corpus, but no duplicates in other copies. CPU is that of all processes, without the
-start of a build. Memory is the most bytes at one moment, of all processes, that the kernel cannot drop.
+Every copy has the duplicates of the corpus, but no duplicates in other copies. CPU is the time of all processes, without the
+start of a build. Memory is the peak of all processes, without bytes that the kernel can drop.
 """
 
 from __future__ import annotations

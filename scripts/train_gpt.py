@@ -233,9 +233,8 @@ class Run:
             packing = {"stride": options.stride, "shift": options.shift, "source": bool(self.sources)}
             return shuffled.pack(self.sizes.seq_len, **packing).batch(rows)
 
-        self.sources = (
-            train.source_names if type(train) is pipeline.Stream else ()
-        )  # of a mix, whose rows have one each
+        # The sources of a mix: each row comes from one.
+        self.sources = train.source_names if type(train) is pipeline.Stream else ()
         self.stream, self.begun = batches(train), 0
         self.batches: Any = DataLoader(
             self.stream, batch_size=None, num_workers=options.num_workers, worker_init_fn=outlive_sigterm

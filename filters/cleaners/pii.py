@@ -8,7 +8,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-# Each part is bounded, and none begins inside a run of its own characters: else the time could grow with the square of the text.
+# Each part has a greatest length, and no match begins inside a run of its characters: so the time is linear in the text.
 _MAIL = re.compile(
     r"(?<![\w%+-])\w[\w%+'-]{0,63}(?:\.[\w%+'-]{1,64}){0,8}"
     r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?:xn--[A-Za-z0-9-]{1,59}|[A-Za-z]{2,24})(?![\w-])",
@@ -31,7 +31,7 @@ def pii(
     """Replace mail addresses and public IP addresses (``ipaddress``: `is_global`) by addresses that nobody has.
 
     A hash of the address chooses among several replacements, so an address gets the same one in every document. Four
-    numbers among more, as in the version 1.2.3.4.5, are no address. Private and reserved IP addresses stay.
+    of the numbers in a longer row, as in the version 1.2.3.4.5, are no address. Private and reserved IP addresses stay.
 
     >>> pii("Ask jo@mail.example.org at 8.8.8.8, not at 192.168.0.1 (version 1.2.3.4.5).")
     ('Ask email@example.com at 192.0.2.1, not at 192.168.0.1 (version 1.2.3.4.5).', {'mail': 1, 'ip': 1})

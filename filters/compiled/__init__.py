@@ -1,6 +1,6 @@
 """Measures of many documents at once, equal to the plain definitions in `filters.measures`.
 
-The lists here only make builds faster: all other measures are computed by their plain definitions.
+The lists here decide only how fast a measure is: other measures are computed by their plain definitions.
 
 scan.py                the measures that most builds use, in one compiled pass
 scan_kernels.py        its compiled loops over pieces and lines

@@ -52,7 +52,7 @@ def count_duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
 def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyped-def]
     """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
     grams = hashes[:pieces].copy()
-    starts = np.arange(pieces, dtype=np.int32)  # of n-grams that may occur more than once
+    starts = np.arange(pieces, dtype=np.int32)  # starts of n-grams that may occur more than once
     first = np.empty(pieces, np.int32)  # the start of the first equal n-gram
     counts = np.empty(pieces, np.int32)
     seen = np.empty(pieces, np.bool_)

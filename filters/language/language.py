@@ -1,8 +1,8 @@
 """Identifies the language of a document with a fastText model. lid.176 is bundled; nothing is ever downloaded.
 
-Only parts of a document are read: three samples from beginning, middle and end, of 300 characters in all. They give better
-answers than its first 1,000 characters, which may be a menu or a heading in English. If the score is low, five samples of
-2,000 characters in all are read. Lines are joined, and text in capitals only is changed to lower case: the model was trained
+Only parts of a document are read: three samples from beginning, middle and end, of 300 characters in all. They show the
+language better than the first 1,000 characters, which may be a menu or a heading in English. If the score is low, five samples
+of 2,000 characters in all are read. Lines are joined, and text in capitals only is changed to lower case: the model was trained
 on little text with line feeds or in capitals.
 """
 
@@ -34,7 +34,7 @@ _SURE = 0.65
 _FIRST_LOOK = (3, 300)  # samples, and characters in all of them
 _SECOND_LOOK = (5, 2000)
 _LABEL = "__label__"
-_SCRIPTED = re.compile(r"([a-z]{2,3})_([A-Z][a-z]{3})")  # of GlotLID and OpenLID: eng_Latn
+_SCRIPTED = re.compile(r"([a-z]{2,3})_([A-Z][a-z]{3})")  # labels of GlotLID and OpenLID, such as eng_Latn
 _CODE = re.compile(r"[a-z]{2,3}([_-][A-Za-z]+)?")
 
 # ISO 639-3 -> ISO 639-1, if there is a code. After the bar: languages that models name -> their macrolanguages.

@@ -57,6 +57,6 @@ def short_line_ratio(page: Page, *, longest: Count = SHORT_LINE) -> float:
 def newline_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the number of line feeds per word.
 
-    Those of blank lines count. With ``by="pieces"``, punctuation marks are words, too.
+    The line feeds of blank lines count. With ``by="pieces"``, punctuation marks are words, too.
     """
     return share(page.text.count("\n"), len(page.parts(by).pieces))

@@ -91,7 +91,7 @@ class _Line:
         return functools.partial(function, **values) if values else function
 
     def _full_name(self, name: str, function: Callable[..., Any]) -> str:
-        """Return the function's full name; for a user's module with a hash, so that an edit changes the recipe."""
+        """Return the function's full name. A hash of a user's module is a part of it, so that an edit changes the recipe."""
         if self.module is None:
             return f"{function.__module__}.{function.__name__}"
         return f"{name}@{self.module.sha256[:16]}" if self.module.sha256 else name

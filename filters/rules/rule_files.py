@@ -26,7 +26,7 @@ URL_BLOCKED = "url_blocked"  # the measure that reads the field of the url
 
 
 def user_module(name: str, home: str, what: str) -> UserModule | None:
-    """Return the module that ``module:function`` names; None if the name is that of a function of this package."""
+    """Return the module that ``module:function`` names; None for the name of a function of this package."""
     return find_module(name.partition(":")[0], home, what) if ":" in name else None
 
 

@@ -18,8 +18,8 @@ limits it. A document is kept if ``min <= value <= max`` for every rule; NaN is 
 Your own measure must return a number for every text: None, text or an exception ends the build with an error that names the
 document. Its module is searched beside the rule file, in the working directory and among the installed modules. It is read
 once, with every module that it imports from its folder: all are part of the recipe, and an edit during a build changes
-nothing. If it reads a file, that is a parameter annotated ``Path``: the file is hashed too, and refused if it changes during a
-build.
+nothing. A file that it reads must be a parameter annotated ``Path``: the file is hashed, too, and refused if it changes during
+a build.
 
 If several rule sets set a limit, the last one wins. Rules are judged in order; the first that fails is the reason:
 
@@ -326,7 +326,7 @@ class MeasurePlan:
 
 
 def _holds(rule: Rule, written: LanguageAndScript) -> bool:
-    """Whether a rule applies to documents in a language and script. If the label names a script, that one counts."""
+    """Whether a rule applies to documents in a language and script. If the label names a script, letters do not count."""
     if rule.language not in ("", written.language):
         return False
     if not rule.script or written.label_script:

@@ -2,7 +2,7 @@
 
     CACHE/objects/used              bytes in use, and the bound on them; locked while they change
     CACHE/objects/<id>/NAME         a complete block, index or whole object
-    CACHE/objects/<id>/NAME.part    locked by the process that fetches it; by none after a kill
+    CACHE/objects/<id>/NAME.part    a file that is fetched, locked by its process; after a kill, not locked
     CACHE/objects/<id>/NAME.sha256  the hash of a whole object
 
 The modification time of a file is the time of its last use. The least recently used file is evicted first; a process that has
@@ -29,8 +29,8 @@ from ..errors import ConfigError, StorageError
 from ..notices import warn
 from ..user_cache import make_private
 
-FREE_SHARE = 0.1  # of the disk; it stays free if no limit is set
-_KEPT_SHARE = 7 / 8  # of the limit; an eviction ends there, so that not every new file causes one
+FREE_SHARE = 0.1  # this share of the disk stays free if no limit is set
+_KEPT_SHARE = 7 / 8  # an eviction leaves this share of the limit, so that not every new file causes one
 _PART, _HASH = ".part", ".sha256"
 _POLL_SECONDS = 0.01
 _UNBOUNDED = 1 << 62
@@ -199,7 +199,7 @@ class Cache:
                 part.close()
                 time.sleep(_POLL_SECONDS)
                 continue
-            except OSError:  # no locks on this file system: two processes may fetch the same
+            except OSError:  # no locks on this file system: two processes may fetch one file
                 pass
             if _is_at(part, name):
                 part.truncate(0)
@@ -212,8 +212,8 @@ class Cache:
     def _make_room(self, size: int, part: BinaryIO) -> bool:
         """Evict until ``size`` more bytes are within the bound, reserve them for the part, and return whether they fit.
 
-        The bound is the limit. Without a limit, it is the size of the cache when the disk gets full, until other programs
-        free some of the disk.
+        The bound is the limit. Without a limit, the bound is the size that the cache has when the disk gets full, until other
+        programs free space.
         """
         with self._counter() as counter:
             used, bound = self._counted(os.pread(counter, 64, 0))

@@ -24,7 +24,7 @@ _TRANSIENT = {408, 425, 429, *range(500, 600)}
 _MOST_REDIRECTS = 5
 _PATIENT_SECONDS = 60.0
 _LONGEST_WAIT = 600.0  # in seconds; a server may ask for more
-_LEAST_RATE = 8 << 10  # bytes a second of one answer, once it takes longer than the time limit
+_LEAST_RATE = 8 << 10  # bytes a second that an answer must reach after the time limit
 _PIECE_BYTES = 256 << 10
 _LOGGED_SECONDS = 10.0  # a shorter wait is not logged
 
@@ -72,8 +72,8 @@ class Server:
         self._not_before = max(self._not_before, until)
 
 
-_servers: dict[str, Server] = {}  # of this process
-_pools: dict[str, Any] = {}  # of connections, by the url of their proxy ('' for none)
+_servers: dict[str, Server] = {}
+_pools: dict[str, Any] = {}  # pools of connections, by the url of the proxy ('' without one)
 
 
 def _after_fork() -> None:
@@ -249,7 +249,7 @@ class Answer:
             raise self._failure(error) from None  # the message of urllib3 may hold the url
 
     def _failure(self, error: Exception) -> Exception:
-        """Return our error for one of urllib3, without secrets."""
+        """Return the error of this package for an error of urllib3, without secrets."""
         import urllib3
 
         if isinstance(error, urllib3.exceptions.MaxRetryError):
@@ -272,7 +272,7 @@ def _server_name(url: str) -> str:
 
 
 def _split_user(url: str) -> tuple[str, str]:
-    """Return a url without user and password, and the two.
+    """Return a url without its user and password, and ``user:password``.
 
     >>> _split_user("https://me:p%40w@host/a.jsonl")
     ('https://host/a.jsonl', 'me:p@w')

@@ -1,4 +1,4 @@
-"""Answers of http servers to requests for ranges, compared with what was asked for."""
+"""Answers of http servers to requests for ranges, compared with the requests."""
 
 from __future__ import annotations
 

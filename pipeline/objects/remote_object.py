@@ -27,7 +27,7 @@ Contents = Callable[[memoryview], ShardwrightError | None]  # returns the error 
 
 
 class NoRangesError(StorageError):
-    """A server that sends the whole object when a range is asked for."""
+    """A server sent the whole object when a range was asked for."""
 
 
 class RemoteObject:
@@ -37,7 +37,7 @@ class RemoteObject:
         self.url = url
         self.requests = requests
         self._check = check
-        self._is_checked = False  # whether `check` has compared what the store's client states
+        self._is_checked = False  # whether `check` has compared the size and version that the store's client states
 
     def read(self, start: int, size: int, *, whole: bool = False) -> bytes:
         data = bytearray(size)
@@ -129,7 +129,7 @@ def describe(url: str, requests: RequestOptions | None = None) -> ObjectInfo:
 
 
 def knows_ranges(url: str, requests: RequestOptions | None = None) -> bool:
-    """Whether the server of an object answers requests for ranges. The server is asked if that is not known yet."""
+    """Whether the server of an object answers requests for ranges. If this is not known yet, the server is asked."""
     if not is_http(url):
         return True
     if server_of(url).ranges is None:
@@ -160,7 +160,7 @@ def read_whole(url: str, size: int, requests: RequestOptions | None = None, sha2
 
 
 def read_parsed(url: str, most: int, parse: Callable[[bytes], T], requests: RequestOptions | None = None) -> T:
-    """Return ``parse`` of an object's bytes, at most ``most``. If ``parse`` raises, the object is read once more."""
+    """Return ``parse`` of the bytes of an object, which are at most ``most``. If it raises, the object is read once more."""
     settings = requests or RequestOptions()
 
     def read() -> T:

@@ -74,7 +74,7 @@ class UnconfirmedError(Exception):
 def version_of(info: Mapping[str, Any]) -> str:
     """Return the version that an object store states for an object, '' if it states none."""
     version = next((info[name] for name in _VERSION_FIELDS if info.get(name)), "")
-    # A listing may state in seconds the time that a look-up of one object states as a date.
+    # A store may state the time of an object in seconds in a listing, and as a date in a look-up of the object.
     return plain_version(str(version.timestamp() if isinstance(version, datetime) else version))
 
 

@@ -1,4 +1,4 @@
-"""Object stores: their clients, which fsspec loads, and signed urls, by which their objects are read over http.
+"""Object stores: clients, which fsspec loads, and signed urls, with which objects are read over http.
 
 ``botocore`` signs the urls of S3. It loads in a tenth of the time that ``s3fs`` takes.
 """
@@ -21,7 +21,7 @@ from .request_options import ObjectInfo, RequestOptions, RetryableError, Unconfi
 from .urls import client_of, is_http, shown
 
 SIGNED_SECONDS = 3600
-_BLOCK_BYTES = 16 << 20  # of one request through fsspec, whose streams cannot be resumed
+_BLOCK_BYTES = 16 << 20  # bytes of one request through fsspec, which cannot continue a broken answer
 # Names in the ``storage_options`` of s3fs, and botocore's names for them.
 _CREDENTIALS = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _UNDERSTOOD = {*_CREDENTIALS, "anon", "profile", "endpoint_url", "client_kwargs", "config_kwargs"}

@@ -46,7 +46,7 @@ def put_file(path: Path, url: str, requests: RequestOptions) -> None:
 
 
 def put_new(data: bytes, url: str, requests: RequestOptions) -> bytes:
-    """Write an object unless the url has one; return the bytes of the object then, perhaps of an earlier writer.
+    """Write an object unless the url has one; return the object's bytes, which an earlier writer may have written.
 
     S3 and Azure (``If-None-Match``) and GCS (generations) decide which of two writers was first. A warning names a store
     that cannot: it accepts the same object twice, or its client knows no such request.
@@ -87,7 +87,7 @@ def read(url: str, requests: RequestOptions) -> bytes:
 
 
 def objects_below(url: str, requests: RequestOptions) -> dict[str, int]:
-    """Return the sizes of all objects below a url by their names, which are relative to the url."""
+    """Return the size of each object below a url, by its name relative to the url."""
     files = file_system(url, requests)
     root = files._strip_protocol(url).rstrip("/") + "/"
 
@@ -112,7 +112,7 @@ def remove(urls: Iterable[str], requests: RequestOptions) -> None:
 
 
 def abort_uploads(url: str, requests: RequestOptions) -> None:
-    """Remove the parts that killed uploads below a url of S3 left. Other stores remove such parts themselves."""
+    """Remove the parts of killed uploads below a url of S3. Other stores remove such parts themselves."""
     if not url.lower().startswith(("s3://", "s3a://")):
         return
     files = file_system(url, requests)

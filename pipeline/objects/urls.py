@@ -10,7 +10,7 @@ from itertools import islice
 
 from ..errors import ConfigError, ShardwrightError, did_you_mean
 
-MOST_NAMES = 1_000_000  # of a pattern; a larger range is probably mistyped, and would fill the memory
+MOST_NAMES = 1_000_000  # names of one pattern; a larger range is probably mistyped, and would fill the memory
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 SCHEMES = {"http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "memory"}  # known without fsspec
 # The clients of stores among fsspec's own. Its other clients read this machine, open a url that is inside the url, or log in
@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _IPV6 = re.compile(r"\A(https?://)\[[^\]/]*\]", re.IGNORECASE)  # a host by its address
 _COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
 _USER = re.compile(r"\A([a-z0-9+.-]+://)[^/]*@", re.IGNORECASE)
-_KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # in the url of an object store
+_KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # keys in the url of an object store
 
 
 def is_remote(spec: str) -> bool:
@@ -88,7 +88,7 @@ def _unknown(spec: str, scheme: str) -> str:
         )
     packages = {name: client_of(name).partition(".")[0] for name in known_implementations if _is_store(name)}
     known = SCHEMES | {name for name in registry if _is_store(name)}
-    known |= {name for name, package in packages.items() if find_spec(package)}  # those that are installed
+    known |= {name for name, package in packages.items() if find_spec(package)}  # installed packages
     return (
         f"{spec!r}: unknown kind of url{did_you_mean(scheme, known)}; a store of your own needs a client that is registered "
         "with fsspec, best by an entry point of the group fsspec.specs, which all processes see"

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 FORMAT_NAME = "shardwright"
-COLUMN = "column:"  # begins the names of the fields of records in the tables of shards, as rules spell them
+COLUMN = "column:"  # prefix of the columns that hold fields of records, and of rules on such fields
 FORMAT_VERSION = 1
 BLOCK = 512
 NPY_HEADER = 128

@@ -25,11 +25,11 @@ from .format import FORMAT_NAME, TOKEN_DTYPES
 
 MANIFEST_NAME = "manifest.json"
 EXTENTS_NAME = "extents.npz"  # the table of extents of all shards
-MAX_MANIFEST = 1 << 30  # bytes of a remote manifest
+MAX_MANIFEST = 1 << 30  # the most bytes of a remote manifest
 MANIFEST_VERSION = 3
-WORK_NAME = ".build"  # the folder with the results of an unfinished build,
-PLAN_NAME = "plan.json"  # and in it the plan of the build,
-LOCK_NAME = "lock"  # and the lock of the process that builds
+WORK_NAME = ".build"  # the folder with the results of an unfinished build
+PLAN_NAME = "plan.json"  # in that folder: the plan of the build
+LOCK_NAME = "lock"  # in that folder: the lock of the process that builds
 OWNER_NAME = ".build-owner.json"  # in a bucket: which build writes there
 TEXTS_NAME = "texts"  # the folder of the documents' texts, if they are kept
 SIGNATURES_NAME = "signatures"  # the folder of signatures, with which later builds compare their documents

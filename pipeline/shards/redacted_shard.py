@@ -23,7 +23,7 @@ from .shard_access import ShardAccess
 from .tar_members import opened
 from .writer import WRITE_BYTES, TarStream, TokenBlocks, write_shard
 
-KEPT_COLUMNS = (KEY_COLUMN, "source", "language")  # of redacted documents
+KEPT_COLUMNS = (KEY_COLUMN, "source", "language")  # columns that redacted documents keep
 
 
 def write_redacted(

@@ -29,7 +29,7 @@ from .tar_members import REPAIR, opened
 
 
 class ShardAccess:
-    """Reads shards by path or url. Workers of any kind may share its cache: it can be pickled.
+    """Reads shards by path or url. It can be pickled, and workers of any kind may share its cache.
 
     ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
     of blocks and shards (default: all but a tenth of the disk). With ``use_cache=False`` nothing is written: ``cache`` is
@@ -59,7 +59,7 @@ class ShardAccess:
     ) -> None:
         self.requests = requests or RequestOptions()
         self._cache_dir, self._cache_limit, self._use_cache = cache_dir, cache_limit, use_cache
-        # Stands for the version of an object that states none. Only this run uses its copy: nothing shows a replaced object.
+        # The version of objects that state none. Only this run uses their copies, since nothing would show a replaced object.
         self.run = f"none, run {secrets.token_hex(8)}"
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Find the shards of a split by what a user names, with their entries in the manifests beside them."""
+"""Finds the shards of a split that a user names, and their entries in the manifests beside them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ManifestOf = Callable[[str], Manifest | None]
 
 
 class ShardList(NamedTuple):
-    """Shards in order: their ``urls`` (or paths). If a manifest covers them, also the manifest and their entries in it.
+    """Shards in order: their ``urls`` or paths.
 
-    ``directory`` is the directory of the manifest.
+    If a manifest covers them, also the ``manifest``, the shards' entries in it (``infos``), and its ``directory``.
     """
 
     urls: list[str]
@@ -55,8 +55,8 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
     order of their names. Tars without a manifest have no splits: they are one item, in natural order.
 
     Raises ``ManifestError`` if a directory has neither manifest nor shards, a build is unfinished, a split is unknown, or the
-    manifest does not name a shard beside it. Raises ``ConfigError`` if a listed shard belongs to another split, or a split of
-    tars without a manifest is asked for. It also does so if directories differ in dtype, tokenizer or end-of-text id.
+    manifest does not name a shard beside it. Raises ``ConfigError`` if a listed shard belongs to another split, a split of
+    tars without a manifest is asked for, or directories differ in dtype, tokenizer or end-of-text id.
     """
     manifest_of = cache(lambda folder: _manifest_of(folder, access.requests))
     items = expand_in_order(source, access.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
@@ -101,7 +101,7 @@ def latest(shards: ShardList, access: ShardAccess) -> tuple[ShardList, bool]:
     if manifest is None or infos is None:
         return shards, True
     folder = DatasetFolder(shards.directory, access.requests)
-    running = folder.read(REDACTING_NAME)  # before the manifest, which the redaction writes before it removes this file
+    running = folder.read(REDACTING_NAME)  # first, since a redaction writes the manifest and then removes this file
     new = folder.manifest() if running is None else Manifest.parse(running, REDACTING_NAME)
     entries = {info.name: info for info in new.shards}
     found = [entries.get(info.name) for info in infos]

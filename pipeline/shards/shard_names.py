@@ -32,7 +32,7 @@ ENDING = ".tar"
 
 _PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
-_TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # compressed, or a part of a tar
+_TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # names of compressed tars and of parts of a tar
 
 
 class ShardPattern(NamedTuple):

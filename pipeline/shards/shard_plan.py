@@ -59,7 +59,7 @@ def lay_out(
         return []
     runs, ends = runs or [("", len(lengths))], np.cumsum(lengths)
     starts = np.cumsum([0, *(number for _, number in runs)])
-    tokens, tokens_before = int(ends[-1]), [0, *ends[starts[1:] - 1].tolist()]  # before each run
+    tokens, tokens_before = int(ends[-1]), [0, *ends[starts[1:] - 1].tolist()]  # tokens before each run
     wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
     if tokens_per_shard is None:
         wanted = max(wanted, min(SHARDS_WANTED, len(lengths) // DOCUMENTS_PER_SHARD))

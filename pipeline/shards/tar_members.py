@@ -37,7 +37,7 @@ class Sliceable(Protocol):
 
 
 class Member(NamedTuple):
-    """A member of a tar: the ``offset`` of its first header, the offset (``data``) and ``size`` of its payload, its type."""
+    """A member of a tar: the ``offset`` of its first header, the offset (``data``) and ``size`` of its payload, its ``kind``."""
 
     name: str
     offset: int
@@ -127,7 +127,7 @@ def walk(data: Sliceable) -> Iterator[Member]:
 def _next_member(
     data: Sliceable, position: int, size: int, last: str, fixed: dict[str, str]
 ) -> tuple[int, Member | None]:
-    """Read one member, with the long-name and PAX blocks before it; return the offset after it, and it (None at the end)."""
+    """Return the offset after the next member, and the member (None at the end), named by the blocks before its header."""
     offset = position
     long_name: str | None = None
     records: dict[str, str] = {}

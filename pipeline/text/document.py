@@ -29,7 +29,7 @@ BINARY = "binary data, not text"
 INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"
-TEXT_KEY = "text_key (--text-key)"  # as errors name it
+TEXT_KEY = "text_key (--text-key)"  # its name in errors
 WHERE = "where"  # the reason of records that the condition does not select
 TOKENS_KEY = "tokens_key (--tokens-key)"
 _MISSING = object()
@@ -72,7 +72,7 @@ class Document:
 
     @property
     def size(self) -> int:
-        """The length of its text in characters, estimated as four for each id if there are only ids."""
+        """The length of the text in characters. If there are only ids, each counts as four characters."""
         return len(self.text) if self.tokens is None else 4 * len(self.tokens)
 
     def where(self) -> str:
@@ -243,7 +243,7 @@ class RecordKeys:
 
 
 def location_of(file: str, line: int, start: int = 0) -> str:
-    """Return the place of a record, for errors. A span that begins later in the file is named: lines count from there.
+    """Return the place of a record, for errors. If lines count from a later ``start`` in the file, it is named, too.
 
     >>> location_of("a.jsonl", 7), location_of("a.jsonl", 7, 4096)
     ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')

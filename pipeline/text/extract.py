@@ -1,7 +1,7 @@
 """Makes text of HTML pages: by resiliparse, by trafilatura, or by a function of the user.
 
-Limits on a page's bytes, tags and depth bound the time of a page. With a limit on time, equal pages could have unequal
-texts on a slow machine. The time of an extractor grows with the square of the depth.
+Limits on a page's bytes, tags and depth bound the time of a page, since an extractor's time grows with the square of the
+depth. With a limit on time, equal pages could have unequal texts on a slow machine.
 """
 
 from __future__ import annotations

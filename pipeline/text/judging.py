@@ -35,7 +35,10 @@ def is_empty(document: Document) -> bool:
 
 
 def judge_language(document: Document, language: Language, wanted: Mapping[str, float]) -> Drop | None:
-    """Return why a document is dropped, or None: it is empty, or its language is not ``wanted`` or not certain enough."""
+    """Return why a document is dropped, None if it is kept.
+
+    It is dropped if it is empty, or if its language is not ``wanted`` or not certain enough.
+    """
     from filters.language.language import wanted_threshold
 
     if is_empty(document):

@@ -75,7 +75,7 @@ class Where:
         return Where.parse, (self.text,)
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        """Whether the condition holds for a record. Each field's range is the field's one value."""
+        """Whether the condition holds for a record. The range of each field is its one value."""
         values = ((field.name, record.get(field.name)) for field in self.fields)
         return self.condition({name: Range(value, value, value is None) for name, value in values})[1]
 

@@ -33,7 +33,7 @@ def memmap_windows(path: Path) -> Iterator[Any]:
 
 
 def memmap_tuned(path: Path) -> Iterator[Any]:
-    """Yield the same at less cost: a plain array, Python integers, rows cast directly into the batch."""
+    """Yield random windows at less cost than `memmap_windows`: a plain array, Python integers, rows cast into the batch."""
     tokens, generator = np.asarray(flat_tokens(path)), np.random.default_rng(0)
     while True:
         x, y = np.empty((BATCH, SEQ_LEN), np.int64), np.empty((BATCH, SEQ_LEN), np.int64)

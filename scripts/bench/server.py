@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def setup(self) -> None:
-        time.sleep(self.server.latency)  # of the handshake
+        time.sleep(self.server.latency)  # the handshake's
         super().setup()
 
     def log_message(self, format: str, *arguments: object) -> None:

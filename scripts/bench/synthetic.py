@@ -28,7 +28,7 @@ BANDS, ROWS = 14, 8
 
 
 def measure(sizes: Sequence[int], workers: int) -> Iterator[tuple[int, int, Peak]]:
-    """Run dedup for each number of documents in a new process; yield the documents, those that stay, and the cost.
+    """Run dedup for each number of documents in a new process; yield how many documents are read and stay, and the cost.
 
     A document takes 0.7 kB of disk.
     """

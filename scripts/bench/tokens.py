@@ -171,7 +171,7 @@ def print_one(result: Measured) -> None:
 
 
 def print_trillion(smaller: Measured, larger: Measured) -> None:
-    """Print the CPU of each stage for a trillion tokens: a line through two builds, level if it falls."""
+    """Print the CPU of each stage for a trillion tokens, on a line through two builds, which is level if it would fall."""
     rows, total = [], 0.0
     for name, stage in larger.stages.items():
         earlier = smaller.stages[name].cpu if name in smaller.stages else 0.0

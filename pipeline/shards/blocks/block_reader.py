@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..index import BlockIndex
 
-Runs = Sequence[tuple[int, int]]  # of extents of one shard each: rows of a table, the first and the one past the last
+Runs = Sequence[tuple[int, int]]  # runs of extents, each in one shard: rows [first, last) of a table
 
 
 class BlockReader(Protocol):

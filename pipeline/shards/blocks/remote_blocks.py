@@ -22,7 +22,7 @@ from ..manifest import ShardInfo
 from ..shard_access import ShardAccess
 from .block_reader import Runs
 
-REQUEST_BYTES = 4 << 20  # of neighbours that one request reads
+REQUEST_BYTES = 4 << 20  # the most bytes of neighbours that one request reads
 _INDEX_GAP = 64 << 10  # bytes between the lengths of two blocks: reading them takes less time than another request
 
 
@@ -73,7 +73,7 @@ class RemoteBlocks:
         return list(chain.from_iterable(in_threads(partial(self._indexes, *part) for part in parts)))
 
     def _indexes(self, runs: Runs, locations: Sequence[IndexLocation]) -> list[BlockIndex]:
-        """Return the indexes of neighbours in one shard, from one request for their lengths."""
+        """Return the indexes of neighbouring runs of one shard. One request reads the lengths of their documents."""
         shard = locations[0].shard
 
         def index_of(raw: Any, number: int) -> BlockIndex:
@@ -123,7 +123,7 @@ class RemoteBlocks:
         )
 
     def _read(self, runs: Runs, spans: Sequence[ByteRange], out: memoryview) -> None:
-        """Fill ``out`` with neighbours in one shard, by one request for those that are not in the cache."""
+        """Fill ``out`` with neighbouring blocks of one shard. One request reads the blocks that are not in the cache."""
         shard, offset = spans[0].shard, spans[0].begin
         blocks = [out[span.begin - offset : span.end - offset] for span in spans]
 

@@ -22,7 +22,7 @@ from .task import ShardTask
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
-PROCESS_BYTES = 64 << 20  # of shards; they are read in the time that a process takes to start
+PROCESS_BYTES = 64 << 20  # of shards: to read so many takes as long as to start a process
 
 
 def verify_shard(

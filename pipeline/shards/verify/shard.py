@@ -126,7 +126,7 @@ def _check_documents(
     if keys:
         check.first_key, check.last_key = keys[0], keys[-1]
     ends = index.starts + index.lengths * index.dtype.itemsize
-    is_first = np.ones(len(ends), bool)  # of its member: any other document begins at the end of the one before
+    is_first = np.ones(len(ends), bool)  # first of its member: any other document begins where the one before it ends
     is_first[1:] = index.starts[1:] != ends[:-1]
     of_tokens = _members_of_tokens(data, index, ends, is_first, keys)
     names = _check_members(data, check, itertools.chain(of_tokens, _members_of_index(index.footer, len(data))))
@@ -183,7 +183,7 @@ def _check_members(data: mmap.mmap, check: ShardCheck, members: Iterable[_Member
 
 
 def _header(name: str, size: int) -> bytes:
-    """Return the header of a member; b"" if it can have none, as with a damaged name."""
+    """Return the header of a member; b"" if no header can hold its name or size."""
     try:
         return member_header(name, size)
     except ValueError:
@@ -214,7 +214,7 @@ def _check_tokens(
             check.add(names[number], start, f"the tokens of document {number} {reason}")
 
     def report(numbers: NDArray[np.int64], reason: str) -> None:
-        """Add one problem for all documents that share a fault, at the first of them."""
+        """Add one problem, at the first of these documents, which share a fault."""
         if len(numbers):
             number, more = int(numbers[0]), len(numbers) - 1
             others = f"; so have {more} more documents" if more else ""

@@ -20,7 +20,7 @@ _FIRST_STEP = 2 << 10  # bytes of the first read after the span's end; each next
 
 
 class _Delimiter(NamedTuple):
-    """The delimiter of documents. ``pattern`` matches it; ``undecided`` returns the offset of one that data may cut off."""
+    """The delimiter of documents. ``pattern`` matches it; ``undecided`` returns where data may end within a delimiter."""
 
     pattern: re.Pattern[bytes]
     undecided: Callable[[bytes], int]
@@ -90,8 +90,8 @@ def _pieces(stream: ByteStream, delimiter: _Delimiter) -> Iterator[tuple[int, li
     """Yield lists of consecutive pieces, with the offset of the first. A piece ends with a delimiter or the data."""
     stop = stream.stop
     skips = stream.start > 0  # bytes before the first delimiter belong to the previous span
-    position = -1  # offset of the buffer
-    parts: list[bytes] = []  # of the piece that has no end yet
+    position = -1  # offset of the buffer in the data
+    parts: list[bytes] = []  # parts of the piece whose end was not read yet
     size, buffer = 0, b""
     for block in _blocks(stream):
         if position < 0:

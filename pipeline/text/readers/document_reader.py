@@ -56,7 +56,7 @@ class DocumentReader:
     id gets ``<file>:<line>``.
 
     ``keep``: fields that documents keep; a value that does not fit its type makes a bad record.
-    ``where``: other records are yielded as ``Unselected``; parts of Parquet files without selected records are not read.
+    ``where``: selects records. Others are yielded as ``Unselected``; Parquet's row groups without a selected one are not read.
     ``until``: the caller stops after this byte, so no later bytes of a remote file are fetched ahead.
     ``first_bytes``: the size of the first request for a remote file.
     ``whole``: several readers read all of a remote file, so the process downloads it once.
@@ -68,9 +68,9 @@ class DocumentReader:
     ``documents`` counts the documents, and ``bytes_read`` the raw bytes of the span, in steps of up to 1 MiB. After the
     last record they are exact, and ``sha256`` is the hash of those bytes.
 
-    In a span that begins later in the file, lines count from the span's first: add the ``lines`` of earlier spans. Documents
-    without an id get the id '' there; ``made_id`` makes one when the line is known. With ``rows_before``, the rows of
-    earlier spans, lines count on from these. ``by_byte`` makes ids of byte offsets, and lines are not counted.
+    In a span that begins later in the file, lines count from the span's first line: add the ``lines`` of earlier spans.
+    Documents without an id get the id '' there; ``made_id`` makes one when the line is known. ``rows_before`` is the number of
+    rows in earlier spans: lines count from there. ``by_byte`` makes ids of byte offsets, and lines are not counted.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class DocumentReader:
 
 
 def _check_sha256(file: InputFile, stream: ByteStream) -> None:
-    """Raise ``InputError`` if all bytes of a remote file were read and their hash is not the one of the listing."""
+    """Raise ``InputError`` if all bytes of a remote file were read and their hash differs from the listing's."""
     stored = file.stored
     if stored is None or not stored.sha256 or not stream.is_hashed or stream.bytes_read != stored.size:
         return

@@ -24,12 +24,13 @@ _BEGINNING = b"WARC/"  # the first bytes of each record
 _VERSION = re.compile(rb"WARC/\d")
 _ANOTHER = re.compile(rb"^WARC/\d\.", re.MULTILINE)
 _WITHOUT_TEXT = ("warcinfo", "request", "metadata", "revisit")  # types of records without pages
-_RECORDS = 32  # in a batch: few, as the extraction of a page may take milliseconds
+_RECORDS = 32  # records in a batch: few, since the extraction of a page may take milliseconds
 _PIECE = 1 << 18
 _LONGEST_HEAD = 1 << 20  # bytes of the headers of a record
 _HEAD = 4096  # bytes of a page that show its media type
 _HTML = re.compile(rb"<(?:html|!doctype html)", re.IGNORECASE)
-_TEXTUAL = ("text/", "application/octet-stream", "application/xml", "application/xhtml")  # the second: Cyrillic
+# Some Cyrillic texts seem to be an octet-stream.
+_TEXTUAL = ("text/", "application/octet-stream", "application/xml", "application/xhtml")
 _MEDIA_TYPE = re.compile(r"\w+/[\w.+-]{1,60}", re.ASCII)
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
 
@@ -71,7 +72,7 @@ def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
 
 
 def member_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return cuts at equal distances for a file of gzip members: a span owns those that begin in it. Other files have none."""
+    """Return cuts at equal distances for a file of gzip members, none for others. A span owns the members that begin in it."""
     with open_input(file, in_order=False) as opened:
         return line_cuts(file, unit_bytes) if compression(opened) == "gzip" else []
 

@@ -75,7 +75,7 @@ def pin(id: str, revision: str, requests: RequestOptions) -> Repository:
 
 
 def list_files(repository: Repository, requests: RequestOptions) -> list[HubFile]:
-    """Return all files of a repository. A request lists a thousand, and one rank of a machine makes the requests.
+    """Return all files of a repository. A request lists a thousand files, and one rank of a machine makes all requests.
 
     The listing is cached, because the files of a commit never change.
     """

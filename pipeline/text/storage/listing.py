@@ -1,4 +1,4 @@
-"""Urls, globs and folders -> input files. Each is listed once, and its size and version must not change later."""
+"""Urls, globs and folders -> input files. Each file is listed once, and its size and version must not change later."""
 
 from __future__ import annotations
 

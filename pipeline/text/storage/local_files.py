@@ -1,4 +1,4 @@
-"""Paths, patterns and folders of this machine -> input files, with errors and warnings for those that are not read."""
+"""Paths, patterns and folders of this machine -> input files, with errors and warnings for what is not read."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class LocalFiles:
         self._any_ending = any_ending
         self._is_dataset = functools.cache(is_dataset)
         self._output_of = functools.cache(functools.partial(folder_of, folders=outputs))
-        self._left_out: dict[str, None] = {}  # directories of the current pattern
-        self._hidden: list[str] = []  # files and folders of the current directory or glob
+        self._left_out: dict[str, None] = {}  # directories that the current pattern leaves out
+        self._hidden: list[str] = []  # hidden files and folders in the current directory or glob
 
     def find(self, pattern: str, source: str, spec: str) -> list[InputFile]:
         """Return the files of a path or pattern. Errors name ``spec``, which is the user's whole argument."""

@@ -48,8 +48,8 @@ def open_object(stored: StoredObject, credentials: Credentials, *, whole: bool =
 def describe_again(stored: StoredObject, credentials: Credentials, *, was_read: bool = False) -> None:
     """Raise ``InputError`` if a remote object changed since it was listed.
 
-    Two kinds need no request: an object of the hub, as a commit never changes, and one that this process read by http, as
-    the version of each response was compared.
+    An object of the hub needs no request, since a commit never changes. Neither does an object that this process read by
+    http, since the version of each response was compared.
     """
     url = credentials.url_of(stored)
     is_known = was_read and stored.size and stored.version and (is_http(url) or server_of(url).signs)

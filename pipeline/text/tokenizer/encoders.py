@@ -29,7 +29,7 @@ Load = Callable[[str], Encode]
 
 def load_definition(definition: str) -> Encode:
     """Return the encoder of ``tokenizers``, which defines the ids. It encodes about 2 MB/s."""
-    # Without threads of its own, tokenizers does not warn of them when a worker is forked.
+    # If tokenizers had threads of its own, it would warn of them when a worker is forked.
     os.environ.setdefault(THREADS, "false")
     tokenizer = parsed(definition)
     return lambda text: _packed(tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)

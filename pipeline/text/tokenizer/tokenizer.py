@@ -124,7 +124,7 @@ class Tokenizer:
 
     @property
     def unknown(self) -> str | None:
-        """The token of characters that the vocabulary lacks. None if they are dropped, or if it lacks none."""
+        """The token of characters that the vocabulary lacks. None if such characters are dropped, or if none is missing."""
         return self._vocabulary.unknown
 
     def count_lost(self, texts: Sequence[str], tokens: Array) -> tuple[int, int]:
