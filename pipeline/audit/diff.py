@@ -28,7 +28,7 @@ SAME, CHANGED, ONLY_A, ONLY_B = "same", "changed", "only_a", "only_b"
 KINDS = (SAME, CHANGED, ONLY_A, ONLY_B)
 DUPLICATE, UNKNOWN = "duplicate", "another reason"
 _COLUMNS = ("id", "source", "language", "score", "hash")
-_NAMED = {"language_model": "lid_model"}  # the settings that name definitions of other names
+_NAMED = {"language_model": "lid_model"}  # definitions whose settings have another name
 _UNBUILT = "its shards hold no ids and hashes of texts; compare datasets that shardwright build made"
 _EXCERPT = 300  # characters of a sample
 
@@ -66,8 +66,8 @@ def diff(
     and reason. Each reason has its number of ``documents``, and up to ``samples``.
     ``changed``: samples of changed texts, from the first difference on.
 
-    It takes about 700 bytes of memory for each document of both. Raises ``MissingDatasetError`` if a dataset is missing, and
-    ``ConfigError`` if its shards hold no ids and hashes of texts, as those of imported tokens.
+    Memory grows by about 700 bytes for each document of both. Raises ``MissingDatasetError`` if a dataset is missing, and
+    ``ConfigError`` if its shards hold no ids and hashes of texts, like shards of imported tokens.
     """
     sides = [Documents(dataset, requests) for dataset in (a, b)]
     progress = progress or Progress(quiet=True)
@@ -92,14 +92,14 @@ def diff(
 
 
 def _redactions(mine: Manifest, other: Manifest) -> dict[str, str]:
-    """Return, by the keys of documents, the redactions that took them out of the other dataset, a copy of this one."""
+    """Return the redactions that took documents out of the other dataset, a copy of this one, by the keys of the documents."""
     known = [mine.data_fingerprints(), *(removal["data"] for removal in mine.removals)]
     since = dropwhile(lambda removal: removal["data"] not in known, other.removals)
     return {key: f"redaction of {one['date'][:10]}: {one['reason']}" for one in since for key in one["keys"]}
 
 
 def _entries(documents: Documents, redactions: dict[str, str], progress: Progress) -> Iterator[_Entry]:
-    """Yield the documents of a dataset that are not redacted there. ``redactions``: of the other dataset, by key."""
+    """Yield the documents of a dataset that are not redacted there. ``redactions`` of the other dataset are by key."""
     with progress.bar("read tables", len(documents), "documents") as advance:
         for split, shard in documents.shards():
             table, redacted = documents.table(shard), {*documents.manifest.redacted.get(shard.name, [])}
@@ -163,7 +163,7 @@ def _differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, list[A
 
 
 def _rules(one: Manifest, other: Manifest) -> dict[str, dict[str, list[Any]]]:
-    """Return the limits and the drops of each rule, or step that drops, for which these differ."""
+    """Return the limits and the drops of each rule, or dropping step, if limits or drops differ."""
     described = [{rule["name"]: rule for rule in _described(manifest)} for manifest in (one, other)]
     dropped = [manifest.counts.get("dropped", {}) | manifest.counts.get("duplicates", {}) for manifest in (one, other)]
     names = dict.fromkeys(name for some in (*described, *dropped) for name in some)
@@ -185,9 +185,9 @@ def _described(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def stated_rules(manifest: Manifest) -> RuleSet:
-    """Return the rules that a manifest states, as far as they can be judged again.
+    """Return the rules of a manifest that can be judged again.
 
-    Rules of a user's module and of fields of records cannot, and those that this release measures in another way.
+    Rules of a user's module and rules of fields of records are left out, and rules that this release measures in another way.
     """
     rules = []
     for stated in _described(manifest):
@@ -225,7 +225,7 @@ def _document(dataset: Documents, entry: _Entry) -> Document:
 
 
 def _judge(documents: Sequence[Document], other: Documents) -> list[Drop]:
-    """Return why a build with the settings of ``other`` drops each document, as far as can be told."""
+    """Return why a build with the settings of ``other`` drops each document, as far as its manifest tells."""
     settings, rules = other.settings, stated_rules(other.manifest)
     wanted = parse_languages(settings.get("language", []), settings.get("language_threshold", 0.0))
     drops = judge_measured(rules, measure(rules, documents))

@@ -23,7 +23,7 @@ from ..text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
 from ..weak_methods import weak_lru_cache
 
 _TABLES = 4  # tables of shards in memory; one of 60,000 documents takes 50 MB
-_BATCH = 256  # texts that are yielded at once
+_BATCH = 256  # texts yielded at once
 
 
 class Place(NamedTuple):
@@ -57,7 +57,7 @@ class Documents:
         return tokenizer_of_dataset(self.folder, self.manifest)
 
     def place(self, number: int) -> Place:
-        """Return where the document with a number is. The number is its key, and keys ascend in each split."""
+        """Return the place of the document with a number, which is its key. Keys ascend in each split."""
         key = f"{number:012d}"
         for name, split in self.manifest.splits.items():
             shards = [shard for shard in split.shards if shard.documents]
@@ -83,7 +83,7 @@ class Documents:
         return None if kept is None else next(itertools.islice(kept, place.document, None))
 
     def texts(self, shard: ShardInfo) -> Iterator[list[str]]:
-        """Yield the texts of a shard in order, some at a time: those that are kept, else decoded ones; '' if redacted."""
+        """Yield the texts of a shard in order, some at a time: kept texts, else decoded ones; '' for redacted documents."""
         texts = self._kept(shard) or self._every_decoded(shard)
         while batch := list(itertools.islice(texts, _BATCH)):
             yield batch
@@ -111,7 +111,7 @@ class Documents:
                 yield "" if number in redacted else self._decoded(ids)
 
     def _decoded(self, ids: NDArray[Any]) -> str:
-        """Return the text of a document's ids, without those that begin and end documents: text never gives these."""
+        """Return the text of a document's ids, without the ids that begin and end documents, which stand for no text."""
         tokenizer = self.tokenizer
         first = int(len(ids) > 0 and ids[0] == tokenizer.bos_id)
         last = len(ids) - int(len(ids) > first and ids[-1] == tokenizer.eos_id)

@@ -23,7 +23,7 @@ from .passage import shared_passage
 from .signature_index import SignatureIndex, open_index
 
 EXACT, NEAR, PASSAGE = "exact", "near", "passage"
-_DEVIATIONS = 3  # a document whose estimate is lower than the threshold by so many standard deviations is not read
+_DEVIATIONS = 3  # a document is read if its estimate is at most so many standard deviations below the threshold
 
 
 class Match(NamedTuple):
@@ -102,7 +102,7 @@ def search(
     passages: bool = False,
     index: str | Path | None = None,
 ) -> list[list[Match]]:
-    """Return what `find` returns, for a dataset that is open."""
+    """Return the matches as `find` does, in a dataset that is open."""
     if documents.settings.get("normalize"):
         texts = [normalize(text) for text in texts]
     if passages:
@@ -139,8 +139,8 @@ class _Search:
     def _match(self, number: int, text: str, estimate: float, *, exact: bool) -> Match | None:
         """Return the match of a text with a document; None if they are less alike than the threshold.
 
-        Tokens of some tokenizers do not give back the text. Then the text that the build kept is read. Without it, the
-        estimate decides.
+        Some tokenizers do not decode tokens to the original text. Then the text that the build kept is read. Without a kept text,
+        the estimate decides.
         """
         place = self._documents.place(number)
         document: str | None = self._documents.text(place)
@@ -177,9 +177,8 @@ class _Passages:
 
     def search(self, progress: Progress) -> list[list[Match]]:
         shards = list(self._documents.shards())
-        found: list[Counter[tuple[int, int]]] = [
-            Counter() for _ in self._texts
-        ]  # windows in each document of each shard
+        # For each text, its windows in each document of each shard.
+        found: list[Counter[tuple[int, int]]] = [Counter() for _ in self._texts]
         with progress.bar("find", sum(shard.bytes for _, shard in shards), "bytes") as advance:
             for at, (_, shard) in enumerate(shards):
                 for document, entry in self._hits(self._documents.texts(shard)):
@@ -200,7 +199,7 @@ class _Passages:
         return [sorted(some, key=lambda match: -match.likeness) for some in matches]
 
     def _hits(self, batches: Iterator[list[str]]) -> Iterator[tuple[int, int]]:
-        """Yield each window that a document has: the number of the document, and the entry of the window."""
+        """Yield each window that a document has: the number of the document, and the index of the window in ``hashes``."""
         first = 0
         for texts in batches:
             hits = np.stack(self._every.matches(texts), axis=1)

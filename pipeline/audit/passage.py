@@ -31,7 +31,7 @@ def words(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def shared_passage(text: str, document: str, ngram: int) -> str:
-    """Return the longest passage of a document all of whose runs of ``ngram`` words the text has too; '' if there is none.
+    """Return the longest passage of a document whose runs of ``ngram`` words are all in the text too; '' if there is none.
 
     A text of fewer words is one run.
 

@@ -1,12 +1,12 @@
 """Documents that may be alike, by datasketch's `MinHashLSH` over the signatures that a dataset keeps.
 
-datasketch's own hash tables take 5.3 KB of memory and 47 µs a document. Here a table is two sorted arrays, 12 bytes a document,
-and `MinHashLSH` looks up bands in these. So an index of a million documents takes 180 MB, and opens from files at once.
+datasketch's own hash tables take 5.3 KB of memory and 47 µs a document. Here a table is two sorted arrays of 12 bytes a document,
+in which `MinHashLSH` looks up bands. So an index of a million documents takes 180 MB, and opens from files at once.
 
     INDEX/index.json     the dataset's fingerprint
     INDEX/keys.npy       uint64 [1 + bands, documents], increasing in each row: first halves of text hashes, then keys of bands
     INDEX/numbers.npy    uint32 [1 + bands, documents], the document of each key
-    INDEX/hashes.npy, INDEX/signatures.npy    copies of those of a dataset at a url
+    INDEX/hashes.npy, INDEX/signatures.npy    copies of the dataset's files, if it is at a url
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class BandTable(NamedTuple):
 class SignatureIndex:
     """Finds documents by the hash and the signature of a text.
 
-    ``hashes`` are uint8 ``[documents, 16]``, ``signatures`` uint32 ``[documents, values]``. ``tables`` are that of the hashes,
-    then those of the bands, with ``rows`` values each.
+    ``hashes`` are uint8 ``[documents, 16]``, ``signatures`` uint32 ``[documents, values]``. ``tables`` are the table of the
+    hashes, then a table for each band of ``rows`` values.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SignatureIndex:
         self._lsh.hashtables = bands
 
     def equal(self, text_hash: NDArray[np.uint8]) -> list[int]:
-        """Return the documents whose text has a hash."""
+        """Return the documents whose text has this hash."""
         return [n for n in self._by_hash.at(text_hash.view("<u8")[0]) if (self.hashes[n] == text_hash).all()]
 
     def alike(self, signature: NDArray[np.uint32]) -> dict[int, float]:
@@ -84,8 +84,8 @@ class SignatureIndex:
 def open_index(documents: Documents, directory: str | Path | None, progress: Progress) -> SignatureIndex:
     """Return the index of a dataset.
 
-    ``directory`` keeps the tables for later calls. It is made, or made again if the dataset has changed. Without it, the tables
-    are made in memory. Raises ``ConfigError`` if the dataset keeps no signatures, or if ``directory`` holds other files.
+    ``directory`` keeps the tables for later calls. They are made again if the dataset has changed. Without a directory, they are
+    made in memory. Raises ``ConfigError`` if the dataset keeps no signatures, or if ``directory`` holds other files.
     """
     signature_files(documents.folder.base, documents.manifest)
     bands, rows = documents.settings["dedup_bands"], documents.settings["dedup_rows"]
@@ -100,10 +100,10 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
             return SignatureIndex(hashes, signatures, tables, rows)
     path, fingerprint = Path(directory).absolute(), documents.manifest.fingerprint
     if path.exists() and not _is_index(path):
-        raise ConfigError(f"{path}: this is no index; name a directory that is not there yet, or an index")
+        raise ConfigError(f"{path}: this is no index; name an index, or a new directory")
     if (opened := _open_tables(documents, path)) is None:
         if path.exists():
-            progress.say(f"{path}: it is damaged, or not of the dataset as it is now; the index is made again")
+            progress.say(f"{path}: the index is damaged, or the dataset has changed; the index is made again")
         discard_whole(path)
         with result_directory(path) as made:
             tables = _make_tables(*_signatures(documents, made), bands, rows, progress)
@@ -116,7 +116,7 @@ def open_index(documents: Documents, directory: str | Path | None, progress: Pro
 
 
 def _is_index(path: Path) -> bool:
-    """Return whether a directory has the files of an index and no others: it is removed if the dataset has changed."""
+    """Return whether a directory has the files of an index and no others, so that it may be removed."""
     names = {file.name for file in path.iterdir()} if path.is_dir() else set[str]()
     return {_INDEX} <= names <= {_INDEX, _KEYS, _NUMBERS, *FILES}
 
@@ -136,7 +136,7 @@ def _open_tables(documents: Documents, path: Path) -> list[BandTable] | None:
 
 
 def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """Return the hashes and the signatures of all documents. Those of a url are copied to ``directory`` once."""
+    """Return the hashes and the signatures of all documents. If they are at a url, they are copied to ``directory`` once."""
     folder = Path(documents.folder.base, SIGNATURES_NAME)
     if documents.folder.remote:
         folder = directory
@@ -146,7 +146,7 @@ def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8
         hashes, signatures = (np.load(folder / name, mmap_mode="r") for name in FILES)
     except (ValueError, EOFError) as error:
         raise CorruptShardError(f"{folder}: the signatures are damaged ({error}); {REPAIR}") from error
-    if len(hashes) != len(signatures) or len(hashes) < len(documents):  # more: of documents that were dropped later
+    if len(hashes) != len(signatures) or len(hashes) < len(documents):  # later drops leave more hashes than documents
         raise CorruptShardError(
             f"{folder}: {len(hashes)} hashes and {len(signatures)} signatures, but the dataset has {len(documents)} documents; "
             f"{REPAIR}"
@@ -157,7 +157,7 @@ def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8
 def _make_tables(
     hashes: NDArray[np.uint8], signatures: NDArray[np.uint32], bands: int, rows: int, progress: Progress
 ) -> list[BandTable]:
-    """Return the tables of all documents: that of the hashes, then those of the bands."""
+    """Return the tables of all documents: the table of the hashes, then a table for each band."""
     count = len(hashes)
     progress.say(f"index: {count:,} documents, {count * ENTRY_BYTES * (1 + bands) / 1e6:,.0f} MB of memory")
     keys, empty = np.empty((1 + bands, count), np.uint64), np.empty((bands, count), np.bool_)

@@ -4,13 +4,12 @@ main.py           finds the command and runs it
 command.py        shared by all commands: the parser, exit statuses, errors, Ctrl-C, closed pipes
 texts_options.py  shared by commands that read texts: flags of a build's settings, --list-rules, documents and bad records
 
-build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  flags and output of each
-import_command.py, export_command.py, card_command.py, texts_command.py                        the same
-plan_command.py, find_command.py, diff_command.py, redact_command.py, doctor_command.py        the same
-near_vectors_command.py                                                                        the same
+build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  a command each:
+plan_command.py, find_command.py, diff_command.py, redact_command.py, import_command.py          its flags
+export_command.py, card_command.py, texts_command.py, near_vectors_command.py, doctor_command.py  and its output
 
-A command is a module with a `command.Command` named ``COMMAND``, and one line below. Its module is imported when the
-command is called, so ``shardwright --help`` loads nothing else.
+A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported when the command is
+called, so ``shardwright --help`` loads no command.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ COMMANDS = {
     "export": "write a dataset as files of Megatron, nanoGPT or Parquet",
     "card": "write the README.md of a dataset for the Hugging Face hub",
     "texts": "export the texts that a build would read, with their keys, to score them elsewhere",
-    "near-vectors": "list documents whose vectors, made by your model, are near that of an earlier one",
+    "near-vectors": "list documents whose vectors, made by your model, are near an earlier document's",
     "doctor": "check this machine and this installation",
 }
 """Each command with one line of help, most used first; ``try-rules`` is in ``try_rules_command.py``."""
-FIRST_COMMANDS = 5  # those that most people use
+FIRST_COMMANDS = 5  # the commands that most people use

@@ -47,7 +47,7 @@ def make_parser(prog: str | None = None) -> Parser:
         "name=INPUT names the source, for --max-tokens and pipeline.mix, unless a file has this whole name",
     )
     add("--output", help="directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)")
-    add("--work", metavar="DIR", help="directory for the work of a build into a bucket (default: NAME.build here)")
+    add("--work", metavar="DIR", help="directory in which a build into a bucket works (default: NAME.build here)")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
@@ -71,7 +71,7 @@ def make_parser(prog: str | None = None) -> Parser:
     add(
         "--dry-run",
         action="store_true",
-        help="load every file named, filter a sample, estimate tokens, disk and time, and write nothing",
+        help="load every file that the settings name, filter a sample, estimate tokens, disk and time, and write nothing",
     )
     add(
         "--overwrite",
@@ -165,7 +165,7 @@ def _why_nothing_is_kept(manifest: Manifest) -> str:
 
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
-    """Return the last lines: the paths of dataset and report, and the command that verifies the dataset."""
+    """Return the lines that end a build: the paths of dataset and report, and the command that verifies the dataset."""
     from pipeline.shards.manifest import REPORT_NAME
 
     documents, tokens = (

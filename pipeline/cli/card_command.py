@@ -46,7 +46,7 @@ def make_parser(prog: str | None = None) -> Parser:
     kind.add_argument(
         "--eu-summary", action="store_true", help="write the data parts of the AI Act's summary in place of the card"
     )
-    parser.add_argument("--output", type=local_file, metavar="FILE", help="where to write it (default: it is printed)")
+    parser.add_argument("--output", type=local_file, metavar="FILE", help="file to write (default: print the card)")
     add_requests(parser)
     return parser
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def written(folder: DatasetFolder, name: str, options: argparse.Namespace) -> str:
-    """Return the card, or what the flags ask for in its place."""
+    """Return the card, or the Croissant or summary that the flags ask for."""
     manifest = folder.manifest()
     attribution = json.loads(folder.read_bound(ATTRIBUTION_NAME, manifest) or "{}")
     built = json.loads(folder.read(RUN_NAME) or "{}").get("date", "")[:10] or None

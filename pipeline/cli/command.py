@@ -39,7 +39,7 @@ OUTPUT_CLOSED = 128 + signal.SIGPIPE
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports wrong usage in two lines, and suggests a flag for a misspelt one.
 
-    ``brief``, the required arguments, is the usage; the help lists the flags. ``prog`` None means the name of the script.
+    ``brief`` has the required arguments for the usage; only the help lists the flags. ``prog`` None means the script's name.
     """
 
     def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str | None = None) -> None:
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         self.brief = brief
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        # argparse ignores it if the help cannot be written.
+        # argparse would hide the error if the help cannot be written.
         (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
@@ -84,12 +84,12 @@ def add_requests(parser: argparse._ActionsContainer) -> None:
         type=float,
         default=TIMEOUT,
         metavar="SECONDS",
-        help=f"repeat a request if the server sends nothing for so long (default: {TIMEOUT:g})",
+        help=f"repeat a request if the server sends nothing for this long (default: {TIMEOUT:g})",
     )
 
 
 def requests_of(options: argparse.Namespace) -> RequestOptions:
-    """Return the options of these flags. Raises ``ConfigError`` if a value is wrong."""
+    """Return the values of the flags of `add_requests`. Raises ``ConfigError`` if a value is wrong."""
     return RequestOptions(tries=options.tries, timeout=options.timeout)
 
 
@@ -196,7 +196,7 @@ def _output_is_closed() -> bool:
 def _discard_unwritable_output() -> None:
     """Discard the buffers of stdout and stderr if they cannot be written.
 
-    Otherwise the interpreter tries it again at its end, fails, prints a message, and changes the exit status.
+    Otherwise the interpreter tries to write them at its end, fails, prints a message, and changes the exit status.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -219,7 +219,7 @@ def _signals_as_interrupts() -> Iterator[None]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     if before[signal.SIGINT] is not signal.default_int_handler:
-        del before[signal.SIGINT]  # it is ignored or has a handler
+        del before[signal.SIGINT]  # the signal is ignored, or has a handler already
     if before[signal.SIGTERM] is _interrupt:
         del before[signal.SIGTERM]
     for number in before:

@@ -27,7 +27,7 @@ were redacted in a copy are counted by the date and the reason of the redaction.
 
 TITLES = {SAME: "same text", CHANGED: "changed text", ONLY_A: "only in A", ONLY_B: "only in B"}
 
-EPILOG = "exit status: 0 the same documents; 1 others; 2 an error, or wrong usage; 130 interrupted"
+EPILOG = "exit status: 0 the same documents; 1 other documents; 2 an error, or wrong usage; 130 interrupted"
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -44,7 +44,7 @@ def make_parser(prog: str | None = None) -> Parser:
         metavar="N",
         help="missing documents of each side to try again (default: 1000)",
     )
-    parser.add_argument("--json", action="store_true", help="print all as JSON")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
     add_requests(parser)
     return parser
 

@@ -62,7 +62,7 @@ def _installation() -> Iterator[tuple[str, str, str]]:
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Return the packages that the metadata require, by extra; '' is the key of those without an extra."""
+    """Return the packages that the metadata require, by extra; the key '' has the packages that every installation needs."""
     packages: dict[str, list[str]] = {"": []}
     with suppress(PackageNotFoundError):  # a checkout that is not installed
         for line in requires("shardwright") or ():
@@ -73,7 +73,7 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the same for the machine and the directory of a build."""
+    """Yield name, state and cure of each part of the machine and of the directory of a build."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield "machine", f"{cores} cores, {memory / 1e9:.0f} GB of memory", ""

@@ -27,8 +27,8 @@ Say whether a dataset has a text, or the texts of a benchmark: as an equal or si
   %(prog)s shards gsm8k.jsonl --text-key question --passages
   %(prog)s shards opt-outs.parquet --index shards.index --json
 
-Equal and similar documents are found by the signatures that a build keeps. With --passages, the whole dataset is read for
-13 words in a row of a text, or for the whole of a text of 8 to 12 words, as by --decontaminate of a build."""
+Equal and similar documents are found by the signatures that a build keeps. With --passages, the whole dataset is searched for
+13 words in a row of a text, or for a whole text of 8 to 12 words, as a build does for --decontaminate."""
 
 EPILOG = "exit status: 0 a text was found; 1 none was; 2 an error, or wrong usage; 130 interrupted"
 _SETTINGS = ("format", "text_key", "id_key")
@@ -42,7 +42,7 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     parser.add_argument("--passages", action="store_true", help="look for texts within documents")
     parser.add_argument(
-        "--threshold", type=float, default=0.8, help="similarity from which documents are shown (default: 0.8)"
+        "--threshold", type=float, default=0.8, help="lowest similarity of documents to show (default: 0.8)"
     )
     parser.add_argument("--most", type=int, default=3, metavar="N", help="documents shown for a text (default: 3)")
     parser.add_argument("--index", metavar="DIR", help="keep the tables of signatures here, for later calls")
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Return each text after its id, '' for a text of the command line. Raises ``ConfigError`` if files hold none."""
+    """Return the id and text of each text; the id is '' for a text of the command line. Raises ``ConfigError`` without a text."""
     texts: list[tuple[str, str]] = []
     reader, recipe = CountingReader(), recipe_of(options, _SETTINGS)
     for item in options.texts:
@@ -99,7 +99,7 @@ def read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def names_file(item: str) -> bool:
-    """Whether an argument names files: it is one, or a url, or a word with a folder, a star or the ending of a file."""
+    """Whether an argument is a file, a url, or one word with a folder, a star or the ending of a file."""
     is_name = len(item.split()) == 1 and (
         is_remote(item) or item.endswith(tuple(ENDINGS)) or not {"/", "*"}.isdisjoint(item)
     )
@@ -118,7 +118,7 @@ def print_matches(name: str, matches: Sequence[Match]) -> None:
 
 
 def summary(found: Sequence[Sequence[Match]], dataset: str, *, passages: bool) -> str:
-    """Return a sentence: how many texts the dataset has, and what share of all."""
+    """Return a sentence: how many texts, and which share of all, the dataset has."""
     kinds = [matches[0].kind for matches in found if matches]
     counts = "" if passages else f": {kinds.count(EXACT):,} exactly, {kinds.count(NEAR):,} nearly"
     hint = "" if passages or kinds else ". Whole documents were compared; --passages looks within them"

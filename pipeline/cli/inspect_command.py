@@ -44,7 +44,7 @@ def make_parser(prog: str | None = None) -> Parser:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
     which.add_argument("--key", help="key of a tar member")
-    which.add_argument("--id", help="id of the document in the input; the first one with it is shown")
+    which.add_argument("--id", help="id of a document in the input; the first document with this id is shown")
     which.add_argument(
         "--batch", type=int, metavar="N", help="number of a batch, from 0, in a stream shuffled by seed 0"
     )
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def glance(directory: str, manifest: Manifest) -> None:
-    """Print what was dropped, splits, sources, languages, and the command."""
+    """Print the funnel, splits, sources and languages of a dataset, and the command that builds it."""
     page, tokenizer, inputs = make_page(), manifest.tokenizer, manifest.inputs
     page.print(Text(directory, "bold", overflow="fold"))
     size = sum(item["bytes"] for item in inputs) / 1e6

@@ -19,7 +19,7 @@ from .command import Command, Parser, exit_status
 def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> int:
     """Run ``shardwright COMMAND ...`` and return its exit status. The default of ``argv`` is the process's own."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # The first argument that is not a flag is the command. It gets the arguments after it.
+    # The first argument that is not a flag is the command, which gets all later arguments.
     end = next((index + 1 for index, item in enumerate(arguments) if not item.startswith("-")), len(arguments))
 
     def dispatch() -> int:
@@ -82,6 +82,6 @@ def check_filters() -> None:
     if installed / "filters" not in folders[:1]:
         other = folders[0] if folders else spec and spec.origin
         raise ConfigError(
-            f"'filters' is imported from {other}, but shardwright's own is {installed / 'filters'}: rename that, or remove "
-            "its parent folder from PYTHONPATH"
+            f"'filters' is imported from {other}, but shardwright's own is {installed / 'filters'}: rename the former, or "
+            "remove its parent folder from PYTHONPATH"
         )

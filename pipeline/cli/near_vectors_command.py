@@ -1,4 +1,4 @@
-"""``shardwright near-vectors``: the documents whose vectors are near that of an earlier one, for ``build --drop-ids``."""
+"""``shardwright near-vectors``: documents whose vectors are near an earlier document's, for ``build --drop-ids``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pipeline.builder.dedup.near_vectors import near_vectors
 from .command import Command, Parser, check_folder, local_file
 
 DESCRIPTION = """\
-List the documents whose vectors are near that of an earlier document, which stays. Your own model makes the vectors.
+List the documents whose vectors are near an earlier document's; the earlier one stays. Your own model makes the vectors.
 
   %(prog)s vectors.npy --keys texts.parquet --threshold 0.95 --output near.txt
   %(prog)s embedded.parquet --column embedding --threshold 0.95 --output near.txt
 
 `shardwright texts` exports texts with their ids. `shardwright build --drop-ids near.txt` builds without the documents. The pairs
-of the lowest cosines are shown: raise the threshold if both documents of such a pair should stay."""
+with the lowest cosines are shown: raise the threshold if both documents of such a pair should stay."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 _SHOWN = 3  # pairs
@@ -26,12 +26,12 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="VECTORS --threshold COSINE --output FILE", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
     add("vectors", metavar="VECTORS", help="a .npy file with a row for each document, or Parquet or JSON Lines")
-    add("--threshold", type=float, required=True, metavar="COSINE", help="cosine from which two vectors are near")
+    add("--threshold", type=float, required=True, metavar="COSINE", help="lowest cosine of two near vectors")
     add("--output", required=True, type=local_file, metavar="FILE", help="the ids of near documents, one a line")
     add(
         "--keys",
         metavar="FILE",
-        help="the ids of the rows: text with one a line, Parquet or JSON Lines (default: VECTORS)",
+        help="file of the ids of the rows: text with an id a line, Parquet or JSON Lines (default: VECTORS)",
     )
     add("--column", default="vector", help="column of the vectors in Parquet or JSON Lines (default: vector)")
     add("--id-key", default="id", help="column of the ids in Parquet or JSON Lines (default: id)")

@@ -1,4 +1,4 @@
-"""``shardwright plan``: what a run of a mix will read of each source, before it begins."""
+"""``shardwright plan``: what a run of a mix will read from each source."""
 
 from __future__ import annotations
 
@@ -51,14 +51,12 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     parser.add_argument("--seq-len", type=int, default=2048, metavar="N", help="tokens of a row (default: 2048)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the shuffle (default: 0)")
-    parser.add_argument(
-        "--max-epochs", nargs="+", default=[], metavar="NAME=N", help="read these sources so often at most"
-    )
+    parser.add_argument("--max-epochs", nargs="+", default=[], metavar="NAME=N", help="read a source at most N times")
     parser.add_argument(
         "--on-cap",
         choices=("refuse", "renormalize"),
         default="refuse",
-        help="above --max-epochs: end with weights that fit, or plan with them (default: refuse)",
+        help="if a source exceeds --max-epochs: end and name weights that fit, or plan with these (default: refuse)",
     )
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     add_requests(parser)

@@ -34,11 +34,11 @@ def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="DATASET --ids FILE --reason TEXT", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
     parser.add_argument("--ids", required=True, type=Path, metavar="FILE", help="keys or ids of documents, one a line")
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="why; the manifest keeps it")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="the reason, which the manifest keeps")
     parser.add_argument(
         "--drop",
         metavar="OUTPUT",
-        help="leave DATASET as it is, and write one without the documents to a new directory",
+        help="leave DATASET as it is, and write a copy without the documents to a new directory",
     )
     parser.add_argument("--texts", action="store_true", help="empty the kept texts of these documents, too")
     parser.add_argument(
@@ -50,7 +50,7 @@ def make_parser(prog: str | None = None) -> Parser:
         type=Path,
         default=[],
         metavar="FILE",
-        help="states of runs, as JSON, to list the steps that saw it",
+        help="states of runs, as JSON, to list the steps that saw the documents",
     )
     parser.add_argument("--global-batch", type=int, metavar="N", help="with --state: batch size times number of ranks")
     parser.add_argument(
@@ -84,11 +84,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         print(f"{options.dataset}: nothing to do; these documents were redacted before")
         return 0
     documents, found = certificate["documents"], certificate["search"]["found"]
-    tokens, copies = (
-        sum(document["tokens"] for document in documents),
-        f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}",
-    )
-    rejected = f", {certificate['rejected']:,} that were rejected removed" if "rejected" in certificate else ""
+    tokens = sum(document["tokens"] for document in documents)
+    copies = f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}"
+    rejected = f", {certificate['rejected']:,} rejected documents removed" if "rejected" in certificate else ""
     searched = f" in {certificate['search']['files']:,} files that changed" if "://" in str(options.dataset) else ""
     print(
         f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted{rejected}; {copies} left{searched}"

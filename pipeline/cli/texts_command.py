@@ -27,7 +27,7 @@ Export the texts that a build would read, with their ids and keys. A key is BLAK
 
 Score them with your own model, and write a Parquet file with the column key and a column for each score. Then run
 `shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }.
-Or embed the texts with a model, and list those that are near an earlier one by `shardwright near-vectors`."""
+Or embed the texts with a model, and list near texts with `shardwright near-vectors`."""
 
 EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 _SETTINGS = ("where", "format", "text_key", "id_key", "extract")

@@ -69,7 +69,7 @@ def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
 
 
 def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:
-    """Return a recipe with the flags of these names, and with other ``settings``."""
+    """Return a recipe with the values of the flags ``names``, and with other ``settings``."""
     values = {name: getattr(options, name) for name in names}
     return Recipe.from_json({name: value for name, value in values.items() if value is not None} | settings)
 
@@ -139,7 +139,7 @@ class CountingReader:
         keep: Sequence[Field] = (),
         advance: Callable[[int], object] = lambda amount: None,
     ) -> Iterator[Document]:
-        """Yield the documents of a file, read by a recipe, with the fields ``keep`` of their records.
+        """Yield the documents of a file, read as a recipe says, with the fields ``keep`` of their records.
 
         ``advance`` is called with the number of bytes read since the last call.
         """

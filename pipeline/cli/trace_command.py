@@ -68,7 +68,7 @@ def make_parser(prog: str | None = None) -> Parser:
         help="rows of a step: batch size times number of ranks; not needed for raw text and best fit",
     )
     parser.add_argument(
-        "--ranks", type=int, default=1, metavar="N", help="ranks of the run: rows count in each (default: 1)"
+        "--ranks", type=int, default=1, metavar="N", help="ranks of the run; rows are numbered in each (default: 1)"
     )
     parser.add_argument("--tokenizer", metavar="NAME", help="tokenizer of raw text (default: bytes)")
     parser.add_argument("--text-key", metavar="FIELD", help="field of records that holds the text (default: text)")
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def stream_of_run(datasets: list[str], path: Path, options: argparse.Namespace, text: dict[str, Any]) -> Any:
-    """Return the stream of a run at a saved state. ``options`` are ``global_batch``, ``ranks`` and those of requests."""
+    """Return the stream of a run at a saved state. ``options`` has ``global_batch``, ``ranks`` and the flags of requests."""
     state = read_state(path)
     shape = json.loads(state["shape"])
     named = sources_of(datasets, shape)
@@ -200,12 +200,12 @@ def make_stream(
 
 
 def changes(weights: list[Any]) -> list[Any]:
-    """Return the weights of a mix, each from a global sequence on, of a state."""
+    """Return the weights of a mix in a state, each with the global sequence from which they hold."""
     return [(begin, {name: Fraction(share) for name, share in shares.items()}) for begin, shares in weights]
 
 
 def stated_window(window: Any) -> int | None:
-    """Return the window that the user set, by the state; None if each source has a window that follows from its data.
+    """Return the window that the user set, from a state; None if each source's window follows from its data.
 
     A state of text holds "8 blocks" if the user set it, else null. A state of shards always holds a number.
     """

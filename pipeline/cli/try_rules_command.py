@@ -157,7 +157,7 @@ def _with_limits(rules: RuleSet, settings: str) -> RuleSet:
 
 
 def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, reader: CountingReader) -> Iterator[Trial]:
-    """Yield a sample of each document that reaches the rules in a build, or whose text is empty by then."""
+    """Yield a trial of each document that reaches the rules in a build, or whose text is empty by then."""
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
@@ -172,7 +172,7 @@ def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, reader
 
 
 def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Document]]:
-    """Yield the first documents of each file: equally many of each if they last, ``limit`` in total."""
+    """Yield the first documents of each file, ``limit`` in total: equally many of each if no file runs out."""
     count = 0
     for number, file in enumerate(files):
         yield (documents := list(islice(file, math.ceil((limit - count) / (len(files) - number)))))
@@ -180,7 +180,7 @@ def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Do
 
 
 def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[Violation | None], read: int) -> None:
-    """Print for each rule how many documents it drops and how many fail it. ``read`` includes those that were not judged."""
+    """Print for each rule how many documents it drops and how many fail it. ``read`` counts unjudged documents too."""
     first = Counter(violation.rule for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
     measured = [sample.values for sample in samples if sample.values is not None]
@@ -199,7 +199,7 @@ def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[
 
 
 def _print_examples(title: str, examples: Sequence[tuple[Trial, str]]) -> None:
-    """Print a title, and for each document a remark and the beginning of its text. Print nothing if there are none."""
+    """Print a title, and for each document a remark and the beginning of its text. Without documents, print nothing."""
     for number, (sample, remark) in enumerate(examples):
         if number == 0:
             print(f"\n{title}")

@@ -144,7 +144,7 @@ class _Source(NamedTuple):
 
 
 def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[[int], None]) -> np.dtype[Any]:
-    """Write the ids of a split as one array without a header. Warn if its end-of-text ids are not exactly the ends."""
+    """Write the ids of a split as one array without a header. Warn unless end-of-text ids are at the ends of documents only."""
     ends, lost = source.manifest.tokenizer["eos_id"], 0
 
     def count(block: NDArray[Any], lengths: NDArray[np.int64]) -> None:
@@ -157,14 +157,14 @@ def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[
     if lost:
         warn(
             f"{split}.bin: {lost:,} of {source.manifest.splits[split].documents:,} documents hold the end-of-text id {ends} "
-            "before their end, or do not end with it: a tool that cuts the array there makes other documents; --to megatron "
+            "before their end, or do not end with it: a tool that cuts the array at this id makes other documents; --to megatron "
             "and --to parquet keep the ends of documents"
         )
     return dtype
 
 
 def _write_megatron(directory: Path, split: str, source: _Source, advance: Callable[[int], None]) -> np.dtype[Any]:
-    """Write a split as a pair of files."""
+    """Write a split as ``SPLIT.bin`` and ``SPLIT.idx``."""
     dtype = _write_array(directory, split, source, advance, stored_dtype(source.dtype))
     lengths = np.concatenate([np.zeros(0, np.int64), *(shard.lengths for shard in source.shards(split))])
     write_index(directory / f"{split}.idx", lengths, dtype)
@@ -232,7 +232,7 @@ FORMATS = {"megatron": _write_megatron, "nanogpt": _write_flat, "parquet": _writ
 
 
 def _columns(shard: _Shard) -> dict[str, list[Any]]:
-    """Return the columns of a shard's table by the names of the fields, without those that only the shard needs."""
+    """Return the columns of a shard's table by the names of the fields, without columns that only the shard needs."""
     names = {name: name.removeprefix(COLUMN) for name in shard.table if name not in ("crc32", "input_ids")}
     used = {name for name in names if not name.startswith(COLUMN)} | {"input_ids"}
     return {name if plain in used else plain: shard.table[name] for name, plain in names.items()}

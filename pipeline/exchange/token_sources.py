@@ -89,7 +89,7 @@ def import_tokens(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Reads the files; ``inputs`` are the entries of the manifest for those that were read."""
+    """Reads files of ids, and adds the manifest's entry of each file that was read to ``inputs``."""
 
     tokens_key: str
     vocabulary: Vocabulary
@@ -103,11 +103,9 @@ class _Reading:
         """Yield documents for `write_shards`, and a `BadRecord` for each unusable record and each damaged file."""
         total = sum(file.size for file in files) + sum(path.stat().st_size for path in arrays)
         with progress.bar("read", total, "bytes") as advance:
-            reads = [
-                *(self._of_file(file, advance) for file in files),
-                *(self._of_array(path, advance) for path in arrays),
-            ]
-            for read, source in zip(reads, (*files, *arrays), strict=True):
+            sources: list[InputFile | Path] = [*files, *arrays]
+            for source in sources:
+                read = self._of_array(source, advance) if isinstance(source, Path) else self._of_file(source, advance)
                 try:
                     yield from read
                 except DamagedInputError as error:
@@ -171,8 +169,9 @@ def _arrays(name: str) -> list[Path]:
             raise ConfigError(f"{name}: arrays of ids are read from this machine; copy it here first")
         return []
     if os.path.isdir(name):
-        return [path for ending in _ENDINGS for path in sorted(Path(name).glob(f"[!.]*{ending}"), key=_order)]
-    if not os.path.exists(name) and os.path.exists(f"{name}.idx"):  # Megatron names both files so
+        found_by = (Path(name).glob(f"[!.]*{ending}") for ending in _ENDINGS)
+        return [path for paths in found_by for path in sorted(paths, key=lambda path: natural_key(path.name))]
+    if not os.path.exists(name) and os.path.exists(f"{name}.idx"):  # Megatron names the pair without an ending
         name += ".bin"
     found = [name] if os.path.exists(name) else sorted(glob.glob(name), key=natural_key)
     paths = [Path(path).with_suffix(".bin") if path.endswith(".idx") else Path(path) for path in found]
@@ -180,7 +179,3 @@ def _arrays(name: str) -> list[Path]:
     if missing := [str(path) for path in arrays if not path.exists()]:
         raise InputError(f"{missing[0]}: not there, but its .idx is; copy both files")
     return arrays
-
-
-def _order(path: Path) -> tuple[Any, ...]:
-    return natural_key(path.name)

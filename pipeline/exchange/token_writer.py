@@ -63,14 +63,14 @@ def write_shards(
 ) -> Manifest:
     """Write documents of token ids as a verified dataset, which streams like a built one; return its manifest.
 
-    Each of ``documents`` is a list or 1-D array of ids, or a pair of one and a dict of fields. The tables of the shards keep
+    Each of ``documents`` is a list or 1-D array of ids, or a pair of such ids and a dict of fields. The tables of the shards keep
     the fields: ``id``, ``file`` and ``line`` tell the origin of a document; other fields are the caller's and hold plain
     JSON. Documents are read once, as many as the disk holds: memory grows by about 30 bytes a document.
 
-    ``tokenizer`` (a name, a path, or a loaded one) defines the valid ids and the id that ends documents; without one,
-    ``eos_id`` is that id. It is appended to each document that lacks it. A hash of the ids and ``seed`` puts ``val_fraction``
-    of the documents into the validation split, so equal documents are in the same split. Exact copies are counted and kept.
-    The other settings are those of a build. Equal documents and settings give equal bytes.
+    ``tokenizer`` (a name, a path, or a loaded one) defines the valid ids and the end-of-text id. Without one, ``eos_id`` is the
+    end-of-text id. This id is appended to each document that does not end with it. A hash of the ids and ``seed`` puts
+    ``val_fraction`` of the documents into the validation split, so equal documents are in the same split. Exact copies are
+    counted and kept. The other settings are those of a build. Equal documents and settings give equal bytes.
 
     ``output`` must be empty or missing; it appears when it is complete. ``inputs`` are the manifest's entries for the files
     that were read. Raises ``ConfigError`` if settings cannot work, and ``InputError`` if there is no document or one is not a
@@ -227,7 +227,7 @@ class _Spool:
         )
 
     def _copies(self) -> int:
-        """Return the number of documents that equal an earlier one, from a part of the hashes at a time."""
+        """Return the number of documents that equal an earlier one. Memory holds a part of the hashes at a time."""
         hashes, copies = self.hashes().view("<u8"), 0
         parts = -(-len(hashes) // _HASHES_AT_ONCE)
         for part in range(parts):
@@ -272,7 +272,7 @@ def _write(
     infos: dict[str, list[ShardInfo]] = {}
     tables: dict[ShardInfo, ExtentTable] = {}
     with progress.bar("write", int(lengths.sum()), "tokens") as advance:
-        for number, split in ((TRAIN, SPLITS[TRAIN]), (VAL, SPLITS[VAL])):
+        for number, split in enumerate(SPLITS):
             chosen = in_val == (number == VAL)
             rows, fields = np.flatnonzero(chosen), spool.fields(chosen)
             infos[split] = []
@@ -301,7 +301,7 @@ def _table(names: Iterable[str], fields: list[dict[str, Any]], hashes: NDArray[n
 
 
 def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None, int]:
-    """Return the loaded tokenizer, None if none is named, and the id that ends documents."""
+    """Return the loaded tokenizer, or None if none is named, and the id that ends documents."""
     if eos_id is not None and (
         not isinstance(eos_id, int) or isinstance(eos_id, bool) or not 0 <= eos_id < Vocabulary().size
     ):
@@ -321,7 +321,7 @@ def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None,
 
 
 def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
-    """Return the manifest's entry for the tokenizer, as a build writes it; without one, only the end-of-text id."""
+    """Return the manifest's entry for the tokenizer, as in a build. Without a tokenizer, it has only the end-of-text id."""
     if tokenizer is None:
         return {"name": None, "sha256": None, "vocab_size": None, "eos_id": end, "bos_id": None, "special_ids": {}}
     names = "name", "sha256", "vocab_size", "bos_id", "special_ids"

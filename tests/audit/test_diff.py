@@ -155,7 +155,7 @@ def test_redacted_documents_are_in_no_count_and_in_no_search(
     capsys.readouterr()
     for number, options in enumerate(kinds):
         matches = pipeline.find(second, list(texts.values()), progress=Progress(), **options)
-        said = f"{kept}: it is damaged, or not of the dataset as it is now; the index is made again"
+        said = f"{kept}: the index is damaged, or the dataset has changed; the index is made again"
         assert (said in capsys.readouterr().err) == (number == 0)
         assert [[match.id for match in some] for some in matches] == [[id] if id != "w2" else [] for id in texts]
 

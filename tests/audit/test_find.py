@@ -169,7 +169,7 @@ def test_a_folder_that_is_no_index_of_ours_is_not_replaced(built: Path, tmp_path
     for file in files:
         file.write_text('{"version": 2}')
     for folder in (tmp_path, built):
-        with pytest.raises(ConfigError, match=rf"{folder.name}: this is no index; name a directory"):
+        with pytest.raises(ConfigError, match=rf"{folder.name}: this is no index; name an index"):
             ask(built, TEXTS[:1], index=folder)
     assert all(file.exists() for file in [*files, built / "manifest.json"])
 

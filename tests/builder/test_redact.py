@@ -180,7 +180,7 @@ def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: p
     assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt", "--drop", tmp_path / "new") == 0
     assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt") == 0
     assert "out: 1 documents of 1,0" in (said := capsys.readouterr().out)
-    assert "2 that were rejected removed; 0 copies left" in said
+    assert "2 rejected documents removed; 0 copies left" in said
     for folder in (tmp_path / "out", tmp_path / "new"):
         assert (folder / "rejected.jsonl").read_text() == ""
         for name in ("manifest.json", "report.html"):

@@ -181,10 +181,8 @@ class ProcessEngine(Engine):
         worker.pipe.close()
         worker.process.join()
         code = worker.process.exitcode or 0
-        cause, why = (
-            f"exit status {code}",
-            "Code that the build calls ended it, as os._exit does in a transform or a library: mend that code",
-        )
+        cause = f"exit status {code}"
+        why = "Code that the build calls ended it, as os._exit does in a transform or a library: mend that code"
         if code < 0:
             cause = f"killed by {signal.Signals(-code).name}"
             why = "SIGKILL mostly means that memory ran out: use fewer --workers"
