@@ -204,7 +204,7 @@ class ShardDataset(Documents):
         """
         files: ShardFiles = self._data  # type: ignore[assignment]
         sources = files.of_sources()
-        if set(sources) == {""}:
+        if set(sources) <= {""}:
             raise ConfigError(
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )

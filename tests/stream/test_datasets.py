@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tarfile
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,9 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ManifestError, ShardwrightError
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from tests.helpers.faulty_server import running_server
 from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.text_samples import write_texts
 
@@ -25,6 +29,74 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_texts(directory / "a.jsonl", TEXTS)
     train_tokenizer(TEXTS, 400).save(directory / "tokenizer")
     return directory
+
+
+def test_data_of_any_kind_is_opened_by_its_name(folder: Path, tmp_path: Path) -> None:
+    bare = shutil.copytree(folder / "data", tmp_path / "bare", ignore=shutil.ignore_patterns("[em]*"))
+    with tarfile.open(tmp_path / "texts.tar", "w") as texts:
+        texts.add(folder / "a.jsonl", "0.txt")
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    (tmp_path / "cut.tar").write_bytes(b"x" * 600)
+    np.save(tmp_path / "a.npy", np.arange(9, dtype=np.uint16))
+    np.arange(9, dtype=np.uint16).tofile(tmp_path / "a.ids")
+    opened = pipeline.open_dataset
+    for given in (
+        folder / "data",
+        [folder / "data"],
+        bare,
+        sorted(bare.iterdir()),
+        f"{bare}/train-{{000000..000001}}.tar",
+    ):
+        assert re.match(r"ShardDataset\((.|\n)* 18 documents, ", repr(opened(given)))
+    for text in (tmp_path / "texts.tar", [folder / "a.jsonl"], [{"text": "to be"}]):
+        assert re.match(r"TextDataset\(.*tokenizer='bytes'", repr(opened(text)))
+    for array in (opened(tmp_path / "a.npy"), opened(tmp_path / "a.ids", dtype="uint16")):
+        assert repr(array).startswith("ShardDataset.from_tokens(uint16 of shape (9,))")
+    with running_server() as server:
+        server.files = {"b.tar": (bare / "train-000000.tar").read_bytes(), "t.jsonl": b'{"text": "to be"}'}
+        assert opened(f"{server.root}/b.tar", cache_dir=None).pack(4).trace(0)
+        assert repr(opened(f"{server.root}/t.jsonl")).startswith("TextDataset(")
+        with pytest.raises(ManifestError, match=rf"{server.root}/data: no manifest\.json there"):
+            opened(f"{server.root}/data", tries=1)
+    for call, words in (
+        (lambda: opened(tmp_path / "cut.tar"), r"cut\.tar: .* not a tar"),
+        (lambda: opened(tmp_path / "empty.tar"), r"empty\.tar: no samples"),
+        (lambda: opened([tmp_path / "a.npy"]), r"one local file, got \[PosixPath\('.*/a\.npy'\)\]$"),
+        (lambda: opened(tmp_path / "no.npy"), r"one local file, got PosixPath\('.*/no\.npy'\)$"),
+        (lambda: opened(tmp_path / "a.npy", split="val"), r"a\.npy: an array of tokens has no split 'val'"),
+        (lambda: opened([{"text": "to be"}], split="val"), r"^list: text has no split 'val'"),
+        (
+            lambda: opened(tmp_path / "a.npy", text_key="body"),
+            r"a\.npy holds tokens, so text_key='body' has nothing to do",
+        ),
+        (lambda: opened(bare, tokenizer="bytes"), r"bare holds tokens, so tokenizer='bytes' has nothing to do"),
+    ):
+        with pytest.raises(ShardwrightError, match=words):
+            call()
+    with pytest.raises(ShardwrightError, match="no field 'body'"):
+        next(iter(opened(folder / "a.jsonl", text_key="body").pack(4)))
+
+
+def test_tars_without_a_manifest_say_what_they_lack(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "data" / "train-000000.tar", tmp_path / "bare.tar")
+    bare = pipeline.ShardDataset(tmp_path / "bare.tar", epochs=1)
+    for call, words in (
+        (
+            lambda: pipeline.ShardDataset(tmp_path / "bare.tar", verify=True),
+            r"verify=True needs a manifest\.json .*bare\.tar; ",
+        ),
+        (
+            lambda: bare.upsample("score", [1, 2]),
+            r"bare\.tar', split='train'\): tars without a manifest\.json have no fields",
+        ),
+        (lambda: bare.sources(), "no source of this dataset has a name"),
+        (lambda: bare.tokenizer, r"bare\.tar', split='train'\) does not name its tokenizer: load it"),
+        (lambda: bare.pack(8).batch(2).seen("000000000003", steps=4), "no document '000000000003' in ShardDataset"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            call()
+    [span] = bare.documents().batch(1).seen("bare.tar:1", steps=9)
+    assert (span["step"], span["origin"]) == (1, {"shard": "bare.tar", "document": 1})
 
 
 def test_an_eos_id_is_one_of_the_vocabulary(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ CASES: list[Case] = [
     ("ShardDataset(cache_dir)", lambda v: pipeline.ShardDataset("x.tar", cache_dir=v), NO_PATH, "cache_dir must be a path"),
     ("from_tokens(tokens)", pipeline.ShardDataset.from_tokens, (None, "3", 1.5, [1.5], [[1]], NAN), "tokens must be"),
     ("from_tokens(lengths)",
-     lambda v: pipeline.ShardDataset.from_tokens([1, 2], lengths=v), ("3", 1.5, [[1]], [True], [3, -1]), "lengths must"),
+     lambda v: pipeline.ShardDataset.from_tokens([1, 2], lengths=v), ("3", 1.5, [[1]], [True], [3, -1], [3]), "lengths "),
     ("from_texts(tokenizer)",
      lambda v: pipeline.ShardDataset.from_texts(["a"], v), (3, None, len, {"a": 1}), "a loaded tokenizer"),
     ("from_tokens(eos_id)", lambda v: tokens(eos_id=v), (-1, True, 1.5, "3", NAN, HUGE), "eos_id must be an integer"),
@@ -163,8 +164,31 @@ def test_a_wrong_value_is_an_error_that_names_the_argument(
     call: Callable[[Any], Any], wrong: tuple[Any, ...], words: str
 ) -> None:
     for value in wrong:
-        with pytest.raises(ShardwrightError, match=words):
+        with pytest.raises(ShardwrightError, match=words) as error:
             call(value)
+        assert_shows(str(error.value), value, 0 in wrong)
+
+
+def assert_shows(message: str, value: Any, from_one: bool) -> None:
+    """Hold a message to the value or its type, of which a part will do, and to the bounds of a count."""
+    parts = [value, *value] if isinstance(value, list | dict) else [value]
+    parts += [each for part in parts if isinstance(part, tuple) for each in part]
+    shown = [(repr(part), type(part).__name__, str(np.asarray(part).dtype), f"{part}:") for part in parts]
+    is_empty = isinstance(value, list | dict) and not value
+    assert is_empty or any(each in message for each in chain(*shown)), value
+    if "integer of at least" in message and "divisors" not in message:
+        assert f"at least {int(from_one)}, got" in message
+    if value is HUGE and "must be at most" in message:
+        assert f"at most {2**31 - 1}, got" in message or f"at most {2**62 - 1}, got" in message
+
+
+def test_the_greatest_number_is_taken_and_no_greater_one() -> None:
+    for call, most in ((tokens().pack, 2**31 - 1), (batches().take, 2**62 - 1), (lambda v: batches().shard(v, 3), 2)):
+        call(most)
+        with pytest.raises(
+            ConfigError, match=rf"must be (at most {most}, got|below world_size, got rank) {most + 1}\b"
+        ):
+            call(most + 1)
 
 
 @pytest.mark.parametrize(("name", "wrong", "words"), TEXT_CASES, ids=[case[0] for case in TEXT_CASES])
@@ -172,8 +196,9 @@ def test_a_wrong_value_for_texts_names_the_argument(
     tmp_path: Path, name: str, wrong: tuple[Any, ...], words: str
 ) -> None:
     for value in wrong:
-        with pytest.raises(ShardwrightError, match=words):
+        with pytest.raises(ShardwrightError, match=words) as error:
             text(tmp_path, **{name: value})
+        assert_shows(str(error.value), value, 0 in wrong)
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +215,9 @@ def test_a_wrong_value_for_shards_names_the_argument(
     shards: Path, name: str, wrong: tuple[Any, ...], words: str
 ) -> None:
     for value in wrong:
-        with pytest.raises(ShardwrightError, match=words):
+        with pytest.raises(ShardwrightError, match=words) as error:
             pipeline.ShardDataset(shards, **{name: value})
+        assert_shows(str(error.value), value, 0 in wrong)
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "raw/*.parquet", "part-{0..9}.txt.gz", "https://host/x.csv"])

@@ -180,10 +180,10 @@ class ShardFiles(CountedData):
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
 
     def of_sources(self) -> dict[str, ShardFiles]:
-        """Return the shards of each source that the manifest names, in the order of their first shards."""
+        """Return the shards of each source that the manifest names, in the order of their first shards; {} without one."""
         numbers: dict[str, list[int]] = {}
-        for number, info in enumerate(self._infos):
-            numbers.setdefault(info.source if info is not None else "", []).append(number)
+        for number, source in enumerate(self.sources_of_shards):
+            numbers.setdefault(source, []).append(number)
         return {source: self._only(chosen, source) for source, chosen in numbers.items()}
 
     def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
@@ -191,7 +191,7 @@ class ShardFiles(CountedData):
         data = self.listed(numbers)
         data.label = f"{self.label}.sources()[{source!r}]"
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
-        data._originals = [self._originals[k] for k in numbers] if self._manifest is not None else []
+        data._originals = [self._originals[k] for k in numbers]
         data.fingerprint = _digest([self.dtype.str, self.tokenizer, data._originals])
         return data
 
