@@ -63,8 +63,8 @@ def find(
 ) -> list[list[Match]]:
     """Return for each text a list of `Match`: the documents of a dataset that have it, the best first, at most ``most``.
 
-    By default whole documents are compared: equal ones, and those of a similarity of at least ``threshold``. The signatures
-    that a build keeps find them: 92% of documents at a similarity of 0.8, 99% at 0.85, and few below 0.7.
+    By default whole documents are compared: a match is equal, or has a similarity of at least ``threshold``. The signatures that
+    a build keeps find 92% of documents at a similarity of 0.8, 99% at 0.85, and few below 0.7.
 
     ``passages``: look within documents instead. A document has a passage of a text if 13 words in a row are in both. A
     text of 8 to 12 words must be in the document as a whole. This reads the whole dataset, and warns of shorter texts.

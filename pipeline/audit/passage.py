@@ -1,4 +1,4 @@
-"""The words that two texts share. Words are those of `pipeline.builder.dedup.decontaminate`."""
+"""The words that two texts share. Words are as in `pipeline.builder.dedup.decontaminate`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ stages/              one file for each stage; `registry` lists them in order
 transforms/          the steps that each document passes in order: normalize, clean, language, rules, decontaminate
 partitions/          the documents of a unit, which stages exchange
 output_directory.py  whether a build is new, continued or complete; what differs between two plans
-signature_store.py   signatures that a build keeps, and those of earlier builds
+signature_store.py   writes the signatures of a build, and fetches those of earlier builds
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
 work/                the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, union-find, n-grams of evaluation sets

@@ -71,9 +71,9 @@ def build(
     works in the directory ``work`` of this machine (default: ``NAME.build``), and moves shards to the bucket as they are
     finished.
 
-    ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...). They override those of
-    ``recipe``. ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising.
-    A list that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
+    ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), and override ``recipe``.
+    ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising. A list that
+    also names built-in transforms ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
 
     The same call again continues an interrupted build, or returns the manifest of a complete one. ``overwrite=True`` starts
     over. ``lock=False`` is for file systems without locks: make sure yourself that no other build works in ``output``.

@@ -128,7 +128,7 @@ def _print_expectations(
     characters, documents, size = _measure(files, recipe)
     if not size or not documents:
         return
-    whole = sum(item.size for item in plan.inputs) / size  # times what was measured
+    whole = sum(item.size for item in plan.inputs) / size  # in multiples of the measured bytes
     if recipe.limit is not None:
         whole = min(whole, recipe.limit / documents)
     read, number = characters * whole, documents * whole

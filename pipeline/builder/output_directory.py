@@ -116,10 +116,10 @@ def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, st
 
 
 def start(workspace: Workspace, plan: Plan, references: References, *, overwrite: bool) -> Plan:
-    """Write the plan and the references of a build, and return the plan: of the build that was started here, if it is the same.
+    """Write the plan and the references of a build, and return the plan. A build that continues keeps its units and limits.
 
-    Its inputs, and the files that it names, may have moved. Raises ``BuildError`` if a new build finds anything in the output,
-    unless it may ``overwrite`` the results of other builds.
+    Its inputs, and the files that it names, may have moved. Raises ``PlanChangedError`` if another build was started here, and
+    ``BuildError`` if a new build finds anything in the output, unless it may ``overwrite`` the results of other builds.
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None
     if started is not None and not _anything_done(workspace):
@@ -141,7 +141,7 @@ def start(workspace: Workspace, plan: Plan, references: References, *, overwrite
 
 
 def _anything_done(workspace: Workspace) -> bool:
-    """Whether a build has any result to continue from; the first are those of the ingest stage."""
+    """Whether a build has any result to continue from; the ingest stage writes the first."""
     patterns = (f"{INGEST}/*/[0-9]*", f"{INGEST}/*/done*.json")
     return any(next(workspace.root.glob(pattern), None) for pattern in patterns)
 
@@ -165,7 +165,7 @@ def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
         raise PlanChangedError(
-            f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
+            f"input or recipe differ from the build in this directory:\n  {shown}{more}\n"
             "Give the same command to continue it, --overwrite to start over, or another --output"
         )
 

@@ -50,7 +50,7 @@ class References:
     definitions: Mapping[str, Any]
 
     def write(self, workspace: Workspace) -> None:
-        """Write the references to the workspace, in place of those of an earlier run."""
+        """Write the references to the workspace, and remove those of an earlier run."""
         context = self.context
         discard(workspace.references)
         with result_directory(workspace.references) as directory:
@@ -73,7 +73,7 @@ class References:
 def load_context(workspace: Workspace) -> TransformContext:
     """Load the context that `References.write` wrote.
 
-    Raises ``BuildError`` if a file has changed since. The bundled language model is the one of this machine's installation.
+    Raises ``BuildError`` if a file has changed since. The bundled language model is read from this machine's installation.
     """
     directory = workspace.references
     index = read_json(directory / _INDEX)

@@ -82,6 +82,6 @@ def check_filters() -> None:
     if installed / "filters" not in folders[:1]:
         other = folders[0] if folders else spec and spec.origin
         raise ConfigError(
-            f"'filters' is imported from {other}, but shardwright's own is {installed / 'filters'}: rename the former, or "
-            "remove its parent folder from PYTHONPATH"
+            f"'filters' is imported from {other}, which hides {installed / 'filters'}: rename the first, or remove its parent "
+            "folder from PYTHONPATH"
         )

@@ -140,12 +140,12 @@ def sources_of(datasets: list[str], shape: dict[str, Any]) -> dict[str, list[str
     wanted = sorted(shape["data"])
     if wanted == [""]:
         if len(datasets) != 1 and shape["split"] != "text":
-            raise ConfigError(f"the state is of one dataset, got {len(datasets)}: {', '.join(datasets)}")
+            raise ConfigError(f"the state belongs to one dataset, got {len(datasets)}: {', '.join(datasets)}")
         return {"": datasets}
     named = {name: [dataset] for name, _, dataset in (dataset.partition("=") for dataset in datasets)}
     if sorted(named) != wanted or len(named) < len(datasets):
         raise ConfigError(
-            f"the state is of a mix of {', '.join(wanted)}; name the dataset of each source: "
+            f"the state belongs to a mix of {', '.join(wanted)}; name the dataset of each source: "
             + " ".join(f"{name}=DIRECTORY" for name in wanted)
         )
     return named
@@ -162,7 +162,7 @@ def make_stream(
     """Return the stream that a state describes, for the first of ``ranks``. ``text`` are the options of a `TextDataset`."""
     if functions := [*shape.get("filters", []), *shape.get("document_maps", [])]:
         raise ConfigError(
-            f"the state is of a stream with functions ({', '.join(functions)}), which no state holds: make the stream in "
+            f"the state belongs to a stream with functions ({', '.join(functions)}), which no state holds: make the stream in "
             "Python, and call stream.load_state_dict(state) and stream.trace(step)"
         )
     splits = (

@@ -133,7 +133,7 @@ class _Source(NamedTuple):
                 document = data[start:end]
                 if zlib.crc32(document) != shard.table["crc32"][number]:
                     raise CorruptShardError(
-                        f"{path}: byte {start}: document {number} has another checksum than its table says; {REPAIR}"
+                        f"{path}: byte {start}: the checksum of document {number} differs from the table's; {REPAIR}"
                     )
                 documents.append(document)
                 size += len(document)

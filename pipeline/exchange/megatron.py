@@ -56,13 +56,13 @@ def read_documents(path: Path) -> Iterator[NDArray[Any]]:
     magic, version, code, sequences, ends = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0, 0, 0)
     if magic != MAGIC or version != 1 or code not in DTYPES:
         raise DamagedInputError(
-            f"{index}: byte 0: not an index of Megatron, version 1, of whole numbers ({head!r}); {_CURE}"
+            f"{index}: byte 0: not a Megatron index of version 1 and whole numbers ({head!r}); {_CURE}"
         )
     wanted = _HEAD.size + 12 * sequences + 8 * ends
     if len(raw) == wanted + sequences and sequences:
         raise DamagedInputError(f"{index}: it holds modes of sequences, so it is multimodal, not text; leave it out")
     if len(raw) != wanted:
-        raise DamagedInputError(f"{index}: {len(raw)} bytes, but {wanted} for its {sequences} sequences; {_CURE}")
+        raise DamagedInputError(f"{index}: {len(raw)} bytes, but its {sequences} sequences need {wanted}; {_CURE}")
     dtype = np.dtype(DTYPES[code])
     lengths, rest = raw[_HEAD.size :][: 4 * sequences].view("<i4"), raw[_HEAD.size + 4 * sequences :]
     starts, bounds = rest[: 8 * sequences].view("<i8"), rest[8 * sequences :].view("<i8")

@@ -56,7 +56,7 @@ def import_tokens(
     ``dtype`` ("uint16" or "uint32") without a header, or the header of llm.c, which tells the dtype. These and ``.npy``
     are cut into documents after each ``eos_id`` (default: the tokenizer's).
 
-    ``tokenizer``, ``eos_id`` and ``settings`` are those of `write_shards`, which may raise other errors, too.
+    ``tokenizer``, ``eos_id`` and ``settings`` are as in `write_shards`, which may raise other errors, too.
     ``on_error="skip"`` also skips the rest of damaged files. Raises ``InputError`` if a source cannot be read.
 
     >>> import pathlib, tempfile
@@ -141,7 +141,7 @@ class _Reading:
         """Yield the documents of a flat array. Each ends with the end-of-text id or at the array's end."""
         if self.eos_id is None:
             raise ConfigError(
-                f"{path}: nothing says where its documents end; name the id after each: --eos-id N (eos_id=)"
+                f"{path}: nothing says where its documents end; name the end-of-text id: --eos-id N (eos_id=)"
             )
         tokens = map_tokens(path, self.dtype)
         # llm.c writes the id before each document.
@@ -177,5 +177,5 @@ def _arrays(name: str) -> list[Path]:
     paths = [Path(path).with_suffix(".bin") if path.endswith(".idx") else Path(path) for path in found]
     arrays = [path for path in dict.fromkeys(paths) if path.suffix in _ENDINGS]
     if missing := [str(path) for path in arrays if not path.exists()]:
-        raise InputError(f"{missing[0]}: not there, but its .idx is; copy both files")
+        raise InputError(f"{missing[0]}: missing, but its .idx exists; copy both files")
     return arrays

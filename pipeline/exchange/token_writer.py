@@ -331,4 +331,4 @@ def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
 def _verify(directory: Path, progress: Progress) -> None:
     """Read the dataset from the disk again. Raises ``BuildError`` if it has a problem."""
     if problem := next(verify_dataset(directory, progress=progress), None):
-        raise BuildError(f"{problem}: what was written is not what was read; the disk may be failing")
+        raise BuildError(f"{problem}: the disk did not keep the dataset as it was written, and may be failing")

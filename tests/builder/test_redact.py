@@ -238,7 +238,7 @@ def test_unknown_names_and_texts_without_the_flag_are_refused(
     ids.write_text("d3\nd333\n")
     before = contents_of(dataset)
     assert run(dataset, "--ids", ids, "--texts") == 2
-    assert "1 of 2 names are no key and no id of a document: 'd333'; remove" in capsys.readouterr().err
+    assert "1 of 2 names are neither key nor id of a document: 'd333'; remove" in capsys.readouterr().err
     assert run(dataset, "--ids", ids) == 2
     assert "give --texts" in capsys.readouterr().err
     assert run(dataset, "--ids", tmp_path / "none", "--texts") == 2
@@ -287,7 +287,7 @@ def test_what_a_killed_redaction_left_is_not_taken_for_one_of_a_new_build(tmp_pa
     run_plain(source, output, overwrite=True)
     (output / ".redacting.json").write_bytes(left)
     before = (output / "train-000000.tar").read_bytes()
-    with pytest.raises(ConfigError, match=r"left by a redaction of another build, .*; remove it"):
+    with pytest.raises(ConfigError, match=r"an unfinished redaction of another build .*; remove it"):
         redact(output, ["d1"], REASON)
     assert (output / "train-000000.tar").read_bytes() == before
     run_plain(source, output, overwrite=True)
@@ -299,7 +299,7 @@ def test_an_id_of_several_documents_takes_all_of_them_out_and_says_so(tmp_path: 
     files = [write_jsonl(tmp_path / name / "in.jsonl", [english(k)]) for k, name in enumerate(("web", "wiki"))]
     inputs = [f"{file.parent.name}={file}" for file in files]
     run_plain(inputs, tmp_path / "set")
-    with pytest.warns(UserWarning, match=r"set: 1 listed ids are those of several documents, .* taken out: 'd0'"):
+    with pytest.warns(UserWarning, match=r"set: 1 listed ids belong to several documents each, .* taken out: 'd0'"):
         entry = redact(tmp_path / "set", ["d0"], "line\nfeed")
     assert entry is not None
     assert [document["key"] for document in entry["documents"]] == ["000000000000", "000000000001"]

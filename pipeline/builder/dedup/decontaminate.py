@@ -1,10 +1,10 @@
 """Documents that share long word n-grams with an evaluation set.
 
-An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3). Words are those of the shingles:
+An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3). Words are as in shingles:
 ``re.findall(r"\\w+", text.lower())``. In scripts without spaces (Han, Hiragana, Thai and their neighbours) each letter is
 a word; a run of Katakana is one word. An evaluation text of 8 to 12 words is one n-gram. Shorter texts are not compared, and
 the build warns of them. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of documents and 10**6 of
-evaluation sets give a false match in one of 18 such builds.
+evaluation sets cause a false match in one of 18 such builds.
 """
 
 from __future__ import annotations

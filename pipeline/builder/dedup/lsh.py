@@ -8,7 +8,7 @@ Exact duplicates have the same hash of the text. MinHash finds near duplicates a
     verify      an edge counts if the signatures agree on at least `threshold` of their values. Candidates that fail
                 form a run again, a few times, so that one first document that is unlike the others breaks no cluster
     component   documents that edges connect are one cluster. Its first document in input order is kept. A chain of edges may join
-                documents that are less alike than `threshold`: `chained` counts those that are so unlike the kept document
+                documents below `threshold`: `chained` counts those whose similarity to the kept document is below it
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ..outcome import EXACT, KEPT, NEAR, OF_DEDUP
 from .row_files import Rows, Scalar, write_npy
 
-REPRESENTATIVES = 8  # a candidate is compared with at most so many documents of its run
+REPRESENTATIVES = 8  # a candidate is compared with at most this many documents of its run
 _PAIRS = 1 << 13  # pairs whose signatures are in memory at once
 CHUNK = 1 << 18  # documents whose results are in memory at once
 COMPARED = 1_000  # texts of the widest cluster that are compared each with each

@@ -1,4 +1,4 @@
-"""Semantic dedup: finds documents whose vectors, made by the user's model, are near that of an earlier document.
+"""Semantic dedup: finds documents whose vectors, made by the user's model, are near an earlier document's.
 
 Two vectors are near if their cosine is at least a threshold. Documents are judged in input order. If a document is near one
 that stays, it is dropped; otherwise it stays. So each dropped document is near one that stays, and no two that stay are near.
@@ -45,7 +45,7 @@ def near_vectors(
     id_key: str = "id",
     progress: Progress | None = None,
 ) -> list[NearVector]:
-    """Return the documents whose vectors are near that of a document that stays: a list of `NearVector`, in input order.
+    """Return the documents whose vectors are near the vector of a document that stays: a list of `NearVector`, in order.
 
     Two vectors are near if their cosine is at least ``threshold``. The first one in input order stays. Vectors are compared
     as float32, and the result is the same for any number of threads.

@@ -34,7 +34,7 @@ def open_vectors(vectors: Any, keys: Any, column: str, id_key: str) -> Iterator[
         if array.ndim != 2 or not array.shape[1] or array.dtype not in ("f2", "f4", "f8"):
             raise ConfigError(
                 f"vectors are {array.dtype} of shape {array.shape}, but must be float16, float32 or float64 of shape [documents, "
-                "dimensions]; numpy.stack makes that of a list of vectors, .astype('float32') of other numbers"
+                "dimensions]; use numpy.stack for a list of vectors, .astype('float32') for other numbers"
             )
         if keys is None and ids is None:
             raise ConfigError("no keys, and an array has no ids; give the id of each row: keys= (--keys)")
@@ -52,7 +52,7 @@ def _array(vectors: Any) -> NDArray[Any]:
     except OSError as error:
         raise _unread(vectors, error, "name a .npy file, or a table that ends in " + ", ".join(_TABLES)) from None
     except (ValueError, EOFError) as error:
-        raise DamagedInputError(f"{vectors}: not a whole npy file ({error}); write it by numpy.save") from None
+        raise DamagedInputError(f"{vectors}: not a whole npy file ({error}); write it with numpy.save") from None
     return array
 
 

@@ -1,7 +1,7 @@
 """Texts -> runs of words that may occur twice -> passages that do.
 
 A passage is a run of at least N words that occurs earlier: in an earlier document, or at least N words before in the same one.
-Words are those of near duplicates, ``re.findall(r"\\\\w+", text.lower())``; in scripts without spaces (Han, Hiragana, Thai and
+Words are as in near dedup, ``re.findall(r"\\\\w+", text.lower())``; in scripts without spaces (Han, Hiragana, Thai and
 their neighbours) each letter is a word. They are compared by their 64-bit hashes (`minhash`).
 
 Winnowing (Schleimer, Wilkerson, Aiken 2003, https://doi.org/10.1145/872757.872770) finds where to look:

@@ -88,8 +88,8 @@ class RayEngine(Engine):
         self.workers = workers or max(1, int(cpus))
         if self._connected_here and cpus < self.workers:
             warn(
-                f"Ray: the cluster has {cpus:g} CPUs, fewer than --workers {self.workers}: only so many units run at once "
-                "until it has more"
+                f"Ray: the cluster has {cpus:g} CPUs, fewer than --workers {self.workers}: no more than {cpus:g} units run at "
+                "once until it grows"
             )
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
@@ -331,7 +331,7 @@ def _connect(ray: Any, workers: int | None, address: str | None) -> None:
     except Exception as error:  # Ray's client raises errors of any type
         raise ConfigError(
             f"--ray-address {address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
-            "addresses need `pip install 'ray[client]'`, and a cluster with tokens needs its own in RAY_AUTH_TOKEN and "
+            "addresses need `pip install 'ray[client]'`, and a cluster that asks for a token needs it in RAY_AUTH_TOKEN, with "
             "RAY_AUTH_MODE=token"
         ) from None
 

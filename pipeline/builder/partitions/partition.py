@@ -3,7 +3,7 @@
 Every later stage works on one partition at a time. The module of a stage also has the functions that read its results.
 
     ingest/000012/0000/     a partition: some documents of unit 12, in input order
-        documents.arrow     those that passed: the columns of `partition_writer.PassedDocument`
+        documents.arrow     the documents that passed: the columns of `partition_writer.PassedDocument`
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], the MinHash signature of each text
         passages.bin        uint64, sorted: the hashes of lines or paragraphs, if repeated ones are to be cut

@@ -69,7 +69,7 @@ def kept_for(reason: str) -> set[str]:
 
 
 class Traces:
-    """Finds records of the build that show redacted documents: their own records, those of duplicates, and of their passages.
+    """Finds records of the build that show redacted documents, duplicates of these, or passages of these.
 
     ``listed``: names to redact, as `compared` returns them; the build may have dropped documents of these names.
     """

@@ -29,7 +29,7 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
     Whole documents are looked for, as tokens in shards and as text in other files, or as the first 600 characters in samples.
     The result has
 
-    - ``files`` and ``bytes`` that were searched, and ``unsearched``, those of the other files of a bucket;
+    - ``files`` and ``bytes`` that were searched, and ``unsearched``, the number and bytes of the other files of a bucket;
     - ``not_searched``, keys of documents of fewer than 16 bytes of tokens, or gone when a killed redaction continued elsewhere;
     - ``decoded``, keys of documents that were looked for by a text that was decoded from their tokens and is not their original;
     - ``found``, the file, byte and ``key`` of each copy that is left, and in shards the key of the ``document`` that holds it.

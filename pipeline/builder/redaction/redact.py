@@ -206,7 +206,7 @@ class _Redaction:
         begun = self._manifest if running is None else Manifest.parse(running, REDACTING_NAME)
         if running is not None and self._manifest.fingerprint not in begun.redactions[-1]["fingerprint"].values():
             raise ConfigError(
-                f"{self._folder.path(REDACTING_NAME)}: left by a redaction of another build, which did not finish; remove it"
+                f"{self._folder.path(REDACTING_NAME)}: an unfinished redaction of another build wrote this file; remove it"
             )
         if begun.redactions and begun.redactions[-1]["request"] == self._request:
             return begun
@@ -246,7 +246,7 @@ class _Redaction:
                 documents += [Document(keys[n], info.name, n, lengths[n], languages[n] or "") for n in new]
         if nameless := sorted(unknown - dropped.keys()):
             raise ConfigError(
-                f"{self._folder.base}: {len(nameless):,} of {len(listed):,} names are no key and no id of a document: "
+                f"{self._folder.base}: {len(nameless):,} of {len(listed):,} names are neither key nor id of a document: "
                 f"{first_few(nameless)}; remove them from the list, or look for their texts by shardwright find"
             )
         if stay:
@@ -263,7 +263,7 @@ class _Redaction:
                 )
         if several := sorted(id for id, count in times.items() if count > 1):
             warn(
-                f"{self._folder.base}: {len(several):,} listed ids are those of several documents, which are all taken out: "
+                f"{self._folder.base}: {len(several):,} listed ids belong to several documents each, which are all taken out: "
                 f"{first_few(several)}"
             )
         return documents, len(unknown)

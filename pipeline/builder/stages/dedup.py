@@ -2,13 +2,13 @@
 
 Its intermediate files, in ``dedup_work``, appear by rename:
 
-    job.json                what is to be done, fixed before the first unit
+    job.json                the `Job`, fixed before the first unit
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
     edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], in one bucket of the hashes (00) or of a band (01 and up)
     exact.npy, unique.npy   after the edges of 00: the first equal document of each (uint32), and whether it is the first
 
-Documents are numbered in input order, those of earlier builds first. The result of the stage is one directory of arrays with
-an entry for each document that passed the filters:
+Documents are numbered in input order, after the documents of earlier builds. The result of the stage is one directory of arrays
+with an entry for each document that passed the filters:
 
     kind.npy            uint8: 0 stays, 1 exact, 2 near duplicate
     keeper.npy          int64: the document that is kept in its place; -1 is the last document of the earlier builds

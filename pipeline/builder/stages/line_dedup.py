@@ -174,7 +174,7 @@ class PassageRemover:
                 self._keep(row)
 
     def _keep_rest(self, row: PassedDocument, cut: Sequence[tuple[int, int, str]]) -> None:
-        """Keep what is left of a document, if that is enough."""
+        """Cut a document, and keep the rest if it has enough words."""
         lines, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
         text = remove_passages(row.text, lines)
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in kinds.items())

@@ -114,7 +114,7 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
                 until = read[number]
                 path = done_path(workspace, number, until)
                 done += sizes[number] if until is None else read_json(path)["bytes"]
-        done = max(done, wanted[source])  # not every format counts what a condition leaves out
+        done = max(done, wanted[source])  # some formats do not count the bytes of unselected records
         more[source] = max(done + 1, min(MOST_GROWTH * done, done * quota * 9 // (8 * filled) if filled else 2 * done))
         progress.say(
             f"max_tokens: the first {done:,} bytes of {source or 'the input'} hold {filled:,} of {quota:,} tokens; "

@@ -40,7 +40,7 @@ def wanted_stages(recipe: Recipe, stages: Sequence[Stage] = STAGES) -> list[Stag
 
 
 def stages_to_run(run: Run) -> Iterator[Stage]:
-    """Yield the stages that a build wants, in order. The stages of the round come again each time that more has to be read.
+    """Yield the stages that a build wants, in order. The stages of the round are repeated each time that more has to be read.
 
     Once the split stage has its folder, the rounds have ended: a continued build reads no more.
     """

@@ -39,7 +39,7 @@ class TransformContext:
     extract: UserFunction | None = None  # makes text of HTML
 
     def fields(self, recipe: Recipe) -> tuple[Field, ...]:
-        """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
+        """Return the fields of records that rules, transforms and the recipe name, which documents keep.
 
         Fields that a transform adds, or that the file of scores holds, are not read from records. Raises ``ConfigError`` if a
         field is named with two types.
@@ -143,7 +143,7 @@ def _is_normalized(recipe: Recipe) -> bool:
 
 
 def transform_order(recipe: Recipe) -> list[str]:
-    """Return the names of the transforms. The user's run after normalising, unless the recipe gives the whole order.
+    """Return the names of the transforms. The user's transforms follow normalising, unless the recipe sets the whole order.
 
     >>> transform_order(Recipe(transforms=["mine:f"]))
     ['normalize', 'mine:f', 'clean', 'language', 'rules', 'decontaminate']

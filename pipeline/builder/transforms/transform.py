@@ -46,7 +46,7 @@ class Normalize(Transform):
 
 
 class Clean(Transform):
-    """Cuts what the [cut] tables of rule files name. With ``normalized``, it normalises the rest again."""
+    """Applies the cleaners in the [cut] tables of rule files. With ``normalized``, it normalises the result again."""
 
     name = "clean"
 
@@ -63,7 +63,7 @@ class Clean(Transform):
 
 
 class IdentifyLanguage(Transform):
-    """Identifies the language of each document. Drops empty documents, and those in no ``wanted`` language."""
+    """Identifies the language of each document. Drops empty documents, and documents in no ``wanted`` language."""
 
     name = "language"
 
