@@ -168,11 +168,8 @@ def ways(texts: Texts) -> None:
         (name, f"{first:.1f}", f"{texts.tokens / cpu / 1e6:.1f}", f"{used / 1e6:,.0f}")
         for name, (first, cpu, used) in measured.items()
     ]
-    table(
-        f"Ways to stream {texts.tokens / 1e6:.1f} M tokens",
-        ("way", "first batch, s", "Mtokens/s of a core", "memory, MB"),
-        rows,
-    )
+    heads = ("way", "first batch, s", "Mtokens/s of a core", "memory, MB")
+    table(f"Ways to stream {texts.tokens / 1e6:.1f} M tokens", heads, rows)
     text, tokens = measured["a stream of texts"][1], measured["shards"][1]
     billion = 1e9 / texts.tokens
     print(

@@ -14,17 +14,7 @@ CONNECTIONS = 16
 TRIES = 8
 TIMEOUT = 20.0
 # The fields in which stores state the version of an object, the best first.
-_VERSION_FIELDS = (
-    "ETag",
-    "etag",
-    "generation",
-    "md5Hash",
-    "blob_id",
-    "LastModified",
-    "last_modified",
-    "mtime",
-    "created",
-)
+_VERSION_FIELDS = "ETag etag generation md5Hash blob_id LastModified last_modified mtime created".split()
 
 
 class ObjectInfo(NamedTuple):

@@ -47,12 +47,10 @@ class DatasetFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return the contents of a small file, None if it is missing."""
-        size = self.size(name)
+        path, size = self.path(name), self.size(name)
         if size is None:
             return None
-        return (
-            read_range(self.path(name), 0, size, self.requests) if self.remote else Path(self.path(name)).read_bytes()
-        )
+        return read_range(path, 0, size, self.requests) if self.remote else Path(path).read_bytes()
 
     def read_named(self, info: FileInfo) -> bytes:
         """Return the contents of a file of the manifest; raises ``ManifestError`` if it is missing or a different file."""

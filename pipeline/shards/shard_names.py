@@ -225,8 +225,8 @@ def _chosen(
     left_out = ["/".join(_parts(path)[depth:]) for path in sorted({*rest} - {*chosen}, key=natural_key)]
     if chosen and left_out:
         warn(
-            f"{spec}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. A folder names its own "
-            f"{ENDING} files; hidden files are skipped, and links to files that are read"
+            f"{spec}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. In a folder, only "
+            f"its own {ENDING} files are read; hidden files, and links to files that are read, are skipped"
         )
     return chosen
 

@@ -223,12 +223,11 @@ def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
         rest = chunk.lstrip(b"\0")
         if rest:
             at = start + len(chunk) - len(rest)
-            reason = (
-                f"a zeroed block where the next header belongs: {size - at} bytes, other than zeros, follow from byte {at}"
-                if at - position < 2 * BLOCK
-                else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members after it"
-            )
-            raise TarDamage(last, position if at - position < 2 * BLOCK else at, reason)
+            if at - position < 2 * BLOCK:
+                reason = f"a zeroed block where the next header belongs: {size - at} bytes, not all zero, follow from byte {at}"
+                raise TarDamage(last, position, reason)
+            reason = f"bytes after the end of the archive (from byte {at}), or a zeroed header with members after it"
+            raise TarDamage(last, at, reason)
     if size - position < 2 * BLOCK:
         raise TarDamage(last, size, "the file ends inside its two end-of-archive blocks", cut=True)
     if size % BLOCK:

@@ -57,10 +57,8 @@ def find_inputs(
     if format != "":
         format_named(format)  # a wrong name is an error before files are listed
     commits = {} if commits is None else commits
-    credentials, local = (
-        Credentials(requests=requests or RequestOptions()),
-        LocalFiles(outputs, any_ending=bool(format)),
-    )
+    credentials = Credentials(requests=requests or RequestOptions())
+    local = LocalFiles(outputs, any_ending=bool(format))
     files: list[InputFile] = []
     for entry in specs:
         spec = os.fspath(entry)
@@ -198,9 +196,8 @@ def _outside(files: list[InputFile], pattern: str, outputs: Sequence[str]) -> li
     """Return the files of a url that are in no output. Raises ``InputError`` if all are in one."""
     written = [url for url in outputs if is_remote(url)]
     places = [folder_of(str(file.path), written) for file in files]
-    for output in filter(None, places):
+    if output := next(filter(None, places), None):
         if None not in places:
             raise in_output_error(shown(pattern), output)
         warn(f"{shown(pattern)}: the output, {output}, is never read")
-        break
     return [file for file, output in zip(files, places, strict=True) if output is None]

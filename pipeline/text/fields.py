@@ -43,12 +43,10 @@ class Field:
             return MISFIT
         if not self.kind:
             return value
-        if kind is bool:
-            return value if self.kind == "bool" else MISFIT
-        if kind is str:
-            return value if self.kind == "str" else MISFIT
-        if kind is int or (kind is float and (self.kind == "float" or value.is_integer())):
-            return (int(value) if self.kind == "int" else value) if self.kind in _NUMBERS else MISFIT
+        if kind is bool or kind is str:
+            return value if self.kind == kind.__name__ else MISFIT
+        if self.kind == "int" and (kind is int or kind is float) and is_whole(value):
+            return int(value)
         return MISFIT
 
     def parse(self, text: str) -> Any:

@@ -65,10 +65,8 @@ def flat_tokens(path: Path) -> NDArray[np.uint16]:
     if not file.exists():
         with file.open("wb") as out:
             for info in Manifest.read(path).split("train").shards:
-                index, raw = (
-                    ShardAccess(use_cache=False).index(str(path / info.name)),
-                    np.fromfile(path / info.name, np.uint8),
-                )
+                index = ShardAccess(use_cache=False).index(str(path / info.name))
+                raw = np.fromfile(path / info.name, np.uint8)
                 for start, length in zip(index.starts, index.lengths * index.dtype.itemsize, strict=True):
                     out.write(raw[start : start + length].tobytes())
     return np.memmap(file, dtype="<u2", mode="r")

@@ -41,24 +41,10 @@ def ranks() -> None:
             read = reads(count, lanes)
             memory = read.lanes * WINDOW_BYTES * 9 / 8 / 1e6  # an eighth of the lanes also hold their next window
             near = 0.02 + 1 / (WINDOW_BLOCKS * min(lanes, count * BATCH))
-            numbers = (
-                f"{read.rank:.1f}",
-                f"{read.node:.1f}",
-                f"{memory:,.0f}",
-                f"{near:.1%}",
-                f"{lanes * WINDOW_BYTES / 1e9:.1f}",
-            )
-            rows.append((f"{count:,}", f"{-(-count // NODE):,}", f"{lanes:,}", *numbers))
-    heads = (
-        "ranks",
-        "nodes",
-        "lanes",
-        "read by a rank",
-        "by a node",
-        "MB of a rank",
-        "near pairs",
-        "from GB of data on",
-    )
+            numbers = f"{read.rank:.1f}", f"{read.node:.1f}", f"{memory:,.0f}", f"{near:.1%}"
+            least = f"{lanes * WINDOW_BYTES / 1e9:.1f}"
+            rows.append((f"{count:,}", f"{-(-count // NODE):,}", f"{lanes:,}", *numbers, least))
+    heads = "ranks", "nodes", "lanes", "read by a rank", "by a node", "MB of a rank", "near pairs", "from GB of data on"
     table(f"Windows read for each window of the batches, of {BATCH} rows a rank", heads, rows)
 
 

@@ -51,14 +51,8 @@ def measure(
     for size in sizes:
         files = copies(-(-size // per_copy))
         output = files[0].parent / "out"
-        command = [
-            sys.executable,
-            str(SCRIPTS / "build_shards.py"),
-            *map(str, files),
-            "--output",
-            str(output),
-            *settings,
-        ]
+        build = sys.executable, str(SCRIPTS / "build_shards.py")
+        command = [*build, *map(str, files), "--output", str(output), *settings]
         shutil.rmtree(output, ignore_errors=True)
         results.append(measure_one(command, output))
         print_one(results[-1])
@@ -180,10 +174,6 @@ def print_trillion(smaller: Measured, larger: Measured) -> None:
         total += slope * TRILLION
         rows.append((name, f"{slope * 1e9:,.1f}", f"{growth:.2f}", f"{slope * TRILLION / 3600:,.1f}"))
     rows.append(("all", f"{total / 1e3:,.1f}", "", f"{total / 3600:,.1f}"))
-    heads = (
-        "stage",
-        "CPU seconds for each 10^9 tokens more",
-        "CPU a token, of the smaller build's",
-        "CPU hours for 10^12",
-    )
+    costs = "CPU seconds for each 10^9 tokens more", "CPU a token, of the smaller build's", "CPU hours for 10^12"
+    heads = ("stage", *costs)
     table(f"From {smaller.tokens:,} to {larger.tokens:,} tokens, and on to a trillion", heads, rows)

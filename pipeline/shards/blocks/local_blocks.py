@@ -97,10 +97,8 @@ class LocalBlocks:
                 _fill(handle, location.lengths, memoryview(items[1]), self.name(location.shard))
                 starts, lengths = as_index(*items)
             else:
-                whole, part = (
-                    self._scanned_index(location.shard),
-                    slice(location.first, location.first + location.documents),
-                )
+                whole = self._scanned_index(location.shard)
+                part = slice(location.first, location.first + location.documents)
                 starts, lengths = whole.starts[part].astype("<i8"), whole.lengths[part].astype("<u4")
         self._refuse(location.shard, self.table.wrong_index(first, last, starts, lengths))
         return starts, lengths

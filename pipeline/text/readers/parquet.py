@@ -147,8 +147,7 @@ def rows_of(
     for batch in batches:
         values = {name: _values(_column(batch, path)) for name, path in columns.items() if name != keys.text_key}
         read_texts = _texts if keys.vocabulary is None else _ids
-        values[keys.text_key] = read_texts(_column(batch, columns[keys.text_key]))
-        texts = values[keys.text_key]
+        texts = values[keys.text_key] = read_texts(_column(batch, columns[keys.text_key]))
         ids = values.get(keys.id_key, [None] * len(texts))
         records: list[Record] = []
         for row, (text, id) in enumerate(zip(texts, ids, strict=True)):
@@ -280,15 +279,9 @@ def _is_plain(kind: Any) -> bool:
     """Whether the values of a column, from pyarrow and from the statistics of Parquet, are values of JSON."""
     import pyarrow.types as types
 
-    checks = (
-        types.is_string,
-        types.is_large_string,
-        types.is_string_view,
-        types.is_integer,
-        types.is_floating,
-        types.is_boolean,
-    )
-    return any(check(_value_type(kind)) for check in checks)
+    texts = types.is_string, types.is_large_string, types.is_string_view
+    numbers = types.is_integer, types.is_floating, types.is_boolean
+    return any(check(_value_type(kind)) for check in (*texts, *numbers))
 
 
 def _value_type(kind: Any) -> Any:

@@ -213,8 +213,8 @@ class HubObject(RemoteObject):
         """Raise an error if the commit or the file is not the one that was listed."""
         commit = answer.headers.get("X-Repo-Commit") or self._commit
         mark = plain_version(answer.headers.get("X-Linked-Etag") or "")
-        size = self._stored.size if commit == self._commit else -1
-        if (error := self._stored.difference(size, mark or f"commit {commit}" if size < 0 else mark)) is not None:
+        version = mark if commit == self._commit else f"commit {commit}"
+        if (error := self._stored.difference(self._stored.size, version)) is not None:
             with answer:
                 raise UnconfirmedError(error)
 

@@ -130,9 +130,7 @@ class RemoteFile(io.RawIOBase):
         begin, end = max(start - 1, 0), self.size
         if stop is not None:
             end = min(end, stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE))
-        if begin < end and not self._ranges.is_whole:
-            pieces = cut_range(begin, end, self.first_bytes)
-            self._pieces = [_PendingRange(start, stop, 0, stop - start) for start, stop in pieces]
+        self.expect([[(begin, end)]])
 
     def begin(self) -> None:
         """Start to fetch the first piece that will be read."""

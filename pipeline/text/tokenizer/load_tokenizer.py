@@ -381,10 +381,9 @@ def _check_network(spec: str) -> None:
     try:
         socket.getaddrinfo("huggingface.co", 443)
     except OSError:
-        message = (
+        raise ConfigError(
             f"{spec}: neither a file nor in the local cache{_near(spec)}, and huggingface.co cannot be reached; {_CURE}"
-        )
-        raise ConfigError(message) from None
+        ) from None
 
 
 def _read_text(path: Path) -> str:
