@@ -36,8 +36,8 @@ class Position:
 class WorkerContext:
     """Worker ``worker`` of ``workers`` (0 of 1 outside a loader's workers) of rank ``rank`` of ``world_size``."""
 
-    rank: int = 0
-    world_size: int = 1
+    rank: int
+    world_size: int
     worker: int = 0
     workers: int = 1
 

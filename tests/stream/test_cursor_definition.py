@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +20,7 @@ import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.iteration.items import make_items
 from pipeline.stream.position import WorkerContext
+from pipeline.stream.sequential.text.assignment import WHOLE, EpochAssignment, FilePart
 from pipeline.stream.sequential.text.block_scan import BlockScan
 from pipeline.stream.state import from_state
 from pipeline.text.storage.input_file import as_input
@@ -52,6 +53,16 @@ def cases(draw: Any) -> Case:
         take=draw(st.none() | st.integers(0, 40)),
         last=draw(st.sampled_from(["pad", "drop"])),
     )
+
+
+def test_a_lane_reads_the_blocks_that_are_said_to_be_its_own() -> None:
+    parts = [FilePart(number, WHOLE, 1 + number % 5) for number in range(300)]
+    for groups, lanes in ((50, 3), (7, 20), (1, 4)):  # cycles of 2 of the lanes, of 18, and of all
+        assignment = EpochAssignment(parts, groups, lanes, rotation=(5 << 32) + 7)
+        for part, block in product(range(300), range(9)):
+            lane, cycle, round = assignment.lane_of(part, block)
+            assert part in assignment.cycle(lane % groups, cycle)
+            assert assignment.block(lane % groups, part, lane // groups, round) == block
 
 
 def rows(batch: dict[str, Any], documents: bool) -> list[tuple[Tokens, Tokens]]:

@@ -119,6 +119,7 @@ def test_lanes_of_an_endless_text_begin_each_pass_together(texts: Path) -> None:
     taken.load_state_dict(saved(text(texts, None).take(3), 1, 2))
     for number, rest in enumerate((1, 3, 3)):
         taken.set_epoch(number)
+        assert number == 0 or taken.state_dict()["sequence_index"] == 0
         assert len(list(taken)) == rest
 
 

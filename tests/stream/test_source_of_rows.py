@@ -188,9 +188,11 @@ def test_what_cannot_name_the_sources_within_a_dataset_says_what_can(named: Path
 
 
 @pytest.mark.parametrize("method", ["pack", "sample", "documents"])
-def test_a_stream_of_one_source_refuses_to_number_it(method: str) -> None:
-    stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8)
-    with pytest.raises(ConfigError, match=r"remove it, or name several"):
-        getattr(stream, method)(8, source=True)
+def test_a_stream_of_one_source_refuses_to_number_it(method: str, tmp_path: Path) -> None:
+    named = pipeline.ShardDataset(write_named(tmp_path / "one", [("web", [np.arange(9, dtype="<u2")])]))
+    for stream in (named, pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8)):
+        assert stream.source_names == ()
+        with pytest.raises(ConfigError, match=r"remove it, or name several"):
+            getattr(stream, method)(8, source=True)
     with pytest.raises(ConfigError, match="source must be True or False, got 'yes'"):
         getattr(mixed(), method)(8, source="yes")

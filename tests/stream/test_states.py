@@ -177,7 +177,7 @@ def test_what_is_no_state_is_refused(dataset: Path) -> None:
         with pytest.raises(StateError):
             stream.load_state_dict(wrong)  # type: ignore[arg-type]
     for version in (1, True, 1.0, "1", None):
-        with pytest.raises(StateError, match=r"^state version"):
+        with pytest.raises(StateError, match=rf"^state version {version!r}, but this release reads 2 and 3$"):
             stream.load_state_dict({**state, "version": version})
     with pytest.raises(StateError, match=r"a dict of 'step', 'data'; load .* checkpoint\['data'\]"):
         stream.load_state_dict({"step": 1, "data": state})
@@ -210,6 +210,7 @@ def test_numbers_that_no_position_has_are_refused(dataset: Path) -> None:
         ({"-1": [0, 0, 0, 0]}, r"lanes of a state must be '0' to '1' .* got '-1'"),
         ({"1": [0, 0, 0]}, r"lane 1 of a state must be 4 numbers, got \[0, 0, 0\]"),
         ({"1": 7}, r"lane 1 of a state must be a list of numbers, got 7"),
+        ({1: [0, 0, 0, 0]}, r"lane 1 of a state must be a list of numbers, got \[0, 0, 0, 0\]"),
     ],
 )
 def test_lanes_that_the_stream_has_not_are_refused(dataset: Path, changed: dict[str, Any], words: str) -> None:
@@ -218,6 +219,27 @@ def test_lanes_that_the_stream_has_not_are_refused(dataset: Path, changed: dict[
     state["lanes"] |= changed
     with pytest.raises(StateError, match=words):
         stream.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("bound_to", 3, "bound_to of a state must be the name of a stage, got 3; it is damaged or was edited"),
+        ("lanes", [1], r"lanes of a state must be numbers by lane, got \[1\]; "),
+        ("lanes", None, "lanes are missing in the state of a sequential stream; it is damaged or was edited"),
+        pytest.param("skip", 10**5000, "from 0 to 9007199254740992, got a number beyond all others; ", id="long"),
+        ("start_epoch", -1, "from 0 to 9007199254740992 or None, got -1; "),
+        ("workers", 0, "from 1 to 9007199254740992, got 0; "),
+        ("step", '{"taken": 2}', r"step of the state is \{'taken': 2\}: taken must be above 0 and below"),
+        ("step", '{"taken": 1, "rank": 4}', "rank was 4 when it was saved, but is 0 in this stream; load it with the"),
+        ("given", "[" * 900, r"given is '\[{197}\.{3}\[{198}'$"),
+        ("version", ["x" * 99] * 9, r"state version .{400}\.\.\., but"),
+    ],
+)
+def test_a_field_that_no_stream_saves_is_refused_by_name(dataset: Path, field: str, value: Any, words: str) -> None:
+    stream = lanes(dataset)
+    with pytest.raises(StateError, match=words):
+        stream.load_state_dict({**stream.state_dict(), field: value})
 
 
 @pytest.mark.parametrize(

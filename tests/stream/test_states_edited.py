@@ -174,7 +174,10 @@ def test_a_state_of_a_mix_without_one_of_its_fields_is_refused(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"lanes": 2**63}, "shape.lanes of a state must be an integer from 1 to"),
+        ({"lanes": 2**63}, f"shape.lanes of a state must be an integer from 1 to {2**31 - 1}, got {2**63};"),
+        ({"epochs": 0}, f"shape.epochs of a state must be an integer from 1 to {2**31 - 1}, got 0;"),
+        ({"ranks": 2**31}, f"shape.ranks of a state must be an integer from 1 to {2**31 - 1}, got {2**31};"),
+        ({"global_batch": 2**53 + 1}, f"shape.global_batch of a state must be an integer from 1 to {2**53}, got"),
         ({"lanes": "4"}, "shape.lanes of a state must be an integer .* got '4'"),
         ({"lanes": None}, "shape.lanes is missing"),
         ({"lanes": 2**31 - 1}, r"lacks lanes"),

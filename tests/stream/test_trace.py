@@ -22,6 +22,7 @@ from pipeline.stream.windows.window import Window
 from tests.helpers.shard_samples import EOS
 from tests.helpers.text_samples import make_texts
 from tests.stream.order_samples import numbered, written
+from tests.stream.streams import odd
 
 SIZES = [[5, 0, 17, 9, 1], [30, 2, 2], [], [8, 8, 8, 0, 0, 41, 3]]
 
@@ -42,7 +43,11 @@ def assert_traces(stream: pipeline.Stream, ranks: int, size: int, steps: list[in
             batches += islice(own, max(steps) + 1)
         for step in steps:
             if step < len(batches):
-                assert_is(own.trace(step, rank, with_ids=True), batches[step])
+                assert_is(rows := own.trace(step, rank, with_ids=True), batches[step])
+                assert [(row["rank"], row["row"]) for row in rows] == [(rank, number) for number in range(len(rows))]
+    if passes == 1 and len(batches) > (step := steps[0]):
+        found = sorted(row["sequence_index"] for row in own.trace(step))
+        assert found == [*range(step * ranks * size, step * ranks * size + len(found))]
 
 
 def assert_is(rows: list[dict[str, Any]], batch: Any, pad: int = EOS) -> None:
@@ -237,6 +242,10 @@ def test_the_documents_of_a_step_that_is_read_are_those_of_its_rows(
         batches = list(islice(own, before + step + 1))
         rows = own.trace(before + step, rank, with_ids=True)
         assert_is(rows, batches[-1], pad)
+        begin = (before + step) * ranks * size + rank * size
+        assert [(row["rank"], row["row"], row["sequence_index"]) for row in rows] == [
+            (rank, number, begin + number) for number in range(len(rows))
+        ]
         if not is_mapped:
             assert_origins(rows, own)
         iterator = iter(resumed := stream.shard(rank, ranks).batch(size))
@@ -308,6 +317,12 @@ def test_a_step_before_the_state_or_after_the_end_is_refused(texts: list[Path]) 
         bounded.trace(count)
     with pytest.raises(pipeline.ConfigError, match=r"step 5 .* 5 steps"):
         of_texts(texts).pack(16).batch(2).take(5).trace(5)
+    assert len(of_texts(texts).pack(16).take(7).batch(2).trace(3)) == 1
+    inside = of_texts(texts).pack(16).apply(odd).batch(4)
+    state = next(state for _ in inside if (state := inside.state_dict())["rank_0"]["0.odd"]["step"])
+    (plain := of_texts(texts).pack(16).batch(4)).load_state_dict(state)
+    with pytest.raises(pipeline.ConfigError, match=rf"after {plain._position.current.taken} rows of it; load a state"):
+        plain.trace(9)
 
 
 @pytest.mark.parametrize(
