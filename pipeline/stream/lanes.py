@@ -140,6 +140,9 @@ def best_fit_lanes_a_row(seq_len: int, rows: int, tokens: int, item: int) -> int
     """Return how many lanes a row of the global batch may have, so that best fit packs enough sequences of each at a time.
 
     ``tokens`` are those of an epoch, each of ``item`` bytes.
+
+    >>> [best_fit_lanes_a_row(seq_len, 2, 10**12, 4) for seq_len in (2048, 65_536)], best_fit_lanes_a_row(2048, 2, 1 << 20, 4)
+    ([1024, 32], 16)
     """
     fit = _MOST_BYTES // (_WINDOW_SEQUENCES * seq_len * item)
     return max(1, min(tokens // seq_len // _LEAST_SEQUENCES, fit) // rows)

@@ -153,7 +153,9 @@ def test_ranks_share_a_source_and_say_once_what_each_reads(ranks: int, caplog: p
             texts_of(islice(documents(source, epochs=None).shard(rank, ranks), 60 // ranks)) for rank in range(ranks)
         ]
         assert sorted(text for part in parts for text in part) == sorted(TEXTS)
-        assert sum("reads all of" in record.message for record in caplog.records) == said
+        name = getattr(source, "__name__", type(source).__name__)
+        told = f"each of {ranks} ranks reads all of {name}, and keeps every {ranks}-th record; "
+        assert sum(record.message.startswith(told) for record in caplog.records) == said
 
 
 def test_a_state_belongs_to_its_number_of_ranks() -> None:
@@ -322,6 +324,27 @@ def test_a_state_that_json_does_not_give_back_is_refused(state: Any, said: str) 
 
     with pytest.raises(ConfigError, match=f"of Other .*JSON.*: {said}"):
         next(iter(documents(Other())))
+
+
+def test_a_state_of_a_source_that_was_cut_is_refused() -> None:
+    stream = documents(Saved())
+    state = stream.state_dict()
+    state["lanes"]["0"][2] = "{"
+    stream.load_state_dict(state)
+    with pytest.raises(StateError, match=r"^the state of Saved is no JSON: '\{'; load it as it was saved"):
+        next(iter(stream))
+
+
+def test_16_mib_or_a_window_of_blocks_are_shuffled_together() -> None:
+    def many() -> Iterator[dict[str, Any]]:
+        yield from ({"text": f"{number:4} {'x' * 1000}"} for number in range(1200))
+
+    def furthest(**options: Any) -> int:
+        rows = pipeline.TextDataset(many, "bytes", eos=False, epochs=1).shuffle(seed=1, **options).documents()
+        return max(abs(at - int(text[:4])) for at, text in enumerate(texts_of(rows)))
+
+    assert furthest() > 200
+    assert 32 < furthest(window=2) < 66  # texts of 1 kB
 
 
 def test_what_cannot_be_begun_again_is_refused() -> None:

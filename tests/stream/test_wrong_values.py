@@ -145,6 +145,8 @@ TEXT_CASES: list[tuple[str, tuple[Any, ...], str]] = [
     ("bos", (None, *NO_FLAG, "always"), "bos must be True or False"),
     ("fields", (None, 3, True, NAN, b"url", [None], [3], {"url": "str"}, torch.tensor(3)), "fields must be names"),
     ("where", (3, True, NAN, b"a > 1", [], {}), "where must be a condition"),
+    ("normalize", (None, *NO_FLAG), "normalize must be True or False"),
+    ("tokens_key", (3, True, b"ids", ["ids"]), "tokens_key must be the name of a field"),
     ("format", (None, 3, True, NAN, b"text", ["text"], "txt"), "format must be one of"),
     ("storage_options", NO_OPTIONS, "storage_options must be a dict"),
 ]
