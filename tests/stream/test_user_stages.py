@@ -64,6 +64,7 @@ def test_map_works_on_samples_and_on_batches_and_pads_as_without_it(dataset: Pat
             assert torch.equal(a["labels"], b["labels"])
             assert (a["valid_tokens"], b["length"].tolist(), b["text"]) == (b["valid_tokens"], [16] * 4, ["x"] * 4)
     assert_goes_on(lambda: packed(dataset).map(longer).batch(2), 5)
+    assert list(batched(dataset).map(lambda batch: batch["valid_tokens"]).take(2)) == [32, 32]
 
 
 def test_stages_that_change_or_drop_samples_keep_the_order_in_workers(dataset: Path) -> None:
