@@ -202,7 +202,7 @@ def _pax_records(payload: bytes, position: int, name: str) -> dict[str, str]:
         digits = payload[at : at + 8].split(b" ", 1)[0]
         length = int(digits) if digits.isdigit() else 0
         record = payload[at + len(digits) + 1 : at + length]
-        if length <= len(digits) + 1 or at + length > len(payload) or record[-1:] != b"\n" or b"=" not in record:
+        if at + length > len(payload) or record[-1:] != b"\n" or b"=" not in record:
             raise TarDamage(name, position, f"a PAX header with the malformed record {payload[at : at + 40]!r}")
         key, value = record[:-1].split(b"=", 1)
         records[_text(key)] = _text(value)

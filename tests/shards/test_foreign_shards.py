@@ -195,28 +195,38 @@ def test_names_split_as_webdataset_splits_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "header",
+    ("header", "said"),
     [
-        b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
-        b"{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,), }",
-        b"{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,), }",
-        b"{'descr': '<u2', 'fortran_order': False, 'shape': (True,), }",
-        b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1,), }",
-        b"{'descr': '<u2', 'shape': (1,), }",
-        b"(" * 3000,
-        b"\xff\xfe",
-        b"",
+        (b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "dtype '.O'"),
+        (b"{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,), }", "no literal"),
+        (b"{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,), }", "describes no plain array"),
+        (b"{'descr': '<u2', 'fortran_order': 0, 'shape': (1,), }", "describes no plain array"),
+        (b"{'descr': '<u2', 'fortran_order': False, 'shape': (True,), }", "no valid shape"),
+        (b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1,), }", "no valid shape"),
+        (b"{'descr': '<u2', 'fortran_order': False, 'shape': [1], }", "no valid shape"),
+        (b"{'descr': '<u2', 'shape': (1,), }", "no descr, fortran_order and shape"),
+        (b"(" * 3000, "no literal"),
+        (b"(" * 4097, "npy header of 4097 bytes, more than the 4096"),
+        (b"\xff\xfe", "no literal"),
+        (b"", "no literal"),
     ],
 )
-def test_hostile_npy_headers_are_refused_without_being_run(header: bytes) -> None:
+def test_hostile_npy_headers_are_refused_without_being_run(header: bytes, said: str) -> None:
     raw = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(2)
-    with pytest.raises(NpyError):
+    with pytest.raises(NpyError, match=said):
         parse_npy(raw, len(raw))
 
 
-def test_a_claim_of_a_huge_npy_header_is_refused() -> None:
+def test_an_npy_header_that_is_longer_than_the_payload_is_refused() -> None:
     with pytest.raises(NpyError, match="4294967295"):
         parse_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(100), 112)
+    usual = b"{'descr': '<u2', 'fortran_order': False, 'shape': (0,), }".ljust(4096)  # the longest that is read
+    raw = b"\x93NUMPY\x01\x00" + (4096).to_bytes(2, "little") + usual
+    assert parse_npy(raw, len(raw)) == (np.dtype("<u2"), 0, 4106)
+    with pytest.raises(NpyError, match="npy header of 4096 bytes in a payload of 4105"):
+        parse_npy(raw[:-1], len(raw) - 1)
+    with pytest.raises(NpyError, match=r"no npy array: it begins with b'.x93NUMPY.x01.x00'"):
+        parse_npy(raw[:11], 11)
 
 
 def rewrite(path: Path, change: str, kind: str) -> None:

@@ -26,8 +26,19 @@ def test_what_is_written_is_read_and_written_again_byte_for_byte(dataset: Path) 
 
 
 def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:
-    with pytest.raises(ManifestError, match="did you mean 'train'"):
-        Manifest.read(dataset).split("trian")
+    manifest = Manifest.read(dataset)
+    with pytest.raises(ManifestError, match="no split 'trian' .*did you mean 'train'.*; it has train$"):
+        manifest.split("trian")
+    for name in ("train[:25%]", "train+val"):
+        with pytest.raises(ManifestError, match="a split is a name; .*draws a share, .* it has train$"):
+            manifest.split(name)
+
+
+def test_the_greatest_vocabulary_and_end_of_text_id_of_a_dtype_are_read(tmp_path: Path) -> None:
+    manifest = write_dataset(tmp_path, [make_documents(3)])
+    for vocab_size, eos_id in ((1, 0), (1 << 16, (1 << 16) - 1), (None, 0)):
+        replace(manifest, tokenizer={**manifest.tokenizer, "vocab_size": vocab_size, "eos_id": eos_id}).write(tmp_path)
+        assert Manifest.read(tmp_path).tokenizer["vocab_size"] == vocab_size
 
 
 @pytest.mark.parametrize(
@@ -40,15 +51,21 @@ def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:
         (lambda m: m["extents"].update(bytes=-1), "plain file"),
         (lambda m: m["extents"].pop("sha256"), "sha256"),
         (lambda m: m.update(format="tarball"), "tarball"),
-        (lambda m: m.update(dtype="<i8"), "<i8"),
-        (lambda m: m["splits"]["train"].update(tokens=1), "states"),
+        (lambda m: m.update(dtype="<i8"), "dtype '<i8' is none of <u2, <u4"),
+        (lambda m: m.update(tokenizer="gpt2"), "tokenizer: 'gpt2' is not an object with fields; it was edited"),
+        (lambda m: m["tokenizer"].update(vocab_size=0), "vocab_size 0 is no number from 1 to 65536, as many ids as uint16"),
+        (lambda m: m["tokenizer"].update(vocab_size=65_537), "vocab_size 65537 is no number from 1 to 65536"),
+        (lambda m: m["tokenizer"].update(vocab_size=9.0), "vocab_size 9.0 is no number"),
+        (lambda m: m["splits"]["train"].update(tokens=1), r"'train' states \(12, 1\) documents and tokens, its shards \(12, "),
         (lambda m: m["splits"]["train"]["shards"][0].update(sha256="1" * 64), "fingerprint"),
         (lambda m: m["splits"]["train"]["shards"][0].update(name="../x.tar"), "not a plain file name"),
         (lambda m: m["splits"]["train"]["shards"][0].update(name="/etc/passwd"), "not a plain file name"),
         (lambda m: m["splits"]["train"]["shards"][0].update(bytes="many"), "whole number"),
         (lambda m: m["splits"]["train"]["shards"][0].pop("sha256"), "sha256"),
         (lambda m: m["splits"]["train"]["shards"][0].update(source=7), "source must be text, got 7"),
-        (lambda m: m.pop("splits"), "splits"),
+        (lambda m: m["splits"]["train"]["shards"][0].update(tokens=-1), r"whole numbers of at least 0, got \(5, -1, "),
+        (lambda m: m.update(files=[{"name": "a/b/c", "bytes": 0, "sha256": ""}]), "files must name plain files .*a/b/c"),
+        (lambda m: m.pop("splits"), "incomplete or malformed: KeyError 'splits'"),
     ],
 )
 def test_an_edited_manifest_is_refused_with_the_value(dataset: Path, change, message: str) -> None:

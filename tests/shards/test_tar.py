@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import tarfile
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_pax_size_overrides_the_header(path: Path) -> None:
     assert scan_tar(path)[0].size == 700
 
 
-def damaged(path: Path, raw: bytes) -> str:
+def damaged(path: Path, raw: bytes | bytearray) -> str:
     path.write_bytes(raw)
     with pytest.raises(ShardError) as caught:
         scan_tar(path)
@@ -127,6 +128,7 @@ def test_zeroed_blocks_and_bytes_after_the_end_are_corruption(path: Path) -> Non
         assert said in message
     assert "after the end" in damaged(path, raw + b"garbage".ljust(512))
     assert "CorruptShardError" in damaged(path, raw + b"\0" * 100 + b"x")
+    assert f"{len(raw) + 100} bytes, no multiple of 512: the file was cut" in damaged(path, raw + bytes(100))
     assert scan_tar(plain_tar(path)) == members  # and zeros after the end are padding
     path.write_bytes(raw + bytes(9216))
     assert scan_tar(path) == members
@@ -147,13 +149,65 @@ def test_any_flipped_header_byte_is_found(path: Path) -> None:
             assert found == scan_tar(path), at
 
 
+def pax_tar(path: Path, payload: bytes, *, size: int = -1) -> Path:
+    """A member ``a.txt`` after a PAX header of this payload; ``size``: what the header states in place of its length."""
+    pax, member = tarfile.TarInfo("pax"), tarfile.TarInfo("a.txt")
+    pax.type, pax.size = tarfile.XHDTYPE, len(payload) if size < 0 else size
+    path.write_bytes(pax.tobuf() + payload.ljust(512, b"\0") + member.tobuf() + bytes(1024))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("payload", "size", "said"),
+    [
+        (b"12 size=1e3\n", -1, "CorruptShardError: .*'a.txt', byte 1024: a PAX size of '1e3'; copy"),
+        (b"9 path=b\n99 x=y\n", -1, r"'pax', byte 0: a PAX header with the malformed record b'99 x=y\\n'; copy"),
+        (b"9 path=b\n6 x=yz\n", -1, r"malformed record b'6 x=yz\\n'"),
+        (b"9 path b\n", -1, "malformed record b'9 path b"),
+        (b"3 \n", -1, "malformed record b'3 "),
+        (b"x path=b\n", -1, "malformed record b'x path=b"),
+        (b"", (1 << 20) + 1, "byte 0: a long name or PAX header of 1048577 bytes, more than 1048576; copy"),
+        (b"", 1 << 20, "TruncatedShardError: .*'pax', byte 2560: the file ends inside a long name or PAX header"),
+        (b"9 path=b\n", 2048, "malformed record"),
+        (b"9 path=b\n", 2049, "the file ends inside a long name"),
+    ],
+)
+def test_a_pax_header_that_is_damaged_is_named(path: Path, payload: bytes, size: int, said: str) -> None:
+    assert re.search(said, damaged(path, pax_tar(path, payload, size=size).read_bytes()))
+    raw = pax_tar(path, b"12 path=b=c\n").read_bytes()
+    assert [member[:4] for member in scan_tar(path)] == [("b=c", 0, 1536, 0)]
+    assert "byte 1024: a zeroed block where a member's header belongs" in damaged(path, raw[:1024] + bytes(1024))
+    assert "the first header, byte 1024: the file ends inside the header" in damaged(path, raw[:1024])
+
+
 def test_compressed_and_other_files_are_refused_by_what_they_are(path: Path) -> None:
-    for head, kind in [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd")]:
-        assert kind in damaged(path, head + b"\1" * 600)
-    assert "not a tar" in damaged(path, b"{" * 2048)
+    for head, kind in {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}.items():
+        assert f"the first header, byte 0: compressed with {kind}; shards are plain" in damaged(path, head + b"\1" * 600)
+    assert "the first header, byte 0: not a tar: no header here; copy it" in damaged(path, b"{" * 2048)
+
+
+def test_a_link_has_no_payload_whatever_it_states_and_a_long_target(path: Path) -> None:
+    link = tarfile.TarInfo("a.txt")
+    link.type, link.linkname, link.size = tarfile.SYMTYPE, "t" * 120, 700
+    raw = link.tobuf(tarfile.GNU_FORMAT) + tarfile.TarInfo("b.txt").tobuf() + bytes(1024)
+    path.write_bytes(raw)
+    assert [(member.name, member.data, member.size) for member in scan_tar(path)] == [("a.txt", 1536, 0), ("b.txt", 2048, 0)]
+    cut = tarfile.TarInfo("n" * 120).tobuf(tarfile.GNU_FORMAT)[:1024]
+    assert "byte 1024: the file ends inside the header" in damaged(path, cut)
+
+
+def test_a_header_that_cannot_be_is_damage(path: Path) -> None:
+    raw = bytearray(plain_tar(path).read_bytes())
+    write_size(path, raw, 0, b"\xff" * 12)
+    assert "byte 0: not a tar: no header here" in damaged(path, path.read_bytes())
+    raw[:2048] = tarfile.TarInfo("a.txt").tobuf() + b"\x1f\x8b".ljust(1536)
+    assert "member 'a.txt', byte 512: the header that follows is damaged" in damaged(path, raw)
 
 
 def test_sparse_members_are_refused(path: Path) -> None:
+    sparse = tarfile.TarInfo("a.txt")
+    sparse.type = tarfile.GNUTYPE_SPARSE
+    assert "'a.txt', byte 0: a sparse member" in damaged(path, sparse.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers={}) as tar:
         info = tarfile.TarInfo("a.txt")
         info.pax_headers = {"GNU.sparse.major": "1"}

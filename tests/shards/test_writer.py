@@ -78,8 +78,11 @@ def test_whatever_the_grouping_every_document_comes_back(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": np.zeros(3, np.int64)}, "int64|<i8"),
+        ({"tokens": np.zeros(3, np.int64)}, "got <i8, 1-D"),
+        ({"tokens": np.zeros((3, 1), np.uint16)}, "1-D array of <u2 or <u4, got <u2, 2-D"),
         ({"lengths": [1, 1]}, "sum to 2 tokens, but 3"),
+        ({"lengths": [4, -1]}, r"lengths must be 0 to 2\*\*32 - 1, got -1 to 4"),
+        ({"tokens": TokenBlocks("<u2", []), "lengths": [0, 1 << 32]}, "got 0 to 4294967296"),
         ({"tokens": TokenBlocks("<u2", [np.zeros(2, "<u2")])}, "sum to 3 tokens, but the blocks held fewer"),
         ({"tokens": TokenBlocks("<u2", [np.zeros(2, "<u2")] * 2)}, "sum to 3 tokens, but the blocks held more"),
         ({"tokens": TokenBlocks("<u2", [np.zeros(3, "<u4")])}, "block of tokens is <u4, but <u2 was announced"),
