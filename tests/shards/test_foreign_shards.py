@@ -62,7 +62,7 @@ def test_a_tar_of_webdatasets_own_writer_is_read_whole(shard: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "version"), [("|u1", 1), ("<u2", 2), ("<i4", 3), ("<u4", 1), ("<i8", 1)])
 def test_every_npy_version_and_integer_width_is_read(tmp_path: Path, dtype: str, version: int) -> None:
-    path = tar_of(tmp_path / "a.tar", ("a.npy", npy(np.arange(7, dtype=dtype), (version, 0))))
+    path = tar_of(tmp_path / "a.tar", ("a.ids.npy", npy(np.arange(7, dtype=dtype), (version, 0))))
     assert Shard(path).document(0).tolist() == list(range(7))
     assert Shard(path).dtype == np.dtype(dtype)
 
@@ -100,7 +100,8 @@ def mark_kept(kept: Path) -> None:
 
 
 def test_the_index_is_kept_beside_the_tar_and_used(shard: Path) -> None:
-    first = foreign_index(shard)
+    first = foreign_index(shard, shard.parent / "cache")
+    assert not (shard.parent / "cache").exists()
     mark_kept(shard.parent / f".{shard.name}.index.npz")
     again = foreign_index(shard)
     assert again.starts.tolist() == first.starts.tolist()
@@ -152,6 +153,10 @@ ONE = npy(np.arange(3, dtype="<u2"))
         ([("a.npy", npy(np.array(3, "<u2")))], r"shape \(\)"),
         ([("a.npy", ONE[:-1])], "3 items of uint16 take 134 bytes .* is 133"),
         ([("a.npy", b"PK\3\4")], "no npy array"),
+        (
+            [("a.npy", b"\x93NUMPY\1\0\x77\0" + ONE[10:127] + b"  " + ONE[128:])],
+            "byte 512: tokens at byte 641 are not .* 2 bytes",
+        ),
         ([("a.npy", ONE), ("b.npy", b"\x93NUMPY\x09" + ONE[7:])], "'b.npy', byte 1536: npy version 9.0"),
         ([("README", b"hello")], "no samples"),
     ],

@@ -53,10 +53,16 @@ def test_the_greatest_vocabulary_and_end_of_text_id_of_a_dtype_are_read(tmp_path
         (lambda m: m.update(format="tarball"), "tarball"),
         (lambda m: m.update(dtype="<i8"), "dtype '<i8' is none of <u2, <u4"),
         (lambda m: m.update(tokenizer="gpt2"), "tokenizer: 'gpt2' is not an object with fields; it was edited"),
-        (lambda m: m["tokenizer"].update(vocab_size=0), "vocab_size 0 is no number from 1 to 65536, as many ids as uint16"),
+        (
+            lambda m: m["tokenizer"].update(vocab_size=0),
+            "vocab_size 0 is no number from 1 to 65536, as many ids as uint16",
+        ),
         (lambda m: m["tokenizer"].update(vocab_size=65_537), "vocab_size 65537 is no number from 1 to 65536"),
         (lambda m: m["tokenizer"].update(vocab_size=9.0), "vocab_size 9.0 is no number"),
-        (lambda m: m["splits"]["train"].update(tokens=1), r"'train' states \(12, 1\) documents and tokens, its shards \(12, "),
+        (
+            lambda m: m["splits"]["train"].update(tokens=1),
+            r"'train' states \(12, 1\) documents and tokens, its shards \(12, ",
+        ),
         (lambda m: m["splits"]["train"]["shards"][0].update(sha256="1" * 64), "fingerprint"),
         (lambda m: m["splits"]["train"]["shards"][0].update(name="../x.tar"), "not a plain file name"),
         (lambda m: m["splits"]["train"]["shards"][0].update(name="/etc/passwd"), "not a plain file name"),
@@ -64,7 +70,10 @@ def test_the_greatest_vocabulary_and_end_of_text_id_of_a_dtype_are_read(tmp_path
         (lambda m: m["splits"]["train"]["shards"][0].pop("sha256"), "sha256"),
         (lambda m: m["splits"]["train"]["shards"][0].update(source=7), "source must be text, got 7"),
         (lambda m: m["splits"]["train"]["shards"][0].update(tokens=-1), r"whole numbers of at least 0, got \(5, -1, "),
-        (lambda m: m.update(files=[{"name": "a/b/c", "bytes": 0, "sha256": ""}]), "files must name plain files .*a/b/c"),
+        (
+            lambda m: m.update(files=[{"name": "a/b/c", "bytes": 0, "sha256": ""}]),
+            "files must name plain files .*a/b/c",
+        ),
         (lambda m: m.pop("splits"), "incomplete or malformed: KeyError 'splits'"),
     ],
 )

@@ -182,7 +182,9 @@ def test_a_pax_header_that_is_damaged_is_named(path: Path, payload: bytes, size:
 
 def test_compressed_and_other_files_are_refused_by_what_they_are(path: Path) -> None:
     for head, kind in {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}.items():
-        assert f"the first header, byte 0: compressed with {kind}; shards are plain" in damaged(path, head + b"\1" * 600)
+        assert f"the first header, byte 0: compressed with {kind}; shards are plain" in damaged(
+            path, head + b"\1" * 600
+        )
     assert "the first header, byte 0: not a tar: no header here; copy it" in damaged(path, b"{" * 2048)
 
 
@@ -191,7 +193,10 @@ def test_a_link_has_no_payload_whatever_it_states_and_a_long_target(path: Path) 
     link.type, link.linkname, link.size = tarfile.SYMTYPE, "t" * 120, 700
     raw = link.tobuf(tarfile.GNU_FORMAT) + tarfile.TarInfo("b.txt").tobuf() + bytes(1024)
     path.write_bytes(raw)
-    assert [(member.name, member.data, member.size) for member in scan_tar(path)] == [("a.txt", 1536, 0), ("b.txt", 2048, 0)]
+    assert [(member.name, member.data, member.size) for member in scan_tar(path)] == [
+        ("a.txt", 1536, 0),
+        ("b.txt", 2048, 0),
+    ]
     cut = tarfile.TarInfo("n" * 120).tobuf(tarfile.GNU_FORMAT)[:1024]
     assert "byte 1024: the file ends inside the header" in damaged(path, cut)
 

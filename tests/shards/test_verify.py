@@ -15,9 +15,10 @@ import webdataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.errors import ConfigError
 from pipeline.progress import Progress
 from pipeline.shards.format import footer_payload, member_header
-from pipeline.shards.manifest import Manifest
+from pipeline.shards.manifest import FileInfo, Manifest
 from pipeline.shards.tar_members import Member
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import MAX_PROBLEMS, ExpectedTokens
@@ -69,6 +70,10 @@ def test_a_cut_is_found_at_its_byte(path: Path, cut: str) -> None:
     for expected in (info, None):
         problems = [*verify_shard(path, expected), *verify_shard(path, expected, quick=True)]
         assert sum(problem.offset == size for problem in problems) >= 2, problems
+        assert not any("sha256" in problem.message for problem in problems)
+        if size:
+            said = f"{size} bytes, but the manifest says {info.bytes}; copy"
+            assert sum(said in problem.message for problem in problems) == (0 if expected is None else 2)
 
 
 def test_missing_files_and_appended_bytes_are_found(path: Path) -> None:
@@ -152,12 +157,72 @@ def test_tokens_outside_the_vocabulary_and_open_ends_are_counted(path: Path) -> 
     assert "1 more documents" in beyond.message
     assert "document 2 " in one(problems, "no end-of-text id 0").message
     assert len(problems) == 2
+    (alone,) = verify_shard(path, info, ExpectedTokens("<u2", 99, 0, ends=False))
+    assert alone.message == "document 3 has an id >= 99, the vocabulary"
     assert "<u4" in verify_shard(path, info, ExpectedTokens("<u4"))[0].message
 
 
-def edit_footer(raw: bytearray, footer: Member, **changed: int) -> None:
+def edit_footer(raw: bytearray, footer: Member, **changed: Any) -> None:
     fields = json.loads(raw[footer.data : footer.data + 512]) | changed
     raw[footer.data : footer.data + 512] = footer_payload(fields)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"bytes": 7}, "13312 bytes, but its footer says 7; copy it again"),
+        ({"documents": 4}, "byte 8704: index sizes do not fit 4 documents"),
+        ({"starts": [8704, 153]}, "byte 8704: index sizes do not fit 3 documents"),
+        ({"lengths": [9216, 140]}, "byte 8704: index sizes do not fit 3 documents"),
+        ({"tokens": 1000}, "byte 9728: documents hold 2701 tokens, but the footer says 1000"),
+        ({"index_crc32": 7}, "but its footer says 7; copy it again"),
+        ({"dtype": "<u4"}, "byte 8704: the index points outside the samples"),
+        ({"table": [11265, 0]}, "ValueError: the index is outside the file"),
+        ({"table": [0, 11265]}, "ValueError: the index is outside the file"),
+        ({"table": [1, 2, 3]}, "ValueError: the index is outside the file"),
+        ({"table": [0, True]}, "ValueError: fields of wrong types or values"),
+        ({"dtype": "<i8"}, "ValueError: fields of wrong types or values"),
+        ({"format": "tar"}, "ValueError: fields of wrong types or values"),
+        ({"tokens": -1}, "ValueError: fields of wrong types or values"),
+        ({"table": None}, "TypeError: "),
+        ({"version": 2}, "shard format 2, but this release reads 1"),
+    ],
+)
+def test_a_footer_that_states_what_cannot_be_is_named(path: Path, changed: dict[str, Any], said: str) -> None:
+    write_documents(path, [np.arange(n, dtype="<u2") for n in (900, 1, 1800)])
+    footer, raw = scan_tar(path)[-1], bytearray(path.read_bytes())
+    edit_footer(raw, footer, **changed)
+    path.write_bytes(raw)
+    for quick in (False, True):
+        assert one(verify_shard(path, quick=quick), said).member == footer.name
+    sound = write_documents(path, make_documents(3))
+    head, brace, rest = path.read_bytes().replace(b',"dtype"', b', "dtype"').rpartition(b"} ")
+    path.write_bytes(head + brace[:1] + rest)
+    problem = one(verify_shard(path), "the footer is not as this format writes it; copy it again")
+    assert (problem.member, problem.offset) == (footer.name, sound.bytes - 1536)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (b"[]", ["table of documents: no columns by name", "no column key", "no column crc32"]),
+        (b'{"key"', ["table of documents: Expecting ':' ", "no column key", "no column crc32"]),
+        (b'{"key":[1,2,3],"crc32":[1,2,3]}', ["key 1 must be 1 to 95 ASCII characters"]),
+        (b'{"key":["a"],"crc32":7}', ["'key' does not hold 3 values; copy", "'crc32' does not hold 3 values; copy"]),
+    ],
+)
+def test_a_table_that_holds_no_columns_of_the_documents_is_named(path: Path, table: bytes, said: list[str]) -> None:
+    write_documents(path, make_documents(3))
+    (first, *_, member, footer), raw = scan_tar(path), bytearray(path.read_bytes())
+    payload = table.ljust(member.size)
+    raw[member.data : member.data + member.size] = payload
+    edit_footer(raw, footer, table_crc32=zlib.crc32(payload))
+    path.write_bytes(raw)
+    problems = verify_shard(path, quick=True)
+    assert {one(problems, message).member for message in said} == {member.name}
+    assert len(problems) == len(said)
+    path.write_bytes(b"\xff" * 100 + raw[100:])  # a name that no header can have
+    assert one(verify_shard(path, quick=True), r"(it names '\\xff").offset == first.offset
 
 
 @pytest.mark.parametrize(("group", "change"), [(0, 2), (0, 512), (1000, 2)])
@@ -253,6 +318,28 @@ def test_missing_extra_swapped_and_left_over_files_are_named(dataset: Path) -> N
     ):
         assert said in found.pop(name)
     assert found == {}
+
+
+def test_files_beside_the_shards_are_held_to_the_manifest(dataset: Path) -> None:
+    (dataset / "texts").mkdir()
+    for name in ("whole", "other", "longer", "unnamed"):
+        (dataset / "texts" / name).write_bytes(b"abc")
+    sound = FileInfo.of(dataset / "texts" / "whole", "texts/whole")
+    files = [sound, sound._replace(name="texts/other", sha256="0" * 64), sound._replace(name="texts/longer", bytes=2)]
+    files += [sound._replace(name=name) for name in ("texts/gone", "report.html")]  # a report may be removed
+    replace(Manifest.read(dataset), files=tuple(files)).write(dataset)
+    said = {
+        "texts/other": f"sha256 {sound.sha256}, but the manifest says {'0' * 64}; copy it again",
+        "texts/longer": "3 bytes, but the manifest says 2; copy it again",
+        "texts/gone": "the manifest names this file, but it is not there; copy it again",
+        "texts/unnamed": "the manifest does not name this file; remove it",
+    }
+    for quick, names in ((False, {*said}), (True, {*said} - {"texts/other"})):
+        problems = verify_dataset(dataset, quick=quick)
+        found = {problem.shard.removeprefix(f"{dataset}/"): problem.message for problem in problems}
+        assert found == {name: said[name] for name in names}
+    with pytest.raises(ConfigError, match="workers must be 1 or more, got 0"):
+        messages(dataset, workers=0)
 
 
 def test_the_lock_of_a_build_is_no_problem_of_a_complete_dataset(dataset: Path) -> None:
