@@ -55,6 +55,14 @@ def test_path_repository_and_language_of_a_file_are_fields(tmp_path: Path, sourc
     assert len(list(stream.documents())) == 2
 
 
+def test_a_field_of_a_file_that_does_not_fit_its_type_makes_a_bad_record(tmp_path: Path) -> None:
+    (tmp_path / "in.py").write_text("x = 1")
+    bad = run_plain(
+        tmp_path / "in.py", tmp_path / "out", keep_fields="language:int", on_error="skip", format="text"
+    ).counts["bad"]
+    assert bad == {"'language' is of type str, not a whole number": 1}
+
+
 def test_the_members_of_a_tar_have_these_fields_too(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"one/a.txt": b"A text.", "b.txt": b"Another."})
     run_plain(tmp_path / "a.tar", tmp_path / "out", keep_fields=KEPT)

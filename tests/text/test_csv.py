@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError
+from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 from tests.helpers.builds import run
 from tests.helpers.text_samples import spelled
@@ -141,6 +142,23 @@ def test_a_command_counts_the_lines_of_a_bad_row(tmp_path: Path, capsys: pytest.
     (tmp_path / "x.csv").write_text('text\na\n"b\nc\n')
     assert run_command("texts", [str(tmp_path / "x.csv"), "--output", str(tmp_path / "o.parquet")]) == 0
     assert "2 bad records; the first, x.csv, line 3: invalid CSV" in capsys.readouterr().err
+
+
+def test_fields_of_csv_are_of_the_types_asked_for(tmp_path: Path) -> None:
+    rows = "TRUE,1 false,0 1,2.5 yes,3 ,4 true,5\xe9 x,6".split()
+    (tmp_path / "x.csv").write_bytes("text,is,n\n".encode() + "".join(f"a,{row}\n" for row in rows).encode("latin-1"))
+    found = list(DocumentReader(tmp_path / "x.csv", keep=parse_fields(["is:bool", "n:int"])))
+    assert [each.metadata if isinstance(each, Document) else each.reason for each in found] == [
+        {"is": True, "n": 1},
+        {"is": False, "n": 0},
+        "'n' is of type str, not a whole number",
+        "'is' is of type str, not true or false",
+        {"is": None, "n": 4},
+        "invalid UTF-8",
+        "'is' is of type str, not true or false",
+    ]
+    with pytest.raises(ConfigError, match=r"field 'n:itn': no type 'itn' \(did you mean 'int'\?\); as in score:float"):
+        parse_fields(["n:itn"])
 
 
 def test_a_header_and_a_mark_amid_joined_files_are_no_text(tmp_path: Path) -> None:

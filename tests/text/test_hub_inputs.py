@@ -107,6 +107,36 @@ def test_default_is_the_configuration_that_is_read_where_none_is_named(hub: Inpu
             find_inputs(f"hf://datasets/org/name{rest}", requests=QUICK)
 
 
+ALL = ["data/CC-1/000.parquet", "data/CC-1/001.parquet", "held/a.jsonl", "sample/000.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ("data_files: sample/*.parquet", ["sample/000.parquet"]),
+        ("data_files: ./sample/*", ["sample/000.parquet"]),
+        ("data_files: [sample/*, held/*]", ["held/a.jsonl", "sample/000.parquet"]),
+        ("data_files: {test: held/*, train: [sample/*]}", ["sample/000.parquet"]),
+        ("data_files: [{path: sample/*}, {split: test, path: held/*}]", ["sample/000.parquet"]),
+        ("data_files: [{split: dev, path: [held/*, sample/*]}]", ["held/a.jsonl", "sample/000.parquet"]),
+        ("data_dir: /data/", ALL[:2]),
+        ("data_dir: data\n  data_files: CC-1/*1.parquet", ["data/CC-1/001.parquet"]),
+        ("data_files: '*/{000,a}.*'", ALL[2:]),
+    ],
+)
+def test_a_card_names_files_in_every_form(hub: InputServer, tmp_path: Path, config: str, names: list[str]) -> None:
+    fill(hub, tmp_path)
+    hub.files["README.md"] = f"---\nconfigs:\n- config_name: own\n  {config}\n---\n".encode()
+    assert [file.name for file in find_inputs("hf://datasets/org/name:own", requests=QUICK)] == names
+    assert [file.name for file in find_inputs("hf://datasets/org/name", requests=QUICK)] == names
+    hub.commit = COMMIT[::-1]
+    for card in ("---\nconfigs: [\n---\n", "---\nconfigs: 7\n---\n", "# A card"):
+        hub.files["README.md"], hub.commit = card.encode(), hub.commit[1:] + hub.commit[0]
+        assert [file.name for file in find_inputs("hf://datasets/org/name:default", requests=QUICK)] == ALL
+        with pytest.raises(InputError, match="no configuration 'own': the dataset's card names none; leave it out"):
+            find_inputs("hf://datasets/org/name:own", requests=QUICK)
+
+
 def test_a_gated_dataset_opens_with_a_token_for_its_server_alone(
     hub: InputServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,42 @@ def saved_twice(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("{", r"saved/state\.json: not what datasets writes \(JSONDecodeError\(.*; save the dataset again"),
+        ("{}", r"state\.json: not what datasets writes \(KeyError\('_data_files'\)\)"),
+        (
+            '{"_data_files": [{"filename": "gone.arrow"}]}',
+            r"saved/gone\.arrow: named by state\.json, but not there; save",
+        ),
+        (
+            '{"_data_files": [{"filename": "../saved/state.json"}]}',
+            r"saved/\.\./saved/state\.json: named by state\.json, but not",
+        ),
+    ],
+)
+def test_a_saved_folder_whose_state_is_damaged_is_refused(tmp_path: Path, state: str, said: str) -> None:
+    folder = saved_twice(tmp_path / "saved")
+    (folder / "state.json").write_text(state)
+    with pytest.raises(InputError, match=said):
+        find_inputs(folder)
+    (folder / "dataset_dict.json").write_text("{}")
+    (folder / "dataset_info.json").unlink()
+    with pytest.raises(InputError, match="saved: a DatasetDict without splits; save it again"):
+        find_inputs(folder)
+
+
+def test_a_table_of_any_number_of_rows_is_read_whole(tmp_path: Path) -> None:
+    for rows in (4095, 4096, 4097, 8200):
+        table = pa.table({"text": [str(number) for number in range(rows)]})
+        batches = pa.Table.from_batches(table.to_batches(3000))  # which end amid the groups of the file
+        assert streamed(batches) == table["text"].to_pylist()
+    empty = pytest.importorskip("datasets").Dataset.from_dict({"text": ["x"]}).filter(lambda row: False)
+    with pytest.raises(ConfigError, match="no document was kept"):
+        streamed(empty)
+
+
 @pytest.mark.parametrize("spec", ["", "/nested", "/nested/saved", "/nested/*/*.arrow", "/**"])
 def test_only_files_that_state_json_names_are_read_wherever_the_folder_lies(tmp_path: Path, spec: str) -> None:
     folder = saved_twice(tmp_path / "in/nested/saved")

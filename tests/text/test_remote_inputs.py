@@ -116,6 +116,9 @@ def test_what_a_web_server_lacks_or_cannot_do_is_said(server: InputServer) -> No
     for url in (server.url("*.jsonl"), server.url("folder/")):
         with pytest.raises(InputError, match="web servers cannot list"):
             find_inputs(url, requests=QUICK)
+    url = server.url("{a,a}.jsonl")
+    with pytest.raises(InputError, match=r"/a\.jsonl is named twice; its documents would be read twice"):
+        find_inputs(url, requests=QUICK)
     server.files["a.exe"] = b"x"
     with pytest.raises(InputError, match=r"unknown ending \(.exe\)"):
         find_inputs(server.url("a.exe"), requests=QUICK)

@@ -21,6 +21,8 @@ import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, InputError, StateError
+from pipeline.text.document import BINARY
+from pipeline.text.readers.document_reader import BadRecord, DocumentReader, InputFile
 from tests.helpers.builds import run
 from tests.helpers.format_samples import tar_of
 from tests.helpers.input_server import running_inputs
@@ -71,8 +73,15 @@ def test_documents_are_lines_paragraphs_or_what_stands_between_separators(
 
 @pytest.mark.parametrize("format", JOIN)
 def test_binary_data_are_no_text(tmp_path: Path, format: str) -> None:
-    data = JOIN[format](["one", "t\0wo", "three"]).encode()
+    data = JOIN[format](["one", "t\0wo", "three", "caf\xe9"]).encode("latin-1")
     (tmp_path / "x.txt").write_bytes(data)
+    bad = [
+        each
+        for each in DocumentReader(InputFile(tmp_path / "x.txt", "x.txt", forced_format=format))
+        if isinstance(each, BadRecord)
+    ]
+    assert [(each.reason, each.detail[:22]) for each in bad[1:]] == [("invalid UTF-8", "byte 3 of the document")]
+    assert bad[0].reason == BINARY
     assert [text for _, text in streamed(tmp_path / "x.txt", format, on_error="records")] == ["one", "three"]
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(tar_of({"x.txt": data})))
     with pytest.raises(InputError, match=r"begins as a tar .*; read it under the name"):
@@ -144,7 +153,13 @@ def test_lanes_share_a_file_and_resume_exactly(tmp_path: Path, format: str, endi
 
 @pytest.mark.parametrize(
     ("format", "message"),
-    [("linse", "did you mean 'lines'"), ("separator=", "separator is missing"), (7, "got 7"), (None, "got None")],
+    [
+        ("linse", "did you mean 'lines'"),
+        ("separator=", "separator is missing"),
+        ("separator=\udc80", "cannot be written as UTF-8; give text"),
+        (7, "got 7"),
+        (None, "got None"),
+    ],
 )
 def test_a_format_that_is_none_is_refused(tmp_path: Path, format: Any, message: str) -> None:
     (tmp_path / "x.txt").write_text("a")

@@ -132,12 +132,19 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
     (tmp_path / "o200k.tiktoken").write_text("IQ== 0\nIg== 1\n")
     (tmp_path / "x.model").write_bytes(b"\xff\xfe")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "tekken.json").write_text("{}")
+    (tmp_path / "latin.json").write_bytes(b"caf\xe9")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "tokenizer_config.json").write_text("{")
     for spec, message in (
         (tmp_path / "bad.json", "not a tokenizer.json"),
         (tmp_path / "empty", "no vocabulary in an empty folder"),
         (tmp_path / "gone.json", "no such file"),
         (tmp_path / "o200k.tiktoken", r"TikTokenConverter\(.*pattern="),
         (tmp_path / "x.model", "not a SentencePiece model"),
+        (tmp_path / "tekken.json", rf"{tmp_path}/tekken.json: "),
+        (tmp_path / "latin.json", r"latin.json: cannot be read as a tokenizer.json \('utf-8' codec"),
+        (tmp_path / "config", "config/tokenizer_config.json: not JSON .Expecting"),
         ("train:32000", "to train, not one to load"),
         ("train", "'train:32000'"),
         ("bites", "did you mean 'bytes'"),
@@ -224,6 +231,9 @@ def test_a_sentencepiece_model_whose_normalizer_differs_warns(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("sentencepiece")
+    for kind in ("word", "char"):
+        with pytest.raises(ConfigError, match=rf"{kind}.model: a model of words or characters; only BPE and Unigram"):
+            load_tokenizer(train_sentencepiece(tmp_path / f"{kind}.model", kind))
     folded = train_sentencepiece(tmp_path / "m.model", "unigram", normalization_rule_name="nmt_nfkc")
     with pytest.warns(UserWarning, match=r"m.model: .* other ids than sentencepiece for \d of \d+"):
         load_tokenizer(folded)
