@@ -146,7 +146,7 @@ def test_a_command_counts_the_lines_of_a_bad_row(tmp_path: Path, capsys: pytest.
 
 def test_fields_of_csv_are_of_the_types_asked_for(tmp_path: Path) -> None:
     rows = "TRUE,1 false,0 1,2.5 yes,3 ,4 true,5\xe9 x,6".split()
-    (tmp_path / "x.csv").write_bytes("text,is,n\n".encode() + "".join(f"a,{row}\n" for row in rows).encode("latin-1"))
+    (tmp_path / "x.csv").write_bytes(b"text,is,n\n" + "".join(f"a,{row}\n" for row in rows).encode("latin-1"))
     found = list(DocumentReader(tmp_path / "x.csv", keep=parse_fields(["is:bool", "n:int"])))
     assert [each.metadata if isinstance(each, Document) else each.reason for each in found] == [
         {"is": True, "n": 1},
