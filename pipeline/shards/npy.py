@@ -76,7 +76,7 @@ def _fields(text: bytes) -> tuple[str, tuple[int, ...]]:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise NpyError(f"npy header is no literal: {text[:60]!r}") from error
     if not isinstance(value, dict) or set(value) != {"descr", "fortran_order", "shape"}:
-        raise NpyError(f"npy header is no descr, fortran_order and shape: {text[:60]!r}")
+        raise NpyError(f"npy header does not state descr, fortran_order and shape alone: {text[:60]!r}")
     descr, shape = value["descr"], value["shape"]
     if not isinstance(descr, str) or not isinstance(value["fortran_order"], bool):
         raise NpyError(f"npy header describes no plain array: {text[:60]!r}")

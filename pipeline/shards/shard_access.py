@@ -87,7 +87,7 @@ class ShardAccess:
                 yield file
             return
         if self.cache is None:
-            raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
+            raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache; give a cache_dir")
         info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.requests)
         # The contents identify a shard if they are known: its signed url differs each time.
         id = object_id("" if expected is not None else identity(url), info.size, info.version or self.run)

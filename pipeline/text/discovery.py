@@ -98,9 +98,9 @@ def _check_names(files: Sequence[InputFile]) -> None:
     for file in files:
         path = str(file.path) if file.stored is not None else os.path.abspath(file.path)
         if surrogate_in(path) is not None:
-            shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            escaped = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
             raise InputError(
-                f"{shown}: this path is not UTF-8, so ids and errors cannot name it; rename the file or folder"
+                f"{escaped}: this path is not UTF-8, so ids and errors cannot name it; rename the file or folder"
             )
 
 

@@ -217,7 +217,7 @@ def _check_tokens(
         """Add one problem, at the first of these documents, which share a fault."""
         if len(numbers):
             number, more = int(numbers[0]), len(numbers) - 1
-            others = f"; so have {more} more documents" if more else ""
+            others = f"; the same is true of {more} more documents" if more else ""
             check.add(names[number], int(index.starts[number]), f"document {number} has {reason}{others}")
 
     tokens = np.frombuffer(view[: len(data) - len(data) % width], index.dtype)

@@ -155,8 +155,8 @@ class ByteStream:
         """Whether the text, after leading blanks, starts with ``mark``. For a stream not yet read."""
         peek = ByteStream(self.file, self.start, self.stop, block=self._block)
         for block in peek.text():
-            if start := block.lstrip():
-                return start.startswith(mark)
+            if text := block.lstrip():
+                return text.startswith(mark)
         return False
 
     def text(self) -> Iterator[bytes]:

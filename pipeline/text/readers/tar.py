@@ -46,7 +46,7 @@ def read_tar(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[lis
     if not read:
         found = f"only {tally.left_out_text}" if tally.left_out else "no file"
         raise UnreadableFileError(
-            f"no member can be read, {found}; members need known endings, as files do; shards of tokens are streamed"
+            f"no member can be read, {found}; give members known endings, as for files, or stream a shard of tokens"
         )
 
 
