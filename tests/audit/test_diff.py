@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections import Counter
 from datetime import UTC, datetime
@@ -88,12 +89,15 @@ def test_a_changed_rule_is_named_with_the_documents_that_it_dropped(tmp_path: Pa
 
 def test_languages_duplicates_and_other_reasons_are_told_apart(tmp_path: Path) -> None:
     base, near = english(1, 40), english(1, 40) + " And one more."
-    first = build(tmp_path / "a", {"w1": GERMAN * 3, "w2": near, "w3": english(3)})
+    first = build(tmp_path / "a", {"w1": GERMAN * 3, "w2": near, "w3": english(3), "w5": english(5)})
     second = build(tmp_path / "b", {"w4": base}, language="en=0.2")
     why = diff(first, second)["why"]
-    reasons = {rule: [sample["id"] for sample in reason["samples"]] for rule, reason in why["only_a"].items()}
-    assert reasons == {"language": ["w1"], DUPLICATE: ["w2"], UNKNOWN: ["w3"]}
+    reasons = [(rule, [sample["id"] for sample in reason["samples"]]) for rule, reason in why["only_a"].items()]
+    assert reasons == [(UNKNOWN, ["w3", "w5"]), ("language", ["w1"]), (DUPLICATE, ["w2"])]  # the most frequent first
     assert [*why["only_b"]] == [DUPLICATE]
+    [sample] = why["only_b"][DUPLICATE]["samples"]
+    assert re.fullmatch(r"a similarity of 0\.9\d to key 000000000001", sample.pop("reason"))
+    assert sample == {"key": "000000000000", "id": "w4", "source": "web", "language": "en", "text": base[:300]}
 
 
 def test_a_changed_text_is_shown_from_its_first_difference(tmp_path: Path) -> None:
@@ -197,15 +201,41 @@ def test_documents_of_another_build_are_not_taken_for_redacted_ones(tmp_path: Pa
     assert [*diff(first, second)["why"]["only_a"]] == [UNKNOWN]
 
 
+TABLES = """\
+documents    same text  changed text  only in A  only in B
+all                  1             1          0          1
+source web           1             1          0          1
+language en          1             1          0          1
+setting seed: 40 in A, 70 in B
+
+rule   limits in A         in B  dropped by A  by B
+words  at least 40  at least 70             1     0
+
+only in B, 1: why A lacks 1 of them
+  another reason  1
+    no rule drops it: another input, step or quota   [en] key 000000000002, id w3
+      Too time well great right too another say before. Such great set great any …
+
+changed texts, 1
+  key 000000000001, id w2, from character 1
+    A With after water three put place. Mean right way man name came such must mu…
+    B Want form must want well to say must any another. Thing end name with place…
+"""
+
+
 def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = build(tmp_path / "a", {"w1": english(1), "w2": english(2)})
-    second = build(tmp_path / "b", {"w1": english(1), "w2": english(5), "w3": english(3)})
+    rules, sets = tmp_path / "words.toml", []
+    for name, least, texts in (
+        ("a", 40, {"w1": english(1), "w2": english(2), "b0": "To be."}),
+        ("b", 70, {"w1": english(1), "w2": english(5), "w3": english(3, 20)}),
+    ):
+        rules.write_text(f"words = {{ min = {least} }}\n")
+        sets.append(build(tmp_path / name, texts, rules=str(rules), seed=least))
+    first, second = sets
     assert main(["diff", str(first), str(first)]) == 0
+    capsys.readouterr()
     assert main(["diff", str(first), str(second)]) == 1
-    out = capsys.readouterr().out
-    assert "only in B, 1: why A lacks 1 of them" in out
-    assert "another reason  1\n    no rule drops it: another input, step or quota   [en] key 000000000002, id w3" in out
-    assert "changed texts, 1\n  key 000000000001, id w2, from character 1\n    A With after" in out
+    assert capsys.readouterr().out == TABLES
     assert main(["diff", str(first), str(second), "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == diff(first, second)
 
