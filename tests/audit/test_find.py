@@ -188,8 +188,14 @@ def test_a_dataset_at_a_url_is_asked_with_and_without_an_index(built: Path, tmp_
     texts = [TEXTS[4], edited(TEXTS[5], 2, 0)]
     with running_server() as server:
         url = server.serve(built)
+        expected = ask(built, texts)
         for index in (None, tmp_path / "index", tmp_path / "index"):
-            assert find(url, texts, index=index, progress=QUIET) == ask(built, texts)
+            assert find(url, texts, index=index, progress=QUIET) == expected
+        copied = tmp_path / "index" / "signatures.npy"
+        whole = copied.read_bytes()
+        copied.write_bytes(whole[:-4])
+        assert find(url, texts, index=tmp_path / "index", progress=QUIET) == expected
+        assert copied.read_bytes() == whole
         with pytest.raises(MissingDatasetError, match=r"none/manifest\.json: .*; give the url"):
             find(server.url("none"), texts)
 
@@ -287,6 +293,7 @@ def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path
 def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_plain(write_jsonl(tmp_path / "in.jsonl", TEXTS[:2]), tmp_path / "set", keep_signatures=False)
     run_plain(tmp_path / "in.jsonl", tmp_path / "band", dedup_bands=1)
+    pipeline.write_shards([[2]], tmp_path / "ids", eos_id=0, progress=QUIET)
     cases = {
         (str(tmp_path / "none"), "a text"): "manifest.json: not there",
         (str(tmp_path / "set"), "a text"): "keeps no signatures of its documents; give",
@@ -297,6 +304,14 @@ def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, caps
         (str(built), " "): "TEXT ' ' has no words; give a text",
         (str(built), "a text", "--threshold", "1.5"): "threshold must be above 0 and at most 1, got 1.5",
         (str(built), "too short", "--passages"): "none of 1 texts has 8 words",
+        (
+            str(built),
+            "a text",
+            "--passages",
+            "--index",
+            "x",
+        ): "--index keeps tables of signatures, which --passages does not",
+        (str(tmp_path / "ids"), prose(1, 9), "--passages"): "ids: has no tokenizer, so its ids cannot be read as text",
         (str(built), "a text", "--most", "0"): "--most must be 1 or more, got 0",
         (str(built), str(tmp_path / "in.jsonl"), "--text-key", "body"): "--text-key",
     }
@@ -307,6 +322,12 @@ def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, caps
             status = end.code  # type: ignore[assignment]
         assert status == 2
         assert message in capsys.readouterr().err
+    for wrong, said in (([b"a"], "got b'a'"), ([None], "got None")):
+        with pytest.raises(ConfigError, match=f"texts must be text or a list of texts, {said}"):
+            ask(built, wrong)  # type: ignore[arg-type]
+    for threshold in (0, 1.01):
+        with pytest.raises(ConfigError, match=f"at most 1, got {threshold}"):
+            ask(built, "a text", threshold=threshold)
 
 
 def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,12 +336,14 @@ def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, capsy
     file = write_jsonl(tmp_path / "quiz.jsonl", records)
     assert main(["find", str(built), str(file)]) == 0
     out = capsys.readouterr().out
-    assert "q1\n  exact 1.00" in out
-    assert re.search(
-        r"q2\n  near 0\.9\d \(estimated 0\.\d\d\)  \w+-000\d+\.tar, document \d+, key 000000000008, id d8", out
+    [[exact], [match]] = ask(built, [TEXTS[7], near])
+    assert out == (
+        f"q1\n  exact 1.00  {exact.shard}, document {exact.document}, key 000000000007, id d7, source books\n"
+        f"    | {TEXTS[7][:75]}…\n"
+        f"q2\n  near {match.likeness:.2f} (estimated {match.estimate:.2f})  {match.shard}, document {match.document}, "
+        f"key 000000000008, id d8, source books\n    | {match.passage[:75]}…\n"
+        f"2 of 3 texts (66.7%) are in {built}: 1 exactly, 1 nearly\n"
     )
-    assert f"2 of 3 texts (66.7%) are in {built}: 1 exactly, 1 nearly" in out
-    assert "q3" not in out
     assert main(["find", str(built), str(file), "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {line["id"]: [match["id"] for match in line["found"]] for line in lines} == {
@@ -329,6 +352,11 @@ def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, capsy
         "q3": [],
     }
     assert main(["find", str(built), " ".join(TEXTS[9].split()[30:60])]) == 1
-    assert "--passages looks within them" in capsys.readouterr().out
+    assert (
+        f"0 of 1 texts (0.0%) are in {built}: 0 exactly, 0 nearly. Whole documents were compared; --passages"
+        in capsys.readouterr().out
+    )
     assert main(["find", str(built), " ".join(TEXTS[9].split()[30:60]), "--passages"]) == 0
-    assert "passage 100% of its windows" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "passage 100% of its windows" in out
+    assert out.endswith(f"1 of 1 texts (100.0%) are in {built}\n")
