@@ -139,10 +139,6 @@ class _Reading:
 
     def _cut(self, path: Path) -> Iterator[NDArray[Any]]:
         """Yield the documents of a flat array. Each ends with the end-of-text id or at the array's end."""
-        if self.eos_id is None:
-            raise ConfigError(
-                f"{path}: nothing says where its documents end; name the end-of-text id: --eos-id N (eos_id=)"
-            )
         tokens = map_tokens(path, self.dtype)
         # llm.c writes the id before each document.
         begin = int(is_llmc(path) and len(tokens) > 0 and tokens[0] == self.eos_id)

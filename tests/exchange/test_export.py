@@ -78,12 +78,13 @@ def test_megatron_is_given_no_ids_that_int32_may_not_hold(tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_parquet_holds_fields_of_any_kind_under_one_schema(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [2, None])
+def test_parquet_holds_fields_of_any_kind_under_one_schema(size: int | None, tmp_path: Path) -> None:
     import pyarrow.dataset as ds
 
     fields = [{"id": "a"}, {"url": "u", "n": 1}, {"url": 3, "n": 2.5}, {"tags": ["x"], "key": "mine"}]
     dataset_of(
-        [([k + 1], field) for k, field in enumerate(fields)], tmp_path / "set", val_fraction=0, tokens_per_shard=2
+        [([k + 1], field) for k, field in enumerate(fields)], tmp_path / "set", val_fraction=0, tokens_per_shard=size
     )
     export(tmp_path / "set", tmp_path / "out", "parquet")
     rows = ds.dataset(tmp_path / "out" / "data").to_table().to_pylist()
@@ -135,7 +136,16 @@ def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, capsys: py
     said = capsys.readouterr().out
     assert f"{tmp_path}/out/train.bin: 10 bytes\n" in said
     assert "train: 2 documents, 5 tokens as uint16\n" in said
-    assert (tmp_path / "out" / "tokenizer_config.json").exists()
+    names = ["tokenizer_config.json", "train.bin"]
+    assert json.loads((tmp_path / "out" / "export.json").read_text()) == {
+        "format": "nanogpt",
+        "dataset": Manifest.read(tmp_path / "set").fingerprint,
+        "dtype": "uint16",
+        "tokenizer": "bytes",
+        "eos_id": 1,
+        "splits": {"train": {"documents": 2, "tokens": 5}},
+        "files": {name: (tmp_path / "out" / name).stat().st_size for name in names},
+    }
     assert main(["export", str(tmp_path / "set"), "--to", "megatrn", *flags]) == 2
     assert (
         "error: --to (to= in Python) must be one of megatron, nanogpt, parquet, got 'megatrn' (did"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable
@@ -90,8 +91,9 @@ def test_each_format_gives_the_same_documents_by_any_name(write: Callable[[Path]
     for number, source in enumerate((file, tmp_path / "in", tmp_path / "in" / "*[ntwy]")):
         manifest = read(source, tmp_path / f"out{number}")
         assert stored(tmp_path / f"out{number}") == DOCUMENTS
-        assert [item["name"] for item in manifest.inputs] == [file.name]
-        assert manifest.inputs[0]["bytes"] == file.stat().st_size
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        entry = {"name": file.name, "source": "", "bytes": file.stat().st_size, "sha256": sha256}
+        assert manifest.inputs == [entry]
 
 
 def test_megatron_files_are_found_without_ending_and_by_their_index(tmp_path: Path) -> None:
@@ -193,6 +195,35 @@ def test_a_flat_array_whose_documents_nothing_ends_is_refused(tmp_path: Path) ->
         read(file, tmp_path / "out")
 
 
+def test_arrays_longer_than_a_step_are_cut_at_each_end(tmp_path: Path) -> None:
+    ids = np.full((1 << 22) + 50, 5, "<u2")
+    ends = np.array([(1 << 22) - 1, 1 << 22, (1 << 22) + 20, len(ids) - 1])
+    ids[ends] = EOS
+    ids.tofile(tmp_path / "long.bin")
+    manifest = read(tmp_path / "long.bin", tmp_path / "out")
+    assert [len(document) for document in stored(tmp_path / "out")] == np.diff(ends, prepend=-1).tolist()
+    assert "notes" not in manifest.counts
+    pipeline.export_tokens(tmp_path / "out", tmp_path / "flat", "nanogpt", progress=Progress(quiet=True))
+    assert (tmp_path / "flat" / "train.bin").read_bytes() == ids.tobytes()
+    pipeline.export_tokens(tmp_path / "out", tmp_path / "rows", "parquet", progress=Progress(quiet=True))
+    read(tmp_path / "rows" / "data", tmp_path / "again")
+    assert stored(tmp_path / "again") == stored(tmp_path / "out")
+
+
+def test_sources_and_settings_that_cannot_be_are_named(tmp_path: Path) -> None:
+    write_megatron(tmp_path).unlink()
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        ([], {}, "no sources were given; name at least one file or directory"),
+        (tmp_path / "x.idx", {}, "x.bin: not there, but its .idx is; copy both files"),
+        ("https://127.0.0.1:9/a.npy", {}, "a.npy: arrays of ids are read from this machine; copy it here first"),
+        ([], {"dtype": "int32"}, "--dtype (dtype= in Python) must be one of uint16, uint32, got 'int32'"),
+    ]
+    for sources, options, said in cases:
+        with pytest.raises((ConfigError, InputError)) as raised:
+            read(sources, tmp_path / "out", **options)
+        assert said in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["x.jsonl", "x.bin", "x.json"])
 def test_an_empty_source_is_an_error(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
@@ -260,9 +291,17 @@ def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_the_command_imports_and_the_result_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, output = write_parquet(tmp_path), tmp_path / "out"
+    (tmp_path / "bad.jsonl").write_text('{"input_ids": [-1]}\n{"input_ids": [7]}\n{"input_ids": [7]}\n')
+    bad = [f"{tmp_path}/bad.jsonl", "--eos-id", str(EOS), "--on-error", "records"]
+    assert main(["import", *bad, "--output", f"{tmp_path}/bad"]) == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path}/bad: 2 documents, 4 tokens, verified\n1 skipped: an id outside the vocabulary\n"
+        "1 documents are exact copies of others, and are kept\n"
+        "2 documents lacked the end-of-text id 9 at their end: it was added\n"
+    )
     flags = ["--output", str(output), "--eos-id", str(EOS), "--val-fraction", "0", "--keep-fields", "score:int"]
     assert main(["import", str(file), *flags]) == 0
-    assert f"{output}: 4 documents, 10 tokens, verified" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{output}: 4 documents, 10 tokens, verified\n"
     assert main(["verify", str(output)]) == 0
     assert main(["inspect", str(output), "--id", "b"]) == 0
     assert "[7, 9]" in capsys.readouterr().out  # without a tokenizer, ids have no text

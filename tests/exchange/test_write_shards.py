@@ -71,8 +71,11 @@ def test_every_document_is_stored_once_closed_and_in_order(
 def test_an_empty_document_is_closed_and_counted(tmp_path: Path) -> None:
     manifest = write([[5], [], [EOS]], tmp_path / "set", val_fraction=0)
     assert stored(tmp_path / "set") == [[5, EOS], [EOS], [EOS]]
-    assert any("2 documents lacked the end-of-text id" in note for note in manifest.counts["notes"])
-    assert any("1 documents are empty" in note for note in manifest.counts["notes"])
+    assert manifest.counts["notes"] == [
+        "1 documents are exact copies of others, and are kept",
+        "2 documents lacked the end-of-text id 1 at their end: it was added",
+        "1 documents are empty: they hold only the end-of-text id",
+    ]
 
 
 def test_no_document_is_an_error_that_counts_what_was_skipped(tmp_path: Path) -> None:
@@ -118,7 +121,17 @@ def stored_split(output: Path, split: str) -> list[list[int]]:
 def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing says which id ends documents"):
         write([[1]], tmp_path / "none", None)
-    assert write([[1, 65_535]], tmp_path / "narrow", None, eos_id=0).dtype == "<u2"
+    for wrong in (-1, 2**32, True, "1"):
+        with pytest.raises(ConfigError, match=f"eos_id must be a token id, got {wrong!r}"):
+            write([[1]], tmp_path / "none", None, eos_id=wrong)
+    with pytest.raises(ConfigError, match="eos_id 384 is outside the vocabulary of bytes, which ends at 383"):
+        write([[1]], tmp_path / "none", eos_id=384)
+    assert write([[1]], tmp_path / "last", eos_id=383).tokenizer["eos_id"] == 383
+    narrow = write([[1, 65_535]], tmp_path / "narrow", None, eos_id=0)
+    assert narrow.dtype == "<u2"
+    nothing = {"name": None, "sha256": None, "vocab_size": None, "bos_id": None, "special_ids": {}}
+    assert narrow.tokenizer == {**nothing, "eos_id": 0}
+    assert narrow.recipe == {"tokens": {"val_fraction": 0.005, "seed": 0, "eos_id": 0}}
     assert write([[1, 65_536]], tmp_path / "wide", None, eos_id=0).dtype == "<u4"
     batch = next(iter(pipeline.ShardDataset(tmp_path / "wide").pack(4).batch(1)))
     assert batch["input_ids"].tolist() == [[1, 65_536, 0, 1]]
@@ -148,6 +161,20 @@ def test_what_is_no_list_of_ids_is_named_or_skipped_and_counted(document: Any, s
     manifest = write(documents, tmp_path / "set", on_error="records", val_fraction=0)
     assert stored(tmp_path / "set") == [[2, EOS], [3, EOS]]
     assert sum(manifest.counts["bad"].values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"id": 7}, "document 7"),
+        ({"file": "a.jsonl", "line": 3}, "a.jsonl: line 3"),
+        ({"file": "a.jsonl", "id": "x"}, "document x"),
+        ({}, "document 0"),
+    ],
+)
+def test_a_bad_document_is_named_by_its_fields(fields: dict[str, Any], where: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"^{where}: an id outside the vocabulary: id -1 at position 0"):
+        write([([-1], fields)], tmp_path / "set")
 
 
 def test_an_output_that_holds_something_is_left_alone(tmp_path: Path) -> None:
