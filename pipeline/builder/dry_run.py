@@ -85,8 +85,7 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestO
         recipe, limit=None, max_tokens=(), license=(), on_error="skip", max_errors=1 << 60, keep_rejected=False
     )
     if recipe.vocab_size is not None:  # on more than a sample
-        eos = "never" if recipe.eos == "never" else "always"
-        sample = replace(sample, tokenizer="bytes", eos=eos, special_tokens=(), reserve=0)
+        sample = replace(sample, tokenizer="bytes", eos="always", special_tokens=(), reserve=0)
     limits = Limits(
         file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
     )

@@ -75,3 +75,47 @@ def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsy
     written = sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert tokens == pytest.approx(made, rel=0.1)
     assert disk == pytest.approx(written, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("bytes", "about 102 k, of 99 k characters in 3 k|about 2 MB for the dataset, and 313 kB more"),
+        (
+            "bytes --dedup-paragraphs",
+            "about 102 k, of 99 k characters in 3 k|about 2 MB for the dataset, and 422 kB more",
+        ),
+        (
+            "bytes --limit 100",
+            "about 3.4 k, of 3.3 k characters in 100 |about 66.8 kB for the dataset, and 10.4 kB more",
+        ),
+        (
+            "bytes --max-tokens 500",
+            "about 500 , of 485  characters in 15 |about 9.82 kB for the dataset, and 1.53 kB more",
+        ),
+        (
+            "train:65536 --reserve 2 --special-tokens <|a|>",
+            "about 23.6 k (at 4.2 characters a token: it is not trained yet), of 99 k characters in 3 k|"
+            "about 1.85 MB for the dataset, and 156 kB more",
+        ),
+        (
+            "train:65537",
+            "about 23.6 k (at 4.2 characters a token: it is not trained yet), of 99 k characters in 3 k|"
+            "about 1.89 MB for the dataset, and 203 kB more",
+        ),
+    ],
+)
+def test_a_dry_run_foresees_limits_quotas_and_tokenizers(
+    flags: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = jsonl(tmp_path / "in.jsonl", [f"{k:05d} is a number of five digits." for k in range(3000)])
+    always = [str(path), "--output", str(tmp_path / "out"), "--rules", "none", "--workers", "1", "--dry-run"]
+    assert run_command("build", [*always, "--tokenizer", *flags.split()]) == 0
+    tokens, disk = said.split("|")
+    out = re.sub(r"about \d+ s with 1 worker,", "about S s with 1 worker,", capsys.readouterr().out)
+    assert out == (
+        "1 input files, 0.2 MB, 1 units of work\nof a sample of 1,000 records:\n   1,000  100.0%  kept\n"
+        f"expected of the whole input, from this sample:\n  tokens   {tokens} documents\n"
+        f"  disk     {disk} while the build runs\n  time     about S s with 1 worker, on this machine when idle\n"
+        "not foreseen: further duplicates, which only the whole input shows\nnothing was written\n"
+    )
