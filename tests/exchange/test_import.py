@@ -214,7 +214,7 @@ def test_sources_and_settings_that_cannot_be_are_named(tmp_path: Path) -> None:
     write_megatron(tmp_path).unlink()
     cases: list[tuple[Any, dict[str, Any], str]] = [
         ([], {}, "no sources were given; name at least one file or directory"),
-        (tmp_path / "x.idx", {}, "x.bin: not there, but its .idx is; copy both files"),
+        (tmp_path / "x.idx", {}, "x.bin: missing, but its .idx exists; copy both files"),
         ("https://127.0.0.1:9/a.npy", {}, "a.npy: arrays of ids are read from this machine; copy it here first"),
         ([], {"dtype": "int32"}, "--dtype (dtype= in Python) must be one of uint16, uint32, got 'int32'"),
     ]
