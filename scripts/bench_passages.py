@@ -4,7 +4,7 @@
 
 ``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. Its sentence dedup removes runs of three
 sentences that occur earlier. Its dedup of suffixes (``ESRangeRemover``) needs a tool in Rust that no package has. Both read
-the same documents in one process, and CPU seconds are compared. Of the build, the stage that finds and cuts passages counts.
+the same documents in one process, and CPU seconds are compared. A build counts only with the stage that cuts passages.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ for _name in ("connectionpool", "poolmanager", "util.retry"):
 
 
 class Server:
-    """What a process knows of one http server, or of one bucket of a store.
+    """Facts that a process has learned about one http server, or about one bucket of a store.
 
     ``answered``: whether the server has ever answered. ``ranges``: whether it answers with ranges (None: not known).
     ``signs``: False once no url could be signed for a store, or the store refused a signed url.

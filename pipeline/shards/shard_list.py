@@ -55,8 +55,8 @@ def resolve(source: Spec, split: str | None, access: ShardAccess) -> list[ShardL
     order of their names. Tars without a manifest have no splits: they are one item, in natural order.
 
     Raises ``ManifestError`` if a directory has neither manifest nor shards, a build is unfinished, a split is unknown, or the
-    manifest does not name a shard beside it. Raises ``ConfigError`` if a listed shard belongs to another split, a split of
-    tars without a manifest is asked for, or directories differ in dtype, tokenizer or end-of-text id.
+    manifest does not name a shard beside it. Raises ``ConfigError`` if a listed shard belongs to another split, or a split of
+    tars without a manifest is asked for. Raises it, too, if directories differ in dtype, tokenizer or end-of-text id.
     """
     manifest_of = cache(lambda folder: _manifest_of(folder, access.requests))
     items = expand_in_order(source, access.requests, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
