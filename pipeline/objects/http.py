@@ -14,6 +14,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..errors import StorageError
@@ -305,10 +306,8 @@ def _wait_time(status: int, headers: Mapping[str, str]) -> float:
 
     after = 0.0
     if status in _TRANSIENT and (value := headers.get("Retry-After")):
-        try:
+        with suppress(urllib3.exceptions.InvalidHeader):
             after = float(urllib3.Retry().parse_retry_after(value))
-        except urllib3.exceptions.InvalidHeader:
-            after = 0.0
     fields = (field.partition("=") for field in headers.get("RateLimit", "").split(";"))
     limit = {name.strip(): int(value) for name, _, value in fields if value.strip().isdecimal()}
     used_up = "t" in limit and (status == 429 or limit.get("r") == 0)

@@ -55,8 +55,6 @@ class RemoteObject:
             nonlocal done
             with closing(self.pieces(start + done, start + len(target), whole=whole)) as pieces:
                 for piece in pieces:
-                    if done + len(piece) > len(target):
-                        raise RetryableError(f"the server sent more than {len(target)} bytes")
                     target[done : done + len(piece)] = piece
                     done += len(piece)
             if done < len(target):

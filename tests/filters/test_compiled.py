@@ -61,6 +61,12 @@ def assert_same(text: str) -> None:
 @example("\ud800 lone \udfff")
 @example("an. .. ...end.... 汉...字 a汉 .")
 @example("\U0010ffff\U000e0100.\U0010ffff")
+@example("a. `b a. {c a. /d a. :e a. @f a. zg a. ah a. 0i a. 9j a. Zk")
+@example("@. L [. L A. L Z. L 雨A. L a. L é. L")
+@example("Dr. L Ds. L Dt. L Dq. L Du. L Mr. L Ms. L Mt. L Sr. L Ss. L St. L Cr. L Er. L Lr. L Nr. L Rr. L Tr. L Dx. L")
+@example(
+    "Mrs. L Mrt. L Mss. L Nrs. L Prof. L Prog. L Proe. L Prnf. L Pqof. L Qrof. L xProf. L xMrs. L xMr. L xA. L _A. L"
+)
 @settings(max_examples=150, deadline=None)
 def test_scan_equals_the_plain_definitions(text: str) -> None:
     assert_same(text)

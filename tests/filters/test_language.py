@@ -82,6 +82,7 @@ def test_a_language_that_the_model_does_not_know_is_refused(identifier: Language
             identifier.check_known(parse_languages(name))
     assert parse_languages("en, deu:0.5,srp_Latn=0.3") == {"en": 0.65, "de": 0.5, "srp_Latn": 0.3}
     assert parse_languages(["en", "fr:1"], default=0.9) == {"en": 0.9, "fr": 1.0}
+    assert parse_languages(" en,,de:0, ") == {"en": 0.65, "de": 0.0}
 
 
 def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeyp
         LanguageIdentifier()
 
 
-@pytest.mark.parametrize("kept", [0, 60, 938_012, 938_014])
+@pytest.mark.parametrize("kept", [0, 60, 100, 938_012, 938_014])
 def test_a_model_that_is_not_whole_is_refused_with_path_and_remedy(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "cut.ftz"
     path.write_bytes((bundled_model().read_bytes() + b"x")[:kept])

@@ -114,7 +114,7 @@ CASES: list[tuple[str, str, dict[str, Any], float]] = [
     *(("profanity_ratio", f"one two {word} four", {}, 1 / 4) for word in
       ("shit", "SHIT", "sh1t", "$hit", "sh!t", "s*it", "shiiiit", "fuuuck", "f**k", "a$$hole!")),
     *(("profanity_ratio", f"one {word} three", {}, 0) for word in
-      ("Scunthorpe", "cocktail", "classic", "shitake", "455", "5417", "***", "$", "Essex", "!!")),
+      ("Scunthorpe", "cocktail", "classic", "shitake", "455", "5417", "q*zx", "***", "$", "Essex", "!!")),
     ("profanity_ratio", "You son of\na bitch", {}, 1 / 5),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from filters.rules.ruleset import RuleSet, load_rules
-from pipeline.errors import BuildError
+from pipeline.errors import BuildError, ConfigError
 from tests.helpers.rule_samples import rule_file
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -167,6 +168,31 @@ def test_a_file_that_changed_since_rules_were_resolved_is_refused(tmp_path: Path
     (tmp_path / "rude.txt").write_text("turnip\n")
     with pytest.raises(BuildError, match=r"rude\.txt: it changed .* was \w{64}, now it is \w{64}"):
         RuleSet.from_json(resolved)
+    (tmp_path / "rude.txt").unlink()
+    with pytest.raises(BuildError, match=r"rude\.txt: cannot be read: No such file or directory; restore it to go on"):
+        RuleSet.from_json(resolved)
+
+
+def test_an_installed_module_is_part_of_the_recipe_by_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "rules_installed.py").write_text("def f(page):\n    return 1\n")
+    (tmp_path / "site" / "rules_unmet.py").write_text("import rules_nowhere\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    rules = load_rules(rule_file(tmp_path, '"rules_installed:f" = { max = 9 }'))
+    resolved = rules.to_json()
+    assert RuleSet.from_json(resolved).describe() == rules.describe()
+    sha256 = hashlib.sha256((tmp_path / "site" / "rules_installed.py").read_bytes()).hexdigest()
+    assert f"rules_installed:f@{sha256[:16]}" in json.dumps(rules.describe())
+    other = json.loads(json.dumps(resolved).replace(sha256, "0" * 64))
+    said = rf"module 'rules_installed' .*rules_installed\.py.: its sha256 was 0{{64}}, here it is {sha256}; install the same"
+    with pytest.raises(ConfigError, match=said):
+        RuleSet.from_json(other)
+    with pytest.raises(ConfigError, match=r"cannot be imported: ModuleNotFoundError: No module named 'rules_nowhere'"):
+        load_rules(rule_file(tmp_path, '"rules_unmet:f" = { max = 9 }'))
+    with pytest.raises(ConfigError, match=r"own_measures\.py cannot be read: SyntaxError: "):
+        own_measures(tmp_path, "def f(page:\n", '"own_measures:f" = { max = 9 }')
 
 
 def test_a_cleaner_of_ones_own_counts_what_it_cuts(tmp_path: Path) -> None:

@@ -153,6 +153,9 @@ def test_other_limits_need_no_measuring() -> None:
     values = rules.measure("one of the few words")
     assert rules.judge(values) is not None
     assert rules.with_limit("words", "min", 3).judge(values) is None
+    assert [
+        rules.with_limit("words", "min", 3).with_limit("words", "max", most).judge(values) is None for most in (4, 5)
+    ] == [False, True]
     with pytest.raises(ConfigError, match="did you mean 'words'"):
         rules.with_limit("word", "min", 3)
 
@@ -184,6 +187,10 @@ def test_later_sets_replace_limits_and_extend(tmp_path: Path) -> None:
     assert (rules["stop_words"].min, rules["stop_words"].parameters) == (2, {"words": ["der", "die"]})
     assert list(rules)[-1] == "longest_word"
     assert load_rules(["gopher", path]).describe() == load_rules(path).describe()
+    off = rule_file(tmp_path, 'extends = ["c4"]\n[cut]\nc4_lines = false\nunknown = false\n')
+    assert [cleaner.name for cleaner in load_rules("c4").cleaners if cleaner not in load_rules(off).cleaners] == [
+        "c4_lines"
+    ]
 
 
 @pytest.mark.parametrize("specs", [None, "", "none", [], ["none"]])
@@ -209,6 +216,7 @@ def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
         ("extends = ['gophr']", "did you mean 'gopher'"),
         ("extends = ['own.toml']", "extends itself"),
         ("words = ", "is not TOML"),
+        ("language = 3", "language must be a code such as de or deu_Latn, not 3"),
         ("extends = 3", "extends must be a list of rule sets, not 3"),
         ("x = { measure = 3, max = 1 }", "measure must be text, not 3"),
         (f"words = {{ min = {10**400} }}", "min must be a number"),

@@ -11,13 +11,23 @@ import socket
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.errors import ConfigError, CorruptShardError, ShardwrightError, StorageError
-from pipeline.objects.http import Server
-from pipeline.objects.remote_object import RemoteObject, describe, knows_ranges, read_parsed, read_range, read_whole
+from pipeline.objects.http import Answer, Server
+from pipeline.objects.locations import folder_of, location
+from pipeline.objects.remote_object import (
+    RemoteObject,
+    describe,
+    download,
+    knows_ranges,
+    read_parsed,
+    read_range,
+    read_whole,
+)
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.retries import retrying
 from pipeline.objects.urls import is_remote, shown
@@ -84,6 +94,8 @@ def test_a_url_is_shown_without_what_authorizes() -> None:
     with pytest.raises(ShardwrightError, match=r"keys in the url .* not read") as caught:
         is_remote("s3://key:5ecret@bucket/a.tar")
     assert "5ecret" not in str(caught.value)
+    assert location("https://me:secret@host/a/?b=c") == location("https://host/a") == "https://host/a"
+    assert folder_of("https://host/a/b.tar", ["https://host/ab", "https://host/a/"]) == "https://host/a/"
 
 
 # What passes
@@ -139,7 +151,7 @@ def test_delays_double_from_the_first_one_to_half_a_minute(monkeypatch: pytest.M
 def test_retries_leave_the_global_random_state_alone(server: FaultyServer) -> None:
     random.seed(7)
     wanted = random.Random(7).random()
-    server.faults = ["503"]
+    server.faults = ["503", "503;soon"]  # the second asks for a delay that no one can read
     read_range(server.url("a.tar"), 0, 10, QUICK)
     assert random.random() == wanted
 
@@ -179,11 +191,38 @@ def test_a_failure_that_stays_is_asked_for_again_and_then_named(server: FaultySe
     assert 2 <= len(server.requests) <= 5
 
 
-def test_an_object_that_is_too_short_is_said(server: FaultyServer) -> None:
+def test_an_object_that_is_too_short_is_said(server: FaultyServer, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"300000 bytes, but 300001 "):
         read_range(server.url("a.tar"), 0, len(DATA) + 1, QUICK)
     with pytest.raises(StorageError, match="upload it again"):
         read_range(server.url("a.tar"), len(DATA), 1, QUICK)
+    with pytest.raises(StorageError, match=r"empty\.tar: .*gave up after 5 tries .*0 bytes of 10 came"):
+        read_range(server.url("empty.tar"), 0, 10, QUICK)
+    with pytest.raises(StorageError, match=r"empty\.tar: .*gave up after 5 tries .*the server sent 0 of 10 bytes"):
+        download(server.url("empty.tar"), tmp_path / "copy", 10, QUICK)
+
+
+def test_an_object_that_is_too_large_or_of_no_stated_size_is_said(server: FaultyServer) -> None:
+    assert read_parsed(server.url("a.tar"), len(DATA), bytes, QUICK) == DATA
+    with pytest.raises(
+        StorageError, match=r"a\.tar: 300,000 bytes, but such a file has at most 299,999; check the url"
+    ):
+        read_parsed(server.url("a.tar"), len(DATA) - 1, bytes, QUICK)
+    server.faults = ["unsized"] * 9
+    with pytest.raises(StorageError, match=r"a\.tar: the server does not state its size; serve it as a plain file"):
+        describe(server.url("a.tar"), QUICK)
+
+
+def test_a_full_disk_is_no_fault_of_the_server(server: FaultyServer) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        download(server.url("a.tar"), Path("/dev/full"), len(DATA), QUICK)
+    assert len(server.requests) == 1
+
+
+def test_a_body_in_gzip_is_unpacked(server: FaultyServer) -> None:
+    server.faults = ["packed"]
+    with Answer(server.url("a.tar"), QUICK) as answer:
+        assert answer.body() == DATA
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,11 @@ def test_what_a_store_refuses_or_lacks_is_named() -> None:
         find_inputs("gs://texts/none.jsonl", requests=requests)
     with pytest.raises(StorageError, match=r"gs://texts/a\.jsonl.*403: give a token"):
         find_inputs("gs://texts/a.jsonl", requests=store_of(token="")[1])
+    held.put("texts/raw/b.jsonl", b"{}")
+    with pytest.raises(StorageError, match=r"gs://texts/raw: this is a directory; name an object in it"):
+        describe("gs://texts/raw", requests)
+    with pytest.raises(StorageError, match=r"gs://texts/a\.jsonl: 2 bytes, but 3 or more are expected"):
+        read_range("gs://texts/a.jsonl", 1, 2, requests)
 
 
 def test_a_range_of_an_object_is_asked_for_without_what_lies_behind_it() -> None:
@@ -191,6 +196,9 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(read: Callable[
         with pytest.raises((StorageError, PermissionError), match="give a token"):
             read(f"gs://{place}", requests)
         assert read(f"gs://{place}", requests) == data[10:]
+        del server.files[place]
+        with pytest.raises(StorageError, match="404"):  # the store is not asked for what its own url lacks
+            read(f"gs://{place}", requests)
 
 
 @pytest.mark.parametrize("read", [read_any, read_text])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -17,7 +18,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pipeline.errors import StorageError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.store_clients import file_system
-from pipeline.objects.uploads import put_new, read
+from pipeline.objects.uploads import put_file, put_new, read
+from pipeline.objects.urls import is_remote
 from tests.helpers.builds import ROOT, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.faulty_bucket import FaultyBucket
@@ -115,6 +117,43 @@ def test_a_store_that_does_not_decide_who_wrote_first_is_named(client: type[Care
     with pytest.warns(UserWarning, match=rf"{name}://bucket/owner: .* two builds write"):
         assert put_new(b"mine", f"{name}://bucket/owner", RequestOptions()) == b"mine"
     assert read(f"{name}://bucket/owner", RequestOptions()) == b"mine"
+    assert is_remote(f"{name}://bucket/owner")
+    with pytest.raises(FileNotFoundError, match=f"{name}://bucket/none"):
+        read(f"{name}://bucket/none", RequestOptions())
+
+
+class Lossy(Careless):
+    """A store that loses the last byte of what it gets, as often as ``losses`` says, and refuses conditional writes at first."""
+
+    protocol = "lossy"
+    store: ClassVar[dict[str, Any]] = {}
+    losses: ClassVar[list[int]] = []
+
+    def put_file(self, lpath: str, rpath: str, **options: Any) -> None:
+        data = Path(lpath).read_bytes()
+        MemoryFileSystem.pipe_file(self, rpath, data[: len(data) - self.losses.pop()])
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if self.losses.pop():
+            raise OSError(errno.EIO, "lost")
+        MemoryFileSystem.pipe_file(self, path, value, mode=mode)
+
+
+def test_a_write_of_which_a_part_is_lost_is_made_again(tmp_path: Path) -> None:
+    fsspec.register_implementation("lossy", Lossy, clobber=True)
+    (tmp_path / "a").write_bytes(b"whole")
+    requests = RequestOptions(tries=2, first_delay=0.001)
+    Lossy.losses = [0, 1]
+    put_file(tmp_path / "a", "lossy://bucket/a", requests)
+    assert read("lossy://bucket/a", requests) == b"whole"
+    Lossy.losses = [1, 1]
+    with pytest.raises(StorageError, match=r"lossy://bucket/a: .*gave up after 2 tries .*the store has 4 of 5 bytes"):
+        put_file(tmp_path / "a", "lossy://bucket/a", requests)
+    Lossy.losses = [0, 0, 1]
+    assert put_new(b"mine", "lossy://bucket/new", requests) == b"mine"
+    Lossy.losses = [1, 1]
+    with pytest.raises(StorageError, match=r"lossy://bucket/none: .*gave up after 2 tries .*lost"):
+        put_new(b"mine", "lossy://bucket/none", requests)
 
 
 # Clients of fsspec that try again by themselves

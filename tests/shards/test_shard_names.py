@@ -52,6 +52,7 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
     assert len(expand("s3://bucket/d/train-{000000..000127}.tar")) == 128
     assert is_remote("gs://b/a.tar")
     assert not is_remote("C.tar")
+    assert not is_remote("c:/a.tar")
     assert local_name("file:///a%20b.tar") == "/a b.tar"
 
 
@@ -68,6 +69,8 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
         ("{}/train-{{1..3.tar", "write a range as"),
         ("pipe:cat x", "commands are never run"),
         ("simplecache::s3://b/x.tar", "chained urls"),
+        ("http://host/x::s3://b/x.tar", "chained urls"),
+        ("s3:/bucket/x.tar", r"lost a slash, probably in a pathlib\.Path; give it as text, s3://\.\.\."),
         ("s4://bucket/x.tar", "did you mean 's3'"),
         ("house://bucket/x.tar", r"known: abfs, .*; a store of your own needs .* the group fsspec\.specs"),
         ("ssh://host/x.tar", "is not opened: it reads this machine, opens other urls or logs in"),
