@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from ..atomic import read_json
 from ..errors import InputError
 from ..objects.request_options import RequestOptions
 from ..progress import Progress
@@ -84,16 +83,15 @@ def _build_sample(files: Sequence[InputFile], recipe: Recipe, requests: RequestO
     sample = replace(
         recipe, limit=None, max_tokens=(), license=(), on_error="skip", max_errors=1 << 60, keep_rejected=False
     )
-    if recipe.vocab_size is not None:  # on more than a sample
+    if recipe.vocab_size is not None:  # a sample is too small to train a tokenizer on
         sample = replace(sample, tokenizer="bytes", eos="always", special_tokens=(), reserve=0)
     limits = Limits(
         file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
     )
     with TemporaryDirectory(prefix="shardwright-") as folder:
-        asking: dict[str, Any] = {"tries": requests.tries, "timeout": requests.timeout}
-        progress = Progress(quiet=True)
-        manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=progress, **asking)
-        seconds = json.loads(Path(folder, "sample", RUN_NAME).read_text(encoding="utf-8"))["seconds"]
+        output, quiet, tries, timeout = Path(folder, "sample"), Progress(quiet=True), requests.tries, requests.timeout
+        manifest = build(files, output, sample, limits=limits, progress=quiet, tries=tries, timeout=timeout)
+        seconds = read_json(output / RUN_NAME)["seconds"]
     return manifest, seconds["ingest"] + seconds["tokenize"]
 
 

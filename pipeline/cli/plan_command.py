@@ -65,15 +65,14 @@ def make_parser(prog: str | None = None) -> Parser:
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     requests = requests_of(options)
-    form = r"([^=]+)=(.+)" if options.schedule else r"([^=]+)=(.+):(\d*\.?\d+)"
-    named = {what: re.fullmatch(form, what) for what in options.dataset}
-    for what, match in named.items():
-        if match is None:
-            wanted = (
-                "NAME=DATASET, as web=shards/web" if options.schedule else "NAME=DATASET:WEIGHT, as web=shards/web:0.9"
-            )
+    form, wanted = r"([^=]+)=(.+):(\d*\.?\d+)", "NAME=DATASET:WEIGHT, as web=shards/web:0.9"
+    if options.schedule:
+        form, wanted = r"([^=]+)=(.+)", "NAME=DATASET, as web=shards/web"
+    parts = []
+    for what in options.dataset:
+        if (match := re.fullmatch(form, what)) is None:
             raise ConfigError(f"{what}: a source is {wanted}")
-    parts = [match.groups() for match in named.values() if match]
+        parts.append(match.groups())
     if twice := [name for name, times in Counter(name for name, *_ in parts).items() if times > 1]:
         raise ConfigError(f"two sources are named {twice[0]!r}; give each its own name")
     weights: Any = schedule(options) if options.schedule else {name: float(weight) for name, _, weight in parts}

@@ -103,8 +103,7 @@ def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Pro
         except ManifestError as error:
             yield Problem(folder.path(MANIFEST_NAME), None, None, str(error))
         else:
-            known = {info.name: info for split in manifest.splits.values() for info in split.shards}
-            expected = known.get(name)
+            expected = {info.name: info for info in manifest.shards}.get(name)
             if expected is None:
                 yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} in its folder does not name this shard")
             contents = ExpectedTokens.of(manifest)

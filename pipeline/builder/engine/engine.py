@@ -189,7 +189,7 @@ class ProcessEngine(Engine):
         elif self._context.get_start_method() != "fork":
             why = (
                 "Workers that are not forked import the script that builds: call pipeline.build there below "
-                "if __name__ == '__main__'. If it does, c" + why[1:]
+                f"if __name__ == '__main__'. If it does, {why[0].lower()}{why[1:]}"
             )
         if attempts < self._tries:
             return cause

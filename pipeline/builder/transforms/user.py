@@ -57,8 +57,8 @@ class UserTransform(Transform):
             counts.add("edited", self.name, number=edited)
         return decisions
 
-    def _fail(self, document: Document, what: str, error: BaseException | None = None) -> NoReturn:
-        raise BuildError(f"{document.where()}: transform {self.name!r} {what}") from error
+    def _fail(self, document: Document, what: str) -> NoReturn:
+        raise BuildError(f"{document.where()}: transform {self.name!r} {what}")
 
     def _load(self) -> None:
         """Call the user's ``load`` once in each process, after the fork."""

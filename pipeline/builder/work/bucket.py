@@ -136,10 +136,7 @@ class Bucket:
 
     def release(self, work: Path) -> None:
         """Give up the ownership of the output, if this build has it."""
-        note = work / BUCKET_NAME
         with suppress(FileNotFoundError):
-            if (
-                note.exists()
-                and json.loads(read(self.path(OWNER_NAME), self.requests)).get("id") == read_json(note)["id"]
-            ):
+            mine, owner = read_json(work / BUCKET_NAME), json.loads(read(self.path(OWNER_NAME), self.requests))
+            if owner.get("id") == mine["id"]:
                 remove([self.path(OWNER_NAME)], self.requests)
