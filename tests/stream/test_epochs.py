@@ -123,6 +123,19 @@ def test_lanes_of_an_endless_text_begin_each_pass_together(texts: Path) -> None:
         assert len(list(taken)) == rest
 
 
+def test_a_row_that_take_cut_off_inside_a_batch_is_read_later(texts: Path) -> None:
+    def rows() -> pipeline.Stream:
+        return pipeline.TextDataset(texts, "bytes").shuffle(seed=3, lanes=4).pack(24)
+
+    whole = ids(islice(rows().batch(2), 6))
+    cut = rows().take(7).batch(2)
+    assert len(list(cut)) == 4
+    later = rows().batch(2)
+    later.load_state_dict(cut.state_dict())
+    assert ids(islice(later, 2)) == [whole[4], [whole[5][0], whole[3][1]]]
+    assert later.state_dict()["sequence_index"] == 12
+
+
 def test_a_lone_rank_cannot_say_which_epoch_all_lanes_are_in(texts: Path) -> None:
     states = [saved(text(texts, None).shard(rank, 2), 0, 3) for rank in range(2)]
     stream = text(texts, None).shard(0, 2)

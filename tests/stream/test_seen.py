@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.stream.order import RankStep
+from pipeline.stream.order import RankStep, Sequences
 from tests.helpers.builds import run_plain, write_jsonl
 from tests.stream.order_samples import numbered, written
 
@@ -82,6 +83,23 @@ def test_the_spans_of_each_document_are_those_of_all_traces(folders: list[Path],
     stream = stream.take(draw(st.integers(1, 9))) if draw(st.booleans()) else stream
     documents = draw(st.sets(st.integers(0, DOCUMENTS - 1), min_size=1, max_size=4))
     assert_inverse(stream, draw(st.integers(0, 14)), documents)
+
+
+def test_sequences_are_found_by_the_tokens_that_they_hold() -> None:
+    settings = product(range(5, 13), range(1, 5), range(1, 5), (None, 1, 2), (0, 1, 3))
+    for tokens, stride, lanes, epochs, lag in settings:
+        sequences = Sequences(tokens, stride, lanes, epochs, lag)
+        served: set[tuple[int, int]] = set()
+        for epoch in range(epochs or 3):
+            begin, stop = sequences.first(epoch), sequences.first(epoch + 1)
+            inside = np.arange((stop if epochs is None else min(stop, sequences.labelled)) - begin)
+            first = epoch * tokens + sequences.positions(epoch, inside)
+            served |= {*zip((begin + inside).tolist(), first.tolist(), strict=True)}
+        assert len({at for _, at in served}) == len(served)
+        for epoch, held in product(range(epochs or 2), (1, stride + 2)):
+            begin, end = epoch * tokens, (epoch + 1) * tokens
+            expected = {(index, at) for index, at in served if at < end and at + held > begin}
+            assert {*sequences.containing(begin, end, held)} == expected
 
 
 def test_a_run_that_changed_weights_and_ranks_is_searched(folders: list[Path]) -> None:

@@ -115,3 +115,11 @@ def test_a_batch_without_a_label_is_logged(layout: str, caplog: pytest.LogCaptur
         batch = next(iter(stream.batch(1)))
     assert batch["valid_tokens"] == 0
     assert "a batch has no label (valid_tokens is 0)" in caplog.text
+
+
+@pytest.mark.parametrize(("tokens", "epochs", "shift"), [(1, 1, 1), (3, 2, 7)])
+def test_data_without_a_label_is_refused_with_its_size(tokens: int, epochs: int, shift: int) -> None:
+    data = pipeline.ShardDataset.from_tokens(range(tokens), lengths=[tokens], epochs=epochs)
+    said = f"'memory' holds {tokens} tokens, epochs={epochs}, and labels are {shift} tokens ahead; give more input"
+    with pytest.raises(ConfigError, match=said):
+        len(data.pack(4, shift=shift))
