@@ -212,8 +212,8 @@ class Stream(IterableDataset[Any]):
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         check_flag("same_length", same_length)
-        if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
-            raise ConfigError(f"vocab_size must be how many ids the model has, got {vocab_size!r}")
+        if vocab_size is not None:
+            check_integer("vocab_size", vocab_size, least=1)
         self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         from .fim import FillInTheMiddle  # a plain loop does not need it
 

@@ -238,13 +238,19 @@ def test_frameworks_get_labels_that_their_models_do_not_shift() -> None:
 @pytest.mark.parametrize(
     ("make", "cure"),
     [
-        (lambda: data().pack(1000).shard(context=(0, 16)), "seq_len=1000: 16 context ranks.*multiple of 32, as 1024"),
+        (
+            lambda: data().pack(1000).shard(context=(0, 16)),
+            "seq_len=1000: 16 context ranks with slices='zigzag' cut rows into 32 equal chunks; .*multiple of 32, as 1024",
+        ),
         (lambda: data().shard(context=(0, 3), slices="contiguous").pack(8), "give seq_len a multiple of 3, as 9"),
         (
             lambda: data().pack(16, boundaries=True, pad_to_multiple_of=6).shard(context=(0, 2)),
             "pad_to_multiple_of=6.*multiple of 4, as 8",
         ),
-        (lambda: data().documents().shard(context=(0, 2)), "pad_to_multiple_of=1.*as 4"),
+        (
+            lambda: data().documents().shard(context=(0, 2)),
+            "pad_to_multiple_of=1: 2 context ranks .*give pad_to_multiple_of a multiple of 4, as 4",
+        ),
         (lambda: data().pack(16, labels="same").shard(context=(0, 2)), "remove labels='same'"),
         (lambda: data().pack(16, shift="divisors").shard(context=(0, 2)), "set shift=1"),
         (
@@ -263,7 +269,7 @@ def test_frameworks_get_labels_that_their_models_do_not_shift() -> None:
             "context rank must be below context size, got context rank 2 of 2",
         ),
         (lambda: data().pack(16).shard(context=2), "a mesh or a process group, got 2"),
-        (lambda: data().pack(16).shard(slices="contiguous"), r"add context=\(rank, size\)"),
+        (lambda: data().pack(16).shard(slices="contiguous"), r"slices='contiguous' .*add context=\(rank, size\)"),
         (lambda: data().pack(16).shard(context=(0, 2), slices="ring"), "slices must be 'zigzag' or .*got 'ring'"),
         (lambda: data().pack(16).shard(), "needs a rank and a world size"),
         (lambda: data().pack(16).shard(context=(0, 2)).rows(), r"remove .shard\(context=\(0, 2\)\)"),

@@ -205,6 +205,7 @@ def test_stages_in_a_wrong_order_are_refused_with_the_right_one(folder: Path) ->
     source = pipeline.ShardDataset.from_tokens(np.arange(99), lengths=[99])
     write_dataset(folder / "empty", [[]])
     empty = pipeline.ShardDataset(folder / "empty")
+    hollow = pipeline.ShardDataset.from_tokens(np.zeros(0, np.uint16), lengths=[0, 0])
     for make, message in (
         (
             lambda: source.pack(8).shuffle(),
@@ -219,11 +220,12 @@ def test_stages_in_a_wrong_order_are_refused_with_the_right_one(folder: Path) ->
         (lambda: source.shuffle(seed=1).shuffle(seed=2), r"shuffled once; .* seed=1"),
         (lambda: source.pack(8).batch(2).batch(2), "batched once"),
         (lambda: source.shuffle().pack(8).batch(2).to("cpu").map(dict), r"write it before \.to\(\)"),
-        (lambda: source.pack(8).batch(2).to("cpu").numpy(), r"write it before \.to\(\)"),
-        (lambda: source.pack(8, stride=9), "would skip tokens"),
+        (lambda: source.pack(8).batch(2).to("cpu").numpy(), r"\.numpy\(\).*write it before \.to\(\)"),
+        (lambda: source.pack(8, stride=9), "stride 9 > seq_len 8 would skip tokens; use a stride of at most 8"),
         (lambda: iter(source), r"add \.pack\(seq_len\) or \.documents\(\)"),
         (lambda: iter(empty.pack(8)), "holds no tokens"),
         (lambda: iter(empty.documents()), "holds no documents"),
+        (lambda: iter(hollow.filter(len).pack(8)), "split 'memory' holds no tokens: there is nothing to stream"),
     ):
         with pytest.raises(ConfigError, match=message):
             make()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -132,17 +133,20 @@ def test_begin_and_end_of_text_stay_where_they_are(coder: Tokenizer) -> None:
 
 def test_marks_and_rates_that_cannot_work_are_refused_at_the_call(coder: Tokenizer) -> None:
     data = pipeline.ShardDataset.from_texts(TEXTS, "bytes")
-    with pytest.raises(ConfigError, match=r"bytes: has none of the usual marks.*marks=.*--special-tokens"):
+    with pytest.raises(
+        ConfigError, match=r"bytes: has none of the usual marks, as <\|fim_prefix\|>, .*marks=.*--special-tokens"
+    ):
         pipeline.fim("bytes")
-    with pytest.raises(ConfigError, match=r"outside the vocabulary of 384 ids.*vocab_size=387"):
+    with pytest.raises(ConfigError, match=r"the mark 386 is outside the vocabulary of 384 ids.*vocab_size=387"):
         data.map_documents(pipeline.fim("bytes", marks=[384, 385, 386]))
     widened = data.map_documents(pipeline.fim("bytes", marks=[384, 385, 386]), vocab_size=387)
     assert widened.vocab_size == 387
     for marks in (["<|a|>", 4, 5], [4, 4, 5], [4, 5], [4, 5, -1], NAMES):
-        with pytest.raises(ConfigError, match="marks must be three tokens of bytes"):
+        said = f"marks must be three tokens of bytes, by name or id, got {re.escape(repr([*marks]))}"
+        with pytest.raises(ConfigError, match=said):
             pipeline.fim("bytes", marks=marks)
     for wrong in (2, -0.1, "0.5", True, float("nan")):
-        with pytest.raises(ConfigError, match="rate must be a share from 0 to 1"):
+        with pytest.raises(ConfigError, match=f"rate must be a share from 0 to 1, got {wrong!r}"):
             pipeline.fim(coder, rate=wrong)  # type: ignore[arg-type]
 
 

@@ -66,12 +66,20 @@ def test_torchtitan_gets_flat_inputs_and_a_function_other_keys(dataset: Path) ->
 @pytest.mark.parametrize(
     ("change", "keys", "error"),
     [
-        (lambda s: s.pack(16), "hf", r"gives samples; add \.batch\(size\)"),
+        (
+            lambda s: s.pack(16),
+            "hf",
+            r"keys='hf' needs batches of int64 tensors, but the stream gives samples; add \.batch\(size\)",
+        ),
         (lambda s: s.pack(16).batch(2).numpy(), "hf", r"gives NumPy arrays; remove \.numpy\(\)"),
         (lambda s: s.pack(16).batch(2, dtype="stored"), "torchtitan", "remove dtype='stored'"),
         (lambda s: s.pack(16, shift="divisors").batch(2), "hf", "set shift=1"),
         (lambda s: s.pack(16, labels="same").batch(2), "torchtitan", "remove labels='same'"),
-        (lambda s: s.pack(16).batch(2), "huggingface", "keys must be 'hf', 'torchtitan' or a function"),
+        (
+            lambda s: s.pack(16).batch(2),
+            "huggingface",
+            "keys must be 'hf', 'torchtitan' or a function of a batch, got 'huggingface'",
+        ),
     ],
 )
 def test_keys_that_do_not_suit_the_stream_are_refused_with_the_cure(
@@ -87,6 +95,8 @@ def test_the_length_is_true_as_stated_or_huge_by_default(dataset: Path) -> None:
     assert len(make(dataset).loader()) == 2**31
     assert len(make(dataset).loader(length=100)) == 100
     assert len(make(dataset).apply(drop_some).loader()) == 2**31  # endless
+    with pytest.raises(AttributeError, match=r"has no dataset; .* call stream\.skip\(n\) before"):
+        batched(dataset).loader().dataset  # noqa: B018
     with pytest.raises(ConfigError, match=r"5 batches; remove length=7"):
         make(dataset).take(5).loader(length=7)
     with pytest.raises(ConfigError, match=r"length must be .*got 0"):

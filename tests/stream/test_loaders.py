@@ -185,7 +185,7 @@ def test_launched_processes_without_a_group_are_an_error(
 
     assert_raises(
         ConfigError,
-        r"WORLD_SIZE is 2 .*init_process_group.*\.shard\(rank, world_size\).*\.shard\(0, 1\)",
+        r"WORLD_SIZE is 2 .* each of the 2 processes .*init_process_group.*\.shard\(rank, world_size\).*\.shard\(0, 1\)",
         read(batched(dataset)),
     )
     assert "ShardDataset" in repr(batched(dataset))

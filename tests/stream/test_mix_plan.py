@@ -135,7 +135,10 @@ def test_weights_that_fit_keep_the_caps_and_other_proportions(
         free = [name for name in NAMES if name not in over and named[0][name]]
         ratios = [float(fit.weights[name]) / named[0][name] for name in free]
         assert ratios == pytest.approx([ratios[0]] * len(free), rel=0.01, abs=2 / 4096)
-    with pytest.raises(ConfigError, match=r"max_epochs .*give the weights .* or on_cap='renormalize'"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^{tokens:,} tokens read .* times.*, above max_epochs .*give the weights .* or on_cap='renormalize'",
+    ):
         stream_of(stated).plan(tokens, max_epochs=caps)
 
 
@@ -207,7 +210,7 @@ WEIGHTS_OF_TWO = {"web": 1, "books": 1}
         ),
         (
             lambda s: pipeline.mix(s, WEIGHTS_OF_TWO).pack(8).plan(90_000, max_epochs={"web": 4, "books": 4}),
-            r"no other source can take the rows: plan fewer tokens",
+            r"90,000 tokens read .*, above max_epochs \{'web': 4, 'books': 4\}, and no other source can take the rows",
         ),
         (
             lambda s: pipeline.mix(s | {"web": pipeline.TextDataset([{"text": "a"}], "bytes")}, WEIGHTS_OF_TWO).pack(8).plan(9),

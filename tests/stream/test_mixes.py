@@ -290,7 +290,9 @@ def test_a_mix_that_ends_far_from_the_end_of_an_epoch_says_so(strategy: str, cap
 
 
 def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"texts, filters and best fit.*\.take\(n\)"):
+    with pytest.raises(
+        ConfigError, match=r"^stopping_strategy='all_exhausted' counts .* texts, filters and best fit.*\.take\(n\)"
+    ):
         len(mixed(folder, stopping_strategy="all_exhausted").pack(8))
     with pytest.raises(ConfigError, match="stopping_strategy must be 'first_exhausted' or 'all_exhausted'"):
         mixed(folder, stopping_strategy="last")
@@ -304,5 +306,5 @@ def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="source 'b' is never exhausted"):
         len(never.pack(2))
     stream = mixed(folder, ARRAYS, stopping_strategy="first_exhausted").pack(8)
-    with pytest.raises(ConfigError, match="counted from its first weights"):
+    with pytest.raises(ConfigError, match="stopping_strategy='first_exhausted' is counted from its first weights"):
         stream.set_weights({"array": 1, "tiny": 1})

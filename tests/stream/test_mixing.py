@@ -155,8 +155,8 @@ def test_temperature_one_is_the_share_of_tokens_and_a_row_at_least(folder: Path)
         (lambda f: mixed(f, {"books": 1, "web": 1}), "no share of source 'code'; write 'code': 0 to leave it out"),
         (lambda f: mixed(f, [(0, {"books": 1, "code": 0, "web": 1}), (8, {"web": 1})]), "no share of source 'books'"),
         (lambda f: mixed(f).pack(4).set_weights({"web": 1}), "no share of source 'books'"),
-        (lambda f: mixed(f, dict.fromkeys(NAMES, 0)), "not all 0"),
-        (lambda f: mixed(f, [(5, {"books": 1})]), "must begin at global sequence 0"),
+        (lambda f: mixed(f, dict.fromkeys(NAMES, 0)), r"not all 0, got \{'books': 0, "),
+        (lambda f: mixed(f, [(5, {"books": 1})]), r"must begin at global sequence 0 and ascend, got \[5\]"),
         (lambda f: mixed(f, {"books": 1}, temperature=1.0), "one of them"),
         (
             lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web", epochs=1)}, {"a": 1}),

@@ -101,7 +101,7 @@ def test_what_cannot_be_mixed_is_an_error_that_says_what_to_do(folder: Path, tmp
     for sources, options, message in (
         ({"a": text, "b": tokens}, {"weights": {"a": 1, "b": 1}}, "'b' has int64, others uint16"),
         ({"a": text}, {"temperature": 1}, "give weights"),
-        ({"a": text.shuffle()}, {"weights": {"a": 1}}, "must be a bare dataset"),
+        ({"a": text.shuffle()}, {"weights": {"a": 1}}, "'a' must be a bare dataset"),
         ({"a": text.split(val=0.5)[0], "b": other}, {"weights": {"a": 1, "b": 1}}, "share one tokenizer"),
     ):
         with pytest.raises(ConfigError, match=message):

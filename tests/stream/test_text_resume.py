@@ -86,7 +86,7 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
         pipeline.merge_states([state, ahead.state_dict()])
     moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 1]}}
-    with pytest.raises(StateError, match="lane 2 is at"):
+    with pytest.raises(StateError, match=r"lane 2 is at \[.*\] in one state, but at \[0, 0, 0, 1\] in state 1: merge"):
         pipeline.merge_states([state, moved])
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])

@@ -271,7 +271,7 @@ def test_a_state_belongs_to_the_scores_and_to_how_often_they_are_read(folder: Pa
         (
             "quality",
             TIMES,
-            r"has no field 'quality', only score, lang; keep it when you build: --keep-fields quality:float",
+            r"train-000000\.tar has no field 'quality', only score, lang; keep it when you build: --keep-fields quality:float",
         ),
         ("lang", TIMES, r"15 of 15 documents have no number in 'lang', such as 'en'.*--where 'lang is not null'"),
         ("score", [0, 0], r"times must list how often each quantile is read, as \[0, 1, 2, 4\], got \[0, 0\]"),
@@ -289,10 +289,14 @@ def test_what_cannot_be_upsampled_says_why(tmp_path: Path, by: Any, times: Any, 
 
 
 def test_documents_without_fields_and_a_second_upsampling_are_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"in memory, .*upsample shards"):
+    with pytest.raises(ConfigError, match=r"from_tokens\(.* is in memory, .*upsample shards"):
         pipeline.ShardDataset.from_tokens(range(9)).upsample("score", TIMES)
     with pytest.raises(ConfigError, match=r"in memory.*--val-fraction"):
         pipeline.ShardDataset(folder).split(val=0.5)[0].upsample("score", TIMES)
-    for again in (lambda: dataset(folder).upsample("score", TIMES), lambda: dataset(folder).split(val=0.5)):
-        with pytest.raises(ConfigError, match=r"comes before .upsample\(\), and once"):
+    once = dataset(folder)
+    for method, again in (("upsample", lambda: once.upsample("score", TIMES)), ("split", lambda: once.split(val=0.5))):
+        with pytest.raises(ConfigError) as refused:
             again()
+        assert str(refused.value).startswith(
+            f".{method}() comes before .upsample(), and once: {once._data.label} reads"
+        )

@@ -111,6 +111,7 @@ CASES: list[Case] = [
     ("map_documents(function)", lambda v: tokens().map_documents(v), NO_FUNCTION, "map_documents needs a function"),
     ("map_documents(name)", lambda v: tokens().map_documents(len, name=v), (1, True, "", NAN, b"x", []), "name"),
     ("map_documents(same_length)", lambda v: tokens().map_documents(len, same_length=v), (None, *NO_FLAG), "same_length must be"),
+    ("map_documents(vocab_size)", lambda v: tokens().map_documents(len, name="m", vocab_size=v), NO_COUNT[:6], "vocab_size must"),
     ("map(function)", lambda v: packed().map(v), NO_FUNCTION, "map needs a function"),
     ("apply(stage)", lambda v: packed().apply(v), NO_FUNCTION, "a stage must be callable"),
     ("set_epoch(epoch)", lambda v: packed().set_epoch(v), (None, *NO_COUNT[1:]), "epoch must be"),
