@@ -57,8 +57,9 @@ def cases(draw: Any) -> Case:
 
 def test_a_lane_reads_the_blocks_that_are_said_to_be_its_own() -> None:
     parts = [FilePart(number, WHOLE, 1 + number % 5) for number in range(300)]
-    for groups, lanes in ((50, 3), (7, 20), (1, 4)):  # cycles of 2 of the lanes, of 18, and of all
+    for groups, lanes, parts_open in ((50, 3, 2), (7, 20, 18), (1, 4, 4)):
         assignment = EpochAssignment(parts, groups, lanes, rotation=(5 << 32) + 7)
+        assert len(assignment.cycle(0, 0)) == parts_open
         for part, block in product(range(300), range(9)):
             lane, cycle, round = assignment.lane_of(part, block)
             assert part in assignment.cycle(lane % groups, cycle)

@@ -6,6 +6,7 @@ import re
 import shutil
 import tarfile
 import tracemalloc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,13 @@ def test_a_tokenizer_with_truncation_or_padding_set_gives_all_ids(folder: Path) 
     ]
     expected = load_tokenizer(folder / "tokenizer")
     assert found == [[*expected.encode(text).tolist(), expected.eos_id] for text in TEXTS]
+
+
+def test_a_tokenizer_that_loses_nothing_warns_of_nothing(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipeline.ShardDataset.from_texts(TEXTS, "bytes")
+        pipeline.TextDataset(folder / "a.jsonl", folder / "tokenizer")
 
 
 def test_a_byt5_tokenizer_that_is_loaded_is_ours() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import runpy
 import threading
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,11 @@ class Above:
         return len(ids) > 3
 
 
-def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name() -> None:
+def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name(tmp_path: Path) -> None:
     lock = threading.Lock()
+    (tmp_path / "edited.py").write_text("def keep(ids):\n    return True\n")
+    edited = runpy.run_path(str(tmp_path / "edited.py"))["keep"]
+    (tmp_path / "edited.py").write_text("def other(ids):\n    return True\n")
     scope: dict[str, Any] = {}
     exec("unwritten = lambda ids: len(ids) > 3", scope)
     rng, keeps = np.random.default_rng(0), Above()
@@ -174,6 +178,7 @@ def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name() -> None:
         (above({reads_a_global, recursive}), "'limit': an object of type builtins.set"),
         (scope["unwritten"], "reads code that has no source in '<string>'"),
         (lambda ids: own_module.LATER(ids), r"tests\.LATER, which is not defined yet"),
+        (edited, r"keep, because it reads code that '.*/edited\.py' does not hold any more"),
         (lambda ids: not_there(ids), "'not_there', which is not defined yet"),  # type: ignore[name-defined] # noqa: F821
     ):
         with pytest.raises(ConfigError, match=rf"{message}.*\.filter\(\.\.\., name='long-1'\)"):

@@ -272,6 +272,8 @@ def test_sources_and_mixes_hold_to_the_split(built: Path) -> None:
                 assert f"{name}: 1 shard, {count} documents" in told
         with pytest.raises(pipeline.ShardwrightError, match="it has train, val"):
             pipeline.ShardDataset(source, "vale").sources()
+        with pytest.raises(pipeline.ConfigError, match="by epochs of its own: leave epochs out"):
+            pipeline.ShardDataset(source, epochs=1).sources()
 
 
 def test_the_commands_name_the_splits_that_there_are(built: Path, capsys: pytest.CaptureFixture[str]) -> None:

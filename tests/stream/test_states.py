@@ -143,6 +143,15 @@ def test_an_iterator_made_before_a_move_never_goes_to_the_old_position(dataset: 
         assert next(iter(stream))["input_ids"].shape == (2, 8)
 
 
+def test_the_first_item_after_a_load_raises_its_error_when_it_is_asked_for(dataset: Path) -> None:
+    stream = batches(dataset).map(lambda batch: batch["none"])
+    stream.load_state_dict(stream.state_dict(batches=1))
+    iterator = iter(stream)
+    with pytest.raises(KeyError, match="none"):
+        next(iterator)
+    assert stream.state_dict()["sequence_index"] == 2
+
+
 def test_a_state_is_detached_small_plain_and_loads_weights_only(dataset: Path, tmp_path: Path) -> None:
     stream = batches(dataset)
     iterator = iter(stream)
@@ -229,6 +238,7 @@ def test_lanes_that_the_stream_has_not_are_refused(dataset: Path, changed: dict[
         ("lanes", None, "lanes are missing in the state of a sequential stream; it is damaged or was edited"),
         pytest.param("skip", 10**5000, "from 0 to 9007199254740992, got a number beyond all others; ", id="long"),
         ("start_epoch", -1, "from 0 to 9007199254740992 or None, got -1; "),
+        ("workers", 2, "a loader of 2 workers saved this state, .* loaded with 1; load it with num_workers=2, or"),
         ("workers", 0, "from 1 to 9007199254740992, got 0; "),
         ("step", '{"taken": 2}', r"step of the state is \{'taken': 2\}: taken must be above 0 and below"),
         ("step", '{"taken": 1, "rank": 4}', "rank was 4 when it was saved, but is 0 in this stream; load it with the"),

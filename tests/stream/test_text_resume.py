@@ -14,6 +14,7 @@ import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
 from tests.helpers.text_samples import spelled, write_texts
 from tests.helpers.text_streams import TEXTS, ids, is_short, joined, make, packed
+from tests.stream.loaders import assert_raises
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,13 @@ def test_a_loader_that_saves_its_workers_states_resumes(files: list[Path]) -> No
     resumed = stateful.StatefulDataLoader(packed(files), batch_size=None, num_workers=3)
     resumed.load_state_dict(state)
     assert ids(islice(resumed, 8)) == expected[5:]
+    ranks = [
+        stateful.StatefulDataLoader(packed(files, 3).shard(rank, 3), batch_size=None, num_workers=1)
+        for rank in range(2)
+    ]
+    next(iter(ranks[0]))
+    ranks[1].load_state_dict(ranks[0].state_dict())
+    assert_raises(StateError, r"lacks lanes 2, 3, 8, .* \(12 of 36\)", ranks[1])
 
 
 def test_states_of_ranks_are_small_and_merge_for_other_ranks(files: list[Path]) -> None:
@@ -130,6 +138,11 @@ def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> Non
     with pytest.raises(StateError, match=r"^data was"):
         packed(file).load_state_dict(state)
     with pytest.raises(InputError, match=r"a\.jsonl changed since the stream was made"):
+        unsaved.state_dict()
+    file.unlink()
+    with pytest.raises(
+        InputError, match=r"a\.jsonl: cannot be read any more: No such file or directory; bring it back"
+    ):
         unsaved.state_dict()
 
 

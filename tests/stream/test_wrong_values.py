@@ -137,6 +137,7 @@ CASES: list[Case] = [
 ]  # fmt: skip
 TEXT_CASES: list[tuple[str, tuple[Any, ...], str]] = [
     ("source", (None, 3, True, 1.5, NAN, b"x", object(), torch.tensor(3), [3], [None]), "type"),
+    ("source", ([],), "no files were given"),
     ("tokenizer", (None, 3, True, NAN, b"x", [], {}, "no/where"), "tokenizer|no/where"),
     ("text_key", (None, 3, True, b"text", ["text"]), "text_key must be the name of a field"),
     ("id_key", (None, 3, True, b"id", ["id"]), "id_key must be the name of a field"),
