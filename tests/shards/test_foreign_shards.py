@@ -209,7 +209,7 @@ def test_names_split_as_webdataset_splits_them() -> None:
         (b"{'descr': '<u2', 'fortran_order': False, 'shape': (True,), }", "no valid shape"),
         (b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1,), }", "no valid shape"),
         (b"{'descr': '<u2', 'fortran_order': False, 'shape': [1], }", "no valid shape"),
-        (b"{'descr': '<u2', 'shape': (1,), }", "no descr, fortran_order and shape"),
+        (b"{'descr': '<u2', 'shape': (1,), }", "not state descr, fortran_order and shape alone"),
         (b"(" * 3000, "no literal"),
         (b"(" * 4097, "npy header of 4097 bytes, more than the 4096"),
         (b"\xff\xfe", "no literal"),
