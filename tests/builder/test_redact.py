@@ -31,6 +31,7 @@ from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import contents_of, kept, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import run_to_operation
+from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.tokenizer_samples import train
 
 REASON, EOS = "opt-out", 1
@@ -423,6 +424,9 @@ def test_the_latest_shards_are_whole_once_each_is_that_of_the_redaction(small: P
     shutil.copytree(small, tmp_path / "running")
     before, running = (resolve(str(folder), "train", access)[0] for folder in (small, tmp_path / "running"))
     assert latest(before, access) == (before, True)
+    other = before._replace(directory=str(tmp_path / "other"))  # another dataset is there by now
+    write_dataset(tmp_path / "other", [make_documents(3)])
+    assert latest(other, access) == (other, True)
     assert redact(small, ["d0", "d2"], REASON, texts=True)
     now, whole = latest(before, access)
     assert (now, whole) == (resolve(str(small), "train", access)[0], True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,9 @@ class Eager(Progress):
     line_seconds = 0.0
 
 
-def test_into_a_pipe_a_line_a_minute_tells_share_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_into_a_pipe_a_line_a_minute_tells_share_rate_and_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Progress.line_seconds == 60
     progress = Eager()
     with progress.bar("ingest", 400_000_000, "bytes") as advance:
@@ -62,3 +65,9 @@ def test_into_a_pipe_a_line_a_minute_tells_share_rate_and_time_left(capsys: pyte
     assert re.fullmatch(r"ingest: 25%, [\d.]+ MB/s, \d+ s left", first)
     assert re.fullmatch(r"ingest: 50%, [\d.]+ MB/s, \d+ s left", second)
     assert progress.bytes == 200_000_000
+    times = iter([0.0, 2.0, 0.0, 2.1])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    for _ in range(2):
+        with progress.bar("ingest", 1, "bytes"):
+            pass
+    assert capsys.readouterr().err == "ingest: done in 2.1 s\n"  # and no line for two seconds

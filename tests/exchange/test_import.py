@@ -17,6 +17,7 @@ from pipeline.cli.main import main
 from pipeline.errors import ConfigError, DamagedInputError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.token_arrays import map_tokens
 from tests.exchange.test_write_shards import stored
 from tests.helpers.format_samples import as_zst
 from tests.helpers.shard_samples import Shard
@@ -272,6 +273,18 @@ def test_an_array_under_a_wrong_name_or_dtype_is_refused_with_the_cure(tmp_path:
     np.array([300, EOS] * 40, "<u2").tofile(tmp_path / "short.bin")
     with pytest.raises(DamagedInputError, match=r"as in ids of 32 bits; name --dtype uint32"):
         read(tmp_path / "wide.bin", tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"wide\.bin: cannot be read as integers of 'uint17': data type"):
+        map_tokens(tmp_path / "wide.bin", "uint17")
+    for array, said in (
+        (np.ones(3), "float64 of shape .3,.; ids must be"),
+        (np.ones((2, 2), "<u2"), r"uint16 of shape \(2, 2\)"),
+    ):
+        np.save(tmp_path / "wrong.npy", array)
+        with pytest.raises(DamagedInputError, match=rf"wrong\.npy: {said}"):
+            read(tmp_path / "wrong.npy", tmp_path / "out")
+    (tmp_path / "wrong.npy").write_bytes((tmp_path / "wrong.npy").read_bytes()[:-1])
+    with pytest.raises(DamagedInputError, match=r"wrong\.npy: not a whole npy file \(.*\); copy it again"):
+        read(tmp_path / "wrong.npy", tmp_path / "out")
     np.save(tmp_path / "flat.npy", np.array(FLAT))
     read((tmp_path / "flat.npy").rename(tmp_path / "flat.bin"), tmp_path / "out")
     assert stored(tmp_path / "out") == DOCUMENTS

@@ -150,6 +150,11 @@ def test_a_shard_that_is_gone_is_named(dataset: Path) -> None:
     (dataset / "train-000001.tar").unlink()
     with pytest.raises(ShardError, match=r"train-000001\.tar: .* not there; copy"):
         list(pipeline.ShardDataset(dataset, epochs=1).pack(8))
+    (dataset / "extents.npz").unlink()
+    (dataset / "extents.npz").mkdir()
+    with pytest.raises(ManifestError, match=r"extents\.npz: cannot be read: .*Is a directory"):
+        list(pipeline.ShardDataset(dataset, epochs=1).pack(8))
+    (dataset / "extents.npz").rmdir()
     for path in dataset.iterdir():
         path.unlink()
     with pytest.raises(ManifestError, match="no complete dataset"):
@@ -173,6 +178,13 @@ def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: 
 
 def test_a_shard_that_cannot_be_opened_is_named_with_the_cure(dataset: Path) -> None:
     path = dataset / "train-000002.tar"
+    shutil.copy(path, dataset / "more.tar")
+    with pytest.raises(
+        ManifestError, match=r"more\.tar: the manifest\.json beside it does not name it; list only shards"
+    ):
+        pipeline.ShardDataset([path, dataset / "more.tar"])
+    with pytest.raises(pipeline.ConfigError, match=r"train-000002\.tar is named twice"):
+        pipeline.ShardDataset([dataset, path])
     path.unlink()
     path.symlink_to(path)  # as one without read permission, which root could read
     with pytest.raises(ShardError, match=r"train-000002\.tar: .*; let this user read"):

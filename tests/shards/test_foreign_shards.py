@@ -15,7 +15,7 @@ import pytest
 import webdataset
 
 import pipeline
-from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardError
+from pipeline.errors import ConfigError, CorruptShardError, ShardError, StateError, TruncatedShardError
 from pipeline.shards.blocks.local_blocks import LocalBlocks
 from pipeline.shards.extents.table_file import load_tars
 from pipeline.shards.foreign import foreign_index, sample_parts
@@ -58,6 +58,8 @@ def test_a_tar_of_webdatasets_own_writer_is_read_whole(shard: Path) -> None:
     opened = Shard(shard)
     assert [opened.document(j).tolist() for j in range(len(opened))] == [d.tolist() for d in DOCUMENTS]
     assert opened.dtype == np.dtype("<u2")
+    with pytest.raises(CorruptShardError, match=rf"{shard}: byte \d+: no index footer at the end; copy it again"):
+        opened.table()
 
 
 @pytest.mark.parametrize(("dtype", "version"), [("|u1", 1), ("<u2", 2), ("<i4", 3), ("<u4", 1), ("<i8", 1)])
@@ -209,7 +211,7 @@ def test_names_split_as_webdataset_splits_them() -> None:
         (b"{'descr': '<u2', 'fortran_order': False, 'shape': (True,), }", "no valid shape"),
         (b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1,), }", "no valid shape"),
         (b"{'descr': '<u2', 'fortran_order': False, 'shape': [1], }", "no valid shape"),
-        (b"{'descr': '<u2', 'shape': (1,), }", "not state descr, fortran_order and shape alone"),
+        (b"{'descr': '<u2', 'shape': (1,), }", "descr, fortran_order and shape"),
         (b"(" * 3000, "no literal"),
         (b"(" * 4097, "npy header of 4097 bytes, more than the 4096"),
         (b"\xff\xfe", "no literal"),
@@ -277,6 +279,12 @@ def test_a_tar_that_is_rewritten_while_it_is_streamed_is_an_error(tmp_path: Path
     whole = [item["input_ids"].tolist() for item in stream]
     assert len(whole) == 123
     rewrite(tmp_path / "y.tar", "tokens", kind)
+    size = (tmp_path / "y.tar").stat().st_size
     for again in (stream, pickle.loads(pickle.dumps(stream))):
-        with pytest.raises(ShardError, match=r"y\.tar was written since .*make the stream again"):
+        with pytest.raises(
+            ShardError, match=rf"y\.tar was written since .*\({size} bytes then, {size} now\).*make the stream again"
+        ):
             list(again)
+    (tmp_path / "y.tar").unlink()
+    with pytest.raises(ShardError, match=rf"y\.tar was written since .*\({size} bytes then, gone now\)"):
+        list(stream)

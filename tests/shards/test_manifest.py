@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ManifestError
-from pipeline.shards.manifest import Manifest
+from pipeline.shards.manifest import Manifest, is_dataset
 from tests.helpers.shard_samples import make_documents, write_dataset
 
 
@@ -23,6 +23,18 @@ def test_what_is_written_is_read_and_written_again_byte_for_byte(dataset: Path) 
     manifest.write(dataset)
     assert (dataset / "manifest.json").read_bytes() == before
     assert manifest.splits["train"].documents == 12
+
+
+def test_a_directory_with_a_manifest_or_a_plan_holds_a_dataset(dataset: Path) -> None:
+    assert is_dataset(dataset)
+    for text in ("{", "[]", '{"format": "other"}'):
+        (dataset / "manifest.json").write_text(text)
+        assert not is_dataset(dataset)
+    (dataset / "manifest.json").unlink()
+    assert not is_dataset(dataset)
+    (dataset / ".build").mkdir()
+    (dataset / ".build" / "plan.json").touch()
+    assert is_dataset(dataset)
 
 
 def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:

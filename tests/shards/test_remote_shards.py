@@ -19,7 +19,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.errors import CorruptShardError, ManifestError, StorageError
+from pipeline.errors import ConfigError, CorruptShardError, ManifestError, StorageError
 from pipeline.shards.manifest import EXTENTS_NAME, Manifest, Split
 from pipeline.stream.stream import Stream
 from tests.helpers import interpreters
@@ -173,6 +173,12 @@ def test_remote_tars_of_another_tool_stream(tmp_path: Path, server: FaultyServer
         server.files[f"web-{shard}.tar"] = (tmp_path / f"web-{shard}.tar").read_bytes()
     wanted = whole([tmp_path / "web-0.tar", tmp_path / "web-1.tar"])
     assert whole(server.url("web-{0..1}.tar"), cache_dir=str(tmp_path / "cache")) == wanted
+    with pytest.raises(ConfigError, match=r"web-0\.tar: it must be downloaded whole, .*give a cache_dir"):
+        whole(server.url("web-0.tar"), cache_dir=None)
+    with pytest.raises(
+        ManifestError, match=r"/web: no manifest\.json there, and http .*: \S+/web/name-{000000\.\.000127}\.tar"
+    ):
+        whole(server.url("web"))
 
 
 # Damage

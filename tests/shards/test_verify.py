@@ -340,6 +340,8 @@ def test_files_beside_the_shards_are_held_to_the_manifest(dataset: Path) -> None
         assert found == {name: said[name] for name in names}
     with pytest.raises(ConfigError, match="workers must be 1 or more, got 0"):
         messages(dataset, workers=0)
+    with pytest.raises(ConfigError, match=r"manifest\.json is a file; give the directory of a dataset, which holds"):
+        messages(dataset / "manifest.json")
 
 
 def test_the_lock_of_a_build_is_no_problem_of_a_complete_dataset(dataset: Path) -> None:
