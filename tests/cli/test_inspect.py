@@ -13,7 +13,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import run_command
-from tests.helpers.builds import run_plain
+from tests.helpers.builds import run_plain, write_jsonl
 from tests.helpers.corpus import english, write_inputs
 
 inspect = partial(run_command, "inspect")
@@ -51,6 +51,61 @@ def test_a_piped_page_has_100_columns_and_adds_up(built: Path, capsys: pytest.Ca
     ):
         assert any(re.fullmatch(row, line) for line in lines), row
     assert "\n\n\n" not in "\n".join(lines)
+
+
+PAGE = """\
+tokenizer bytes, 384 ids, end of text 1, stored as uint16
+
+stage                        documents   share    tokens  left
+unreadable: invalid JSON             2    0.3%
+unreadable: no field 'text'          1    0.1%
+documents read                     738  100.0%  ~773,816  ████████████████████
+exact duplicates                   -86   11.7%  ~-89,507  ██████████████████
+2 others                            -2    0.3%   ~-1,008  ██████████████████
+documents kept                     650   88.1%   683,301  ██████████████████
+
+split  documents   tokens  tokens/document  shards
+train        580  609,763            1,051       5
+val           70   73,538            1,051       4
+
+1  clusters of near duplicates; by documents: 1 of 2
+warning: validation holds 70 documents of 73,538 tokens: below 100 documents or 50,000 tokens its loss says little; \
+raise --val-fraction
+
+source    read  kept   tokens
+s0         600   600  630,900
+s1          22     0        0
+s2          18     0        0
+s3          17     0        0
+s4          16     0        0
+s5          15     0        0
+s6          14    14   14,334
+s7          13    13   13,813
+2 others    23    23   24,254
+
+language  read  kept   tokens
+en         738   650  683,301
+
+"""
+
+
+def test_all_that_a_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [
+        [english(n, 20) for n in range(600)],
+        *([english(100 * k + n, 20) for n in range(20 - k)] for k in range(1, 10)),
+    ]
+    texts[1] += [english(3, 20), f"{english(4, 20)} more", "of two words"]
+    inputs = [f"s{k}={write_jsonl(tmp_path / f'{k}.jsonl', some)}" for k, some in enumerate(texts)]
+    with open(tmp_path / "1.jsonl", "a") as file:
+        file.write("{}\n{broken\n{broken\n")
+    (tmp_path / "rules.toml").write_text("words = { min = 5 }\n")
+    run_plain(inputs, tmp_path / "set", rules=str(tmp_path / "rules.toml"), val_fraction=0.1, seed=1)
+    assert inspect([str(tmp_path / "set")]) == 0
+    name, dataset, *lines, _ = capsys.readouterr().out.splitlines()
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) / 1e6
+    fingerprint = pipeline.Manifest.read(tmp_path / "set").fingerprint
+    assert (name, dataset) == (f"{tmp_path}/set", f"dataset {fingerprint[:16]}; 10 input files, {size:,.1f} MB")
+    assert [line.rstrip() for line in lines] == PAGE.splitlines()
 
 
 def test_a_batch_is_shown_as_the_text_of_its_rows(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
