@@ -379,10 +379,7 @@ class Recipe:
         for name in settings:
             if name not in known:
                 raise ConfigError(f"no setting {name!r}{did_you_mean(name, {*known, *RUNNING})}")
-        try:
-            return cls(**settings)
-        except TypeError as error:
-            raise ConfigError(f"a setting has the wrong type: {error}") from error
+        return cls(**settings)
 
 
 def parse_licenses(entries: Sequence[str]) -> dict[str, str]:

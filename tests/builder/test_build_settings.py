@@ -144,6 +144,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dedup_treshold": 0.5}, "did you mean 'dedup_threshold'"),
     ({"workers": True}, "workers must be a whole number of at least 1, got True"),
     ({"engine": "lcal"}, r"no engine 'lcal' \(did you mean 'local'\?\)"),
+    ({"ray_skip_bad_nodes": 1}, "ray_skip_bad_nodes must be True or False, got 1"),
     ({"ray_address": 3}, "ray_address must be text, as in 10.0.0.1:6379, got 3"),
     ({"start_method": "x"}, "start_method must be one of fork, spawn, forkserver, got 'x'"),
     ({"overwrite": "no"}, "overwrite must be True or False, got 'no'"),
@@ -196,6 +197,8 @@ def test_a_config_file_spells_settings_as_flags_do(tmp_path: Path, capsys: pytes
     config.write_text("val-fraction: 0.1\nlanguage: [en, de]\n")
     assert Recipe.from_json(read_config(config)) == Recipe(val_fraction=0.1, language="en,de")
     flags = ["in.jsonl", "--output", str(tmp_path / "out"), "--config", str(config)]
+    (tmp_path / "empty.yml").write_text("# nothing\n")
+    assert read_config(tmp_path / "empty.yml") == {}
     assert run_command("build", [*flags, "--val-fraction", "2"]) == 2
     assert capsys.readouterr().err == "error: val_fraction must be 0 <= value < 1, got 2.0\n"
 
@@ -214,6 +217,7 @@ def test_a_recipe_survives_json_and_describes_files_by_their_names_alone(tmp_pat
     assert Recipe(rules=()) == Recipe(rules="none") == Recipe(rules=["none"]) == Recipe(rules="")
     assert Recipe(rules="none,gopher") == Recipe(rules="gopher")
     assert Recipe(rules=()).described()["rules"] == []
+    assert Recipe(against="https://a.example/sets/wiki/").described()["against"] == ["wiki"]
 
 
 def test_a_build_goes_on_with_another_timeout_and_other_tries(tmp_path: Path) -> None:

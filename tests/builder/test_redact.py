@@ -172,16 +172,17 @@ def test_what_was_dropped_for_a_document_goes_whatever_names_are(tmp_path: Path,
 
 def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = {"a": english(1), "same (as a)": english(1), "listed": english(2), "other": english(3)}
-    source = write_jsonl(tmp_path / "in.jsonl", [{"id": id, "text": text} for id, text in texts.items()])
-    (tmp_path / "drop.txt").write_text("listed\n")
+    more = {f"listed{k}": english(10 + k) for k in range(20)}  # more than the manifest shows
+    source = write_jsonl(tmp_path / "in.jsonl", [{"id": id, "text": text} for id, text in (texts | more).items()])
+    (tmp_path / "drop.txt").write_text("\n".join(["listed", *more]))
     run_plain(source, tmp_path / "out", keep_rejected=True, drop_ids=str(tmp_path / "drop.txt"))
     with pytest.raises(ConfigError, match=r"'same \(as a\)' was dropped as a duplicate of 'a', .*; list 'a', too"):
         redact(tmp_path / "out", ["same (as a)", "other"], REASON)
-    (tmp_path / "ids.txt").write_text("same (as a)\n000000000000\nlisted")
+    (tmp_path / "ids.txt").write_text("\n".join(["same (as a)", "000000000000", "listed", *more]))
     assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt", "--drop", tmp_path / "new") == 0
     assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt") == 0
     assert "out: 1 documents of 1,0" in (said := capsys.readouterr().out)
-    assert "2 rejected documents removed; 0 copies left" in said
+    assert "22 rejected documents removed; 0 copies left" in said
     for folder in (tmp_path / "out", tmp_path / "new"):
         assert (folder / "rejected.jsonl").read_text() == ""
         for name in ("manifest.json", "report.html"):
@@ -228,8 +229,15 @@ def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(
     assert "2 documents of" in capsys.readouterr().out
     before = contents_of(dataset)
     assert run(dataset, "--ids", ids, "--texts") == 0
+    ids.write_text(table(dataset)["key"][5])
+    capsys.readouterr()
+    assert run(dataset, "--ids", ids, "--texts") == 0
+    assert capsys.readouterr().out == f"{dataset}: nothing to do; these documents were redacted before\n"
     assert contents_of(dataset) == before
     assert not (dataset / ".build").exists()
+    for names, reason in (([""], REASON), (["d4"], " ")):
+        with pytest.raises(ConfigError, match="a redaction needs a reason and at least one key or id"):
+            redact(dataset, names, reason, texts=True)
 
 
 def test_unknown_names_and_texts_without_the_flag_are_refused(

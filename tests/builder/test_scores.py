@@ -94,6 +94,9 @@ def test_a_file_of_scores_that_cannot_be_used_is_refused(tmp_path: Path, columns
     source = write_records(tmp_path / "in.jsonl", TEXTS)
     with pytest.raises(ConfigError, match=said):
         make(source, tmp_path / "out", scores=write_scores(tmp_path / "scores.parquet", columns))
+    (tmp_path / "scores.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"scores .*scores\.parquet: not a whole parquet file \("):
+        make(source, tmp_path / "out", scores=str(tmp_path / "scores.parquet"))
 
 
 def test_a_condition_on_a_score_is_refused_with_the_rule_to_use(tmp_path: Path) -> None:

@@ -202,6 +202,22 @@ def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> N
         ({"transforms": ["HOME/own_transforms:drop_bloked"]}, "no function 'drop_bloked' .did you mean 'drop_bl"),
         ({"transforms": ["gone@1"]}, "gone@1.*give it again"),
         ({"transforms": [3]}, "3 is neither a function"),
+        (
+            {"transforms": [pipeline.transform(lambda one: one, name="a b", version="1")]},
+            "'a b', version '1': write both in",
+        ),
+        (
+            {"transforms": [pipeline.transform(lambda one: one, name="f", version="1@2")]},
+            "'f', version '1@2': write both in",
+        ),
+        (
+            {"transforms": [pipeline.transform(lambda one: one, name="f", version=2.5)]},
+            "its version must be text, got 2.5",
+        ),
+        (
+            {"transforms": [pipeline.transform(lambda one: one, name="f", version=True)]},
+            "its version must be text, got True",
+        ),
     ],
 )
 def test_a_list_that_cannot_work_is_refused_before_any_work(tmp_path: Path, settings: Any, said: str) -> None:

@@ -129,6 +129,8 @@ def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id(tmp_path: Path) -> N
     assert write([[1]], tmp_path / "last", eos_id=383).tokenizer["eos_id"] == 383
     narrow = write([[1, 65_535]], tmp_path / "narrow", None, eos_id=0)
     assert narrow.dtype == "<u2"
+    counts = {name: count for name, count in narrow.counts.items() if isinstance(count, int)}
+    assert counts == {"read": 1, "characters": 0, "passed_filters": 1, "kept": 1, "kept_characters": 0, "tokens": 3}
     nothing = {"name": None, "sha256": None, "vocab_size": None, "bos_id": None, "special_ids": {}}
     assert narrow.tokenizer == {**nothing, "eos_id": 0}
     assert narrow.recipe == {"tokens": {"val_fraction": 0.005, "seed": 0, "eos_id": 0}}

@@ -104,6 +104,9 @@ def test_a_generator_is_read_once_for_all_builds(tmp_path: Path, capsys: pytest.
     assert "continued with the records that it yielded before" in said.out + said.err
     assert len(read) == len(RECORDS)
     assert build(RECORDS, tmp_path / "list").splits == done.splits
+    with pytest.raises(KeyboardInterrupt):
+        build(records(), tmp_path / "anew", after_stage=interrupt_after("plan"))
+    assert build(iter(RECORDS[:2]), tmp_path / "anew", overwrite=True).counts["read"] == 2
 
 
 def test_inputs_in_memory_and_files_are_mixed_and_named(tmp_path: Path) -> None:
