@@ -94,6 +94,8 @@ def test_languages_duplicates_and_other_reasons_are_told_apart(tmp_path: Path) -
     why = diff(first, second)["why"]
     reasons = [(rule, [sample["id"] for sample in reason["samples"]]) for rule, reason in why["only_a"].items()]
     assert reasons == [(UNKNOWN, ["w3", "w5"]), ("language", ["w1"]), (DUPLICATE, ["w2"])]  # the most frequent first
+    third = build(tmp_path / "c", {"w4": base}, language="en", language_threshold=1.0)
+    assert [*diff(first, third)["why"]["only_a"]] == ["language_score", "language"]
     assert [*why["only_b"]] == [DUPLICATE]
     [sample] = why["only_b"][DUPLICATE]["samples"]
     assert re.fullmatch(r"a similarity of 0\.9\d to key 000000000001", sample.pop("reason"))
@@ -102,13 +104,15 @@ def test_languages_duplicates_and_other_reasons_are_told_apart(tmp_path: Path) -
 
 def test_a_changed_text_is_shown_from_its_first_difference(tmp_path: Path) -> None:
     before = {"w1": english(1), "b1": english(2)}
-    after = {"w1": english(1), "b1": english(2)[:200] + "!" + english(2)[200:]}
+    after = {"w1": english(1), "b1": english(2)[:200] + "!" + english(2)[200:], "b2": english(3, 9)}
+    before["b2"] = after["b2"][:-8]
     found = diff(build(tmp_path / "a", before), build(tmp_path / "b", after))
-    assert found["by_source"] == {
-        "books": {"same": 0, "changed": 1, "only_a": 0, "only_b": 0},
-        "web": {"same": 1, "changed": 0, "only_a": 0, "only_b": 0},
-    }
-    [sample] = found["changed"]
+    assert [*found["by_source"].items()] == [
+        ("books", {"same": 0, "changed": 2, "only_a": 0, "only_b": 0}),
+        ("web", {"same": 1, "changed": 0, "only_a": 0, "only_b": 0}),
+    ]
+    [sample, longer] = found["changed"]
+    assert (longer["id"], longer["character"]) == ("b2", len(before["b2"]))
     assert (sample["id"], sample["character"], sample["texts"][1][30]) == ("b1", 200, "!")
 
 
@@ -123,6 +127,8 @@ def test_a_file_of_the_same_name_and_other_contents_is_a_difference(tmp_path: Pa
     assert name == "drop_ids, contents"
     assert hashes == [hashlib.sha256(listed).hexdigest() for listed in (b"w1\n", b"w2\n")]
     assert diff(sets[0], sets[0])["settings"] == {}
+    plain = build(tmp_path / "c", texts)
+    assert diff(sets[0], plain)["settings"] == {"drop_ids": ["ids.txt", None]}
 
 
 @pytest.mark.parametrize("name", filters.bundled_rule_sets())
@@ -210,6 +216,7 @@ setting seed: 40 in A, 70 in B
 
 rule   limits in A         in B  dropped by A  by B
 words  at least 40  at least 70             1     0
+exact            -            -             0     1
 
 only in B, 1: why A lacks 1 of them
   another reason  1
@@ -227,7 +234,7 @@ def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, capsys
     rules, sets = tmp_path / "words.toml", []
     for name, least, texts in (
         ("a", 40, {"w1": english(1), "w2": english(2), "b0": "To be."}),
-        ("b", 70, {"w1": english(1), "w2": english(5), "w3": english(3, 20)}),
+        ("b", 70, {"w1": english(1), "w2": english(5), "w3": english(3, 20), "w4": english(1)}),
     ):
         rules.write_text(f"words = {{ min = {least} }}\n")
         sets.append(build(tmp_path / name, texts, rules=str(rules), seed=least))

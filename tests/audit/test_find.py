@@ -168,7 +168,10 @@ def test_a_folder_that_is_no_index_of_ours_is_not_replaced(built: Path, tmp_path
     files = [tmp_path / "index.json", tmp_path / "shard.00000.mds"]
     for file in files:
         file.write_text('{"version": 2}')
-    for folder in (tmp_path, built):
+    (tmp_path / "part").mkdir()
+    files.append(tmp_path / "part" / "keys.npy")
+    files[-1].write_bytes(b"")
+    for folder in (tmp_path, tmp_path / "part", built):
         with pytest.raises(ConfigError, match=rf"{folder.name}: this is no index; name an index"):
             ask(built, TEXTS[:1], index=folder)
     assert all(file.exists() for file in [*files, built / "manifest.json"])
@@ -176,9 +179,15 @@ def test_a_folder_that_is_no_index_of_ours_is_not_replaced(built: Path, tmp_path
 
 def test_damaged_signatures_and_those_of_other_documents_are_named(built: Path, tmp_path: Path) -> None:
     signatures = shutil.copytree(built, tmp_path / "set") / "signatures"
-    np.save(signatures / "hashes.npy", np.load(signatures / "hashes.npy")[:2])
-    with pytest.raises(CorruptShardError, match=r"2 hashes and 120 signatures, .* 120 documents; copy"):
-        ask(tmp_path / "set", TEXTS[:1])
+    for name, counts in (
+        ("hashes", "2 hashes and 120"),
+        ("signatures", "2 hashes and 2"),
+        ("hashes", "121 hashes and 2"),
+    ):
+        rows = np.load(built / "signatures" / f"{name}.npy")
+        np.save(signatures / f"{name}.npy", np.concatenate([rows, rows[:1]]) if "121" in counts else rows[:2])
+        with pytest.raises(CorruptShardError, match=rf"{counts} signatures, .* 120 documents; copy"):
+            ask(tmp_path / "set", TEXTS[:1])
     (signatures / "signatures.npy").write_bytes(b"")
     with pytest.raises(CorruptShardError, match=r"signatures: .* damaged .*; copy"):
         ask(tmp_path / "set", TEXTS[:1])
@@ -285,9 +294,13 @@ def test_the_passage_is_the_longest_whose_runs_of_words_the_text_has(text: str, 
 
 def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path) -> None:
     question = "人们为什么在夜里看见那么多的星星"
-    run_plain(write_jsonl(tmp_path / "in.jsonl", [f"题目：{question}？请回答。", "没有相同的内容"]), tmp_path / "set")
+    accents = "Cafe\u0301\r\nand more words, so that it has some"  # which a build normalizes
+    texts = [*(f"没有相同的内容 {k}" for k in range(300)), f"题目：{question}？请回答。", accents]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "set")
     [[match]] = ask(tmp_path / "set", [question], passages=True)
-    assert (match.id, match.likeness, match.passage) == ("d0", 1.0, question)
+    assert (match.id, match.likeness, match.passage) == ("d300", 1.0, question)
+    [[match]] = ask(tmp_path / "set", [accents])
+    assert (match.id, match.kind) == ("d301", EXACT)
 
 
 def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,6 +338,8 @@ def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, caps
     for wrong, said in (([b"a"], "got b'a'"), ([None], "got None")):
         with pytest.raises(ConfigError, match=f"texts must be text or a list of texts, {said}"):
             ask(built, wrong)  # type: ignore[arg-type]
+    run_plain(tmp_path / "in.jsonl", tmp_path / "bands", dedup_bands=2)
+    assert [match.kind for match in ask(tmp_path / "bands", TEXTS[:1], threshold=1)[0]] == [EXACT]
     for threshold in (0, 1.01):
         with pytest.raises(ConfigError, match=f"at most 1, got {threshold}"):
             ask(built, "a text", threshold=threshold)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -69,6 +70,68 @@ def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
         assert f"{counts[name]:,}" in text
     for name in [*counts["dropped"], *counts["histograms"], "exact duplicates", "near duplicates", "Sources", "odd"]:
         assert name in text
+
+
+def told(page: str) -> list[str]:
+    """Return what the sections of a page tell, without texts of documents, hashes and styles."""
+    text = re.sub(r"<style>.*?</style>|\b[0-9a-f]{16}\b", "", page, flags=re.DOTALL)
+    parts = [
+        [" ".join(html.unescape(part).split()) for part in re.split("<[^>]*>", each)] for each in text.split("<h2>")
+    ]
+    sections = [" | ".join(filter(None, each)) for each in parts]
+    shown = [re.split(r" \| At the limit \| | \| n0 \| ", each)[0] for each in sections]
+    return [each for each in shown if not each.startswith(("Samples", "Recipe"))]
+
+
+TOLD = """\
+Build report of dataset | Build report | shardwright build web=INPUT b=INPUT --output DATASET --on-error skip --rules \
+rules.toml --dedup-lines --shortest-passage 5 --words-left 1 --tokenizer bytes --val-fraction 0.2 --seed 2 | INPUT \
+and DATASET stand for paths. A dataset names no paths and no times, so equal builds give equal bytes, also of this \
+page. | run.json | says when it was built, by which version and how fast. | 2 input files, 0.0 MB; tokenizer bytes of \
+384 ids; dataset | 19 | documents read | 14 | kept, 73.7% | 8,136 | tokens | 8,122 | characters, 47.5% | 2 | \
+duplicates, 12.5% of what passed | 3 | unreadable records
+From input to shards | Thick bars show the documents that are left, thin bars their tokens. The orange ends show what \
+a row removed. Numbers with ≈ are estimates from the characters of dropped text. | stage | documents | share | tokens \
+| documents read | 19 | 100.0% | ≈ 17,145 | dropped by words | -2 | 10.5% | ≈ -5,010 | cut from 5 documents: 5 lines \
+that occur earlier | 0 | 0.0% | ≈ -331 | dropped by words_left | -1 | 5.3% | ≈ -362 | exact duplicates | 0 | 0.0% | ≈ \
+0 | near duplicates | -2 | 10.5% | ≈ -3,306 | documents kept | 14 | 73.7% | 8,136 | Unreadable records, not among \
+these: 2 invalid JSON; 1 no field 'text'
+Splits | split | documents | tokens | tokens a document | shards | train | 13 | 7,985 | 614 | 2 | val | 1 | 151 | 151 \
+| 1
+Sources | read | dropped | duplicates | kept | tokens | web | 18 | 3 | 2 | 13 | 7,155 | b | 1 | 0 | 0 | 1 | 981
+Languages | read | dropped | duplicates | kept | tokens | en | 19 | 3 | 2 | 14 | 8,136
+Lengths and clusters | Kept documents. | tokens a document | 1 from 128 to 255 | 6 from 256 to 511 | 6 from 512 to \
+1,023 | 1 from 1,024 to 2,047 | 128 | 512 | 2,047 | documents a duplicate cluster | 13 from 1 to 1 | 1 from 2 to 3 | \
+1 | 2 | 3
+Clusters of near duplicates | One document of each stays. | documents in a cluster | clusters | documents | 3 to 4 | \
+1 | 3 | The widest cluster | Here a near duplicate is least similar to the text that is kept in its place. 3 of its 3 \
+documents were compared, each with each. The signatures of the two least similar have | 0.97 | of their values in \
+common, which estimates their similarity.
+Rules | The rule that drops most is first. A histogram shows how many documents have which value; heights are square \
+roots of the numbers. Dashed lines are limits, and documents in the orange are dropped. “At the limit” shows the \
+texts whose values are nearest to it. | words | drops 2 | the number of words; | kept: 10 to 400 | 10 | 400 | 1 from \
+0 to 20 | 1 from 20 to 40 | 2 from 40 to 60 | 3 from 60 to 80 | 2 from 80 to 100 | 1 from 100 to 120 | 3 from 120 to \
+140 | 1 from 140 to 160 | 1 from 180 to 200 | 3 from 300 to 320 | 1 from 780 to 800 | 0 | 400 | 800+
+Cut from documents | lines that occur earlier | 5 | characters of these | 330 | documents they were cut from | 5"""
+
+
+def test_all_that_the_page_tells_of_counts(tmp_path: Path) -> None:
+    notice, words = "A line of more than a few words that every second document holds.", english(5, 30).split()
+    rows = [{"id": f"d{k}", "text": english(k, 3 + k) + f"\n{notice}" * (k % 2)} for k in range(12)]
+    rows += [
+        {"id": "short", "text": "too short"},
+        {"id": "copy", "text": english(4, 7)},
+        {"id": "long", "text": english(6, 99)},
+    ]
+    rows += [{"id": f"n{k}", "text": " ".join([*words[:9], f"alpaca{k}", *words[9:]])} for k in range(3)]
+    source, other = write_jsonl(tmp_path / "a.jsonl", rows), write_jsonl(tmp_path / "b.jsonl", [english(90)])
+    source.write_text(source.read_text() + "{}\n{broken\n{broken\n")
+    (tmp_path / "rules.toml").write_text("words = { min = 10, max = 400 }\n")
+    settings: dict[str, Any] = {"shortest_passage": 5, "words_left": 1, "val_fraction": 0.2, "seed": 2}
+    rules = {"rules": str(tmp_path / "rules.toml"), "dedup_lines": True, "on_error": "skip"}
+    run_plain([f"web={source}", f"b={other}"], tmp_path / "out", **settings, **rules)
+    page = (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")
+    assert "\n".join(told(page)) == TOLD
 
 
 def test_bars_of_every_histogram_stand_on_its_lower_edge_where_their_values_are(dataset: Path) -> None:
