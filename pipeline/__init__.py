@@ -3,19 +3,19 @@
     documents -> filters -> dedup -> tokens -> shards      pipeline.build(...), shardwright build   (once)
     shards -> order -> sequences -> batches -> device      pipeline.ShardDataset(...)               (every run)
 
-The rooms, and what each may import:
+The rooms in reading order, and what each may import:
 
     errors.py         every error that is raised on purpose, in one tree
     version.py        the version of this package
     atomic.py         files that appear under their final name only when whole
-    atomic_directory.py  such directories, and the message for a full disk
+    atomic_directory.py  directories that do so, and the message for a full disk
     user_cache.py     the user's cache directory
-    paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
+    paths.py          names sorted by the numbers in them; files named twice; pipes and devices
     progress.py       progress of long work on the terminal
     notices.py        warnings that name the user's line, and warnings that are logged once
     compiling.py      compiled loops, kept in a cache if it can be written
     daemon_threads.py  threads for jobs that block; a process ends without waiting for them
-    signals.py        signals while libraries are imported and called
+    signals.py        signals that arrive while a library is imported or called
     integer_hash.py   hashes of integers, for NumPy and compiled loops
     draws.py          random draws by the hash of a text: validation, quotas and samples
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive

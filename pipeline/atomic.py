@@ -25,7 +25,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 def temporary_path(path: Path) -> Path:
     """Return a new hidden name beside ``path`` under which the file may be written.
 
-    Process numbers would not be unique: machines that share the directory have equal ones.
+    The name is random, since process numbers of machines that share the directory can be equal.
     """
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
@@ -42,7 +42,8 @@ def is_temporary(path: Path) -> bool:
 def sync(handle: int, full: int | None = getattr(fcntl, "F_FULLFSYNC", None)) -> None:
     """Wait until everything written to an open file is on disk.
 
-    On macOS, fsync leaves data in the memory of the drive. ``full`` is the request that does not, if the file system knows it.
+    On macOS, fsync returns while data is still in the memory of the drive. There, ``full`` is the request that waits for it; not
+    every file system supports it.
     """
     if full is not None:
         with suppress(OSError):
@@ -64,8 +65,8 @@ def sync_directory(directory: Path) -> None:
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Yield a binary file that replaces ``path`` when the block ends; if the block raises, the file is removed.
 
-    The bytes are on disk (`sync`) before the rename, and the rename before the block returns. If ``path`` is a link, its target
-    is replaced. Raises ``ConfigError`` if that is a directory, a device or a pipe. An ``OSError`` names ``path``.
+    The bytes are on disk (`sync`) before the rename, and the rename is on disk before the call returns. If ``path`` is a link,
+    its target is replaced. Raises ``ConfigError`` if that target is a directory, device or pipe. An ``OSError`` names ``path``.
     """
     name, path = path, Path(os.path.realpath(path))
     if kind := "a directory" if path.is_dir() else special_kind(path):
@@ -86,7 +87,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def keep_access(old: os.stat_result, new: Path | int) -> None:
-    """Give a new file the permissions and, if this process may, the owner of an old one."""
+    """Give a new file the permissions of an old file, and its owner if this process may."""
     with suppress(PermissionError):
         os.chown(new, old.st_uid, old.st_gid)
     os.chmod(new, stat.S_IMODE(old.st_mode))
@@ -108,7 +109,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def name_final(error: BaseException, temporary: Path, final: str | Path) -> None:
-    """Make an ``OSError`` name the final path, if it names the temporary one, or none because a file cannot grow."""
+    """Make an ``OSError`` name the final path if it names the temporary path, or no path because a file cannot grow."""
     if isinstance(error, OSError):
         named = f"{temporary}" if error.filename is None and error.errno in _CANNOT_GROW else str(error.filename)
         if named.startswith(f"{temporary}"):

@@ -19,7 +19,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def explain_disk_full_errors(path: Path, then: str = "run the same command again") -> Iterator[None]:
     """Raise ``BuildError`` with the cure if the block, which writes ``path``, fills the disk.
 
-    It also knows the errors of numpy and pyarrow. ``then`` tells the user what to do when there is room.
+    This includes errors of numpy and pyarrow. ``then`` tells the user what to do when there is room.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def explain_disk_full_errors(path: Path, then: str = "run the same command again
 def result_directory(path: Path) -> Iterator[Path]:
     """Yield a directory to fill. It is renamed to ``path`` when the block ends; if the block raises, it is removed.
 
-    Files are on disk before the rename. If ``path`` already exists, the new directory, which is equal, is removed.
+    Files are on disk before the rename. If ``path`` already exists, it is equal to the new directory, which is removed.
     """
     temporary = temporary_path(path)
     try:
@@ -68,15 +68,15 @@ def _rename(source: Path, target: Path) -> None:
 def sweep(directory: Path) -> None:
     """Remove half-written files and directories that killed processes left below ``directory``.
 
-    A process may still run on another machine. So each path is renamed first: else a half-removed one could get its final
-    name.
+    A process on another machine may still write such a path, and give it its final name while it is half removed. So each path is
+    renamed first.
     """
     for left in filter(is_temporary, sorted(directory.rglob(".*.tmp"))):
         discard_whole(left)
 
 
 def discard_whole(path: Path) -> None:
-    """Remove a file or a directory from its name at once: after a kill, no part of it looks complete."""
+    """Remove a file or a directory; after a kill, no part of it has the name ``path``."""
     temporary = temporary_path(path)
     with suppress(FileNotFoundError):
         os.rename(path, temporary)

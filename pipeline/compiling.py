@@ -1,7 +1,7 @@
 """Compiled functions, loaded from numba's cache; they also work if no cache can be written.
 
-Compile at module level only. The cache's key of an inner function holds its cells, which differ in each process: it would be
-compiled again every time, and the cache would grow.
+Compile at module level only. The cache's key of an inner function includes its cells, which differ in each process: the function
+would be compiled again every time, and the cache would grow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime.nrt import rtsys
 
-# Neither the package's folder nor the user's cache folder can be written, or a file in them cannot be loaded.
+# Raised if neither the package's folder nor the user's cache folder can be written, or a file in them cannot be loaded.
 _CACHE_TROUBLE = (RuntimeError, OSError, ImportError, EOFError, pickle.UnpicklingError)
 
 
@@ -27,7 +27,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def compiled(signature: Any) -> Any:
-    """Return a decorator that compiles at import, or loads from the cache if it can be read."""
+    """Return a decorator that loads a function from the cache, or compiles it at import."""
     signatures = signature if isinstance(signature, list) else [signature]
 
     def decorate(function: Any) -> Any:
@@ -43,10 +43,10 @@ def compiled(signature: Any) -> Any:
 
 
 def _with_cache(function: Any) -> Any:
-    """Return a numba function, not compiled yet, whose cache is valid as long as its loop computes the same.
+    """Return a numba function, not compiled yet, whose cache is valid until its code, or a loop or value that it reads, changes.
 
-    By itself, numba compares the size and time of the function's file. Both stay equal if two releases have one size and are
-    installed with a fixed time. And numba misses a change of a loop in another file, which is compiled into this one.
+    By itself, numba compares the size and time of the function's file. Both are equal if two releases have files of one size
+    and are installed with a fixed time. And numba misses a change of a loop that is in another file, but compiled into this one.
     """
     loop = numba.njit(cache=True, **_OPTIONS)(function)
     with suppress(AttributeError):  # another release of numba may lack these
@@ -77,13 +77,13 @@ def _value(name: str, value: object) -> object:
     if isinstance(value, int | float | str | np.generic | None):
         return repr(value)
     raise TypeError(
-        f"{name}: a compiled loop reads {value!r}, and a change of it cannot be noticed: make it a number or a tuple"
+        f"{name}: a compiled loop reads {value!r}, whose changes the cache would miss: make it a number or a tuple"
     )
 
 
 @functools.cache
 def _log_compiling() -> None:
-    """Log once in a process why nothing happens for some seconds."""
+    """Log, once in a process, why the next seconds are quiet."""
     logging.getLogger("pipeline").warning("compiling loops: some seconds, once after an installation")
 
 
@@ -96,10 +96,10 @@ def _compiled(loop: Any, signatures: list[Any]) -> Any:
 
 
 def _loaded(function: Any, signatures: list[Any]) -> Any:
-    """Return a function from the cache; None if it is missing, or if this release of numba keeps its cache differently.
+    """Return a function from the cache; None if it is missing, or if this release of numba has another kind of cache.
 
     numba's own dispatchers first load everything that numba can compile, and every extension of other packages, which takes
-    a second and more. A function that is compiled already needs only the runtime, which is all that this loads.
+    a second and more. A compiled function needs only the runtime, so only the runtime is loaded here.
     """
     try:
         with global_compiler_lock:

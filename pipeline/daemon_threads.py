@@ -1,4 +1,4 @@
-"""Threads for jobs that block, such as requests and reads; a process that ends does not wait for them."""
+"""Threads for jobs that block, such as requests and reads. A process ends without waiting for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DaemonThreads:
         return future
 
     def join(self) -> None:
-        """End the threads after the jobs are done, and wait until they have ended: then a fork is safe."""
+        """End the threads after their jobs, and wait for this. Then a fork is safe."""
         self.close()
         for thread in self._threads:
             thread.join()

@@ -4,8 +4,8 @@
     k0, k1                  = the halves of BLAKE2b(purpose, 0, seed in decimal), little-endian
     mix64                   the finaliser of SplitMix64
 
-Each purpose ("val", "max_tokens", "samples", "tokenizer") has its own draws: the documents for validation and those that a
-quota keeps are independent.
+Each purpose ("val", "max_tokens", "samples", "tokenizer") has its own draws. So the choice of documents for validation does not
+depend on the choice of a quota.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint
 
 
 def drawn(hashes: NDArray[np.uint8], seed: int, purpose: str, share: float) -> NDArray[np.bool_]:
-    """Return which of some texts are drawn if each is drawn with a probability of ``share``.
+    """Return for each text whether it is drawn, with a probability of ``share``.
 
-    A larger share draws all that a smaller one does, and a share of 1 draws every text.
+    A larger share draws all texts that a smaller share draws. A share of 1 draws every text.
     """
     if share >= 1:
         return np.ones(len(hashes), bool)
@@ -41,5 +41,5 @@ def drawn(hashes: NDArray[np.uint8], seed: int, purpose: str, share: float) -> N
 
 
 def draw_file(name: str, seed: int) -> bytes:
-    """Return a key that sorts the files of a source at random, for a quota that reads only the first of them."""
+    """Return a key that sorts the files of a source at random, for a quota that reads only the first files."""
     return hashlib.blake2b(f"files\0{seed}\0{name}".encode("utf-8", "surrogateescape"), digest_size=16).digest()

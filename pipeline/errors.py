@@ -3,13 +3,13 @@
     ShardwrightError
     ├── ConfigError            a setting that cannot work (also a ValueError)
     ├── InputError             raw input that cannot be read: file, line or byte, reason
-    │   ├── DamagedInputError      its contents are at fault: cut, corrupt, without the wanted column
+    │   ├── DamagedInputError      the file is cut, corrupt, or lacks the wanted column
     │   └── MissingInputError      nothing has this name (also a ConfigError)
     ├── ShardError             a shard that cannot be trusted: file, member, offset
-    │   ├── TruncatedShardError    it ends before its index says
+    │   ├── TruncatedShardError    the shard ends before its index says
     │   ├── CorruptShardError      its bytes contradict its own headers, index or hash
-    │   └── ManifestError          it is whole, but not the shard that the manifest names
-    │       └── MissingDatasetError    no dataset is there (also a ConfigError and a MissingObjectError)
+    │   └── ManifestError          the manifest is missing or unreadable, or names another shard
+    │       └── MissingDatasetError    no dataset has this name (also a ConfigError and a MissingObjectError)
     ├── StateError             a saved state that belongs to another stream: field, both values
     ├── BuildError             a build that cannot continue
     │   └── PlanChangedError       input or recipe differ from the build that was started here
@@ -38,11 +38,11 @@ class InputError(ShardwrightError):
 
 
 class DamagedInputError(InputError):
-    """A raw input file that is cut, corrupt or of another format than its name says: reading it again will not help."""
+    """A raw input file that is cut, corrupt or of another format than its name says. Reading it again will not help."""
 
 
 class MissingInputError(InputError, ConfigError):
-    """A raw input file that does not exist: its name is wrong."""
+    """A raw input file that does not exist."""
 
 
 class ShardError(ShardwrightError):
@@ -119,7 +119,7 @@ def first_few(values: Sequence[object], most: int = 5) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True) -> str:
-    """Return `` (did you mean 'x'?)`` if a known name is near; else the known names, or '' without ``else_known``.
+    """Return `` (did you mean 'x'?)`` if a known name is similar; else the known names, or '' without ``else_known``.
 
     >>> did_you_mean("gophr", ["gopher", "c4"])
     " (did you mean 'gopher'?)"

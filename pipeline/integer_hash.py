@@ -1,4 +1,4 @@
-"""Integer hashes, whose code runs both on NumPy arrays and in compiled loops.
+"""Hashes of integers. Their code runs both on NumPy arrays and in compiled loops.
 
 They are part of definitions that never change: the order of a stream, the draws of a build, signatures.
 """

@@ -1,4 +1,4 @@
-"""Warnings: some name the user's line, however deep in this package the cause is; others are logged once."""
+"""Warnings that name the line of the user's code, and warnings that are logged once."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def warn(message: str) -> None:
 
 @lru_cache(maxsize=1024)
 def say_once(message: str) -> None:
-    """Log a warning, the first time in this process."""
+    """Log a warning once in this process."""
     logging.getLogger("pipeline").warning(message)

@@ -1,7 +1,7 @@
-"""Paths: how names are sorted, which files a folder or pattern leaves out, and which paths are pipes, sockets or devices.
+"""Paths: the order of names, the files that a folder or pattern leaves out, and paths of pipes, sockets or devices.
 
-One rule holds for texts and shards. A folder or pattern skips hidden files and folders, and reads a file once even if links
-lead to it; one warning counts the files left out. A file that is named twice is an error.
+Texts and shards have one rule. A folder or pattern skips hidden files and folders, and reads a file once even if links
+point to it; one warning counts the files left out. A file that is named twice is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a de
 
 
 def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
-    """Return a sort key by which part-2 comes before part-10, and the files of a directory are neighbours.
+    """Return a sort key that puts part-2 before part-10, and the files of a directory next to each other.
 
     >>> sorted(["a/part-10", "a/part-2", "a-b/1"], key=natural_key)
     ['a/part-2', 'a/part-10', 'a-b/1']
@@ -33,8 +33,8 @@ def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
 def is_hidden(name: str) -> bool:
     """Whether a part of a relative path is hidden: it begins with a dot, or is macOS's ``__MACOSX``.
 
-    Hidden files such as ``.ipynb_checkpoints/`` and ``._a.tar`` appear beside data. Folders and patterns skip them. A hidden
-    file, or a hidden folder, is read if the user names it.
+    Programs put hidden files such as ``.ipynb_checkpoints/`` and ``._a.tar`` beside data. Folders and patterns skip them. A
+    hidden file or folder is read if the user names it.
 
     >>> is_hidden("a/.snapshot/b.jsonl"), is_hidden("._a.tar"), is_hidden("__MACOSX/b.txt"), is_hidden("../a/b.c")
     (True, True, True, False)
@@ -43,7 +43,7 @@ def is_hidden(name: str) -> bool:
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:
-    """Return absolute paths without links: two spellings of a file, or a link and its target, give equal paths."""
+    """Return absolute paths without links: two spellings of a file have equal paths, and so have a link and its target."""
     folders: dict[str, str] = {}
     resolved = []
     for path in paths:
@@ -56,7 +56,7 @@ def real_paths(paths: Iterable[str]) -> list[str]:
 
 
 def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the files of a folder or pattern that are read, and the links to files that are read already."""
+    """Return the files of a folder or pattern to read, and the links to these files."""
     real = real_paths(paths)
     if len(set(real)) == len(real):
         return list(paths), []
@@ -68,7 +68,7 @@ def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def named_twice(names: Sequence[str], identities: Sequence[str]) -> str | None:
-    """Return a message about the first file that two names mean (their ``identities`` are equal); None if there is none.
+    """Return a message about the first file that has two of the names (their ``identities`` are equal); None without one.
 
     >>> named_twice(["a.tar", "./a.tar"], ["/data/a.tar", "/data/a.tar"])
     'a.tar is named twice (also as ./a.tar); its documents would be read twice; name it once'
@@ -83,7 +83,7 @@ def named_twice(names: Sequence[str], identities: Sequence[str]) -> str | None:
 
 
 def shortened(names: Sequence[str], most: int = 10) -> str:
-    """Return a text with the first ``most`` names, and how many more there are.
+    """Return the first ``most`` names and the number of the others as text.
 
     >>> shortened(["a", "b", "c"], 2)
     'a, b and 1 more'

@@ -1,4 +1,4 @@
-"""Signals during calls of libraries, which may lose a handler's exception, crash by it, or replace handlers."""
+"""Signals that arrive while a library runs, which may swallow a handler's exception, crash by it, or replace handlers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from types import FrameType
 def deferred_signals() -> Iterator[None]:
     """Handle SIGINT and SIGTERM when the block ends; a second signal ends the process at once.
 
-    For blocks that import compiled modules. A handler that raises during a module's start-up may end the process by SIGSEGV.
-    The module may also raise ``ImportError`` instead (NumPy does both), or ignore the exception.
+    For blocks that import compiled modules. If a handler raises while a module is imported, the process may end by SIGSEGV, or
+    the module may raise ``ImportError`` instead (NumPy does both) or ignore the exception.
     """
     handlers, received = _handlers(), list[int]()
 
@@ -38,8 +38,8 @@ def deferred_signals() -> Iterator[None]:
 def reraise_swallowed_signals() -> Iterator[None]:
     """Raise a signal handler's exception at the end of the block, if a library in the block swallowed or replaced it.
 
-    For blocks that also compile: that takes seconds, and Ctrl-C should not wait for them. In parts of their start-up, some
-    compiled modules ignore every exception (``numpy.random``): a build that was asked to stop would continue. Others raise
+    For blocks that also compile, which takes seconds, so that Ctrl-C should not wait. While they are imported, some compiled
+    modules ignore every exception (``numpy.random``), and a build that was asked to stop would continue. Others raise
     ``ImportError`` instead (``numpy``).
     """
     handlers, raised = _handlers(), list[BaseException]()
@@ -78,7 +78,7 @@ def kept_handlers() -> Iterator[None]:
 
 
 def _handlers() -> dict[int, Callable[[int, FrameType | None], object]]:
-    """Return the handlers of SIGINT and SIGTERM; none outside the main thread, which alone can set and run them."""
+    """Return the handlers of SIGINT and SIGTERM; none outside the main thread, since only that thread can set and run them."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -18,7 +18,7 @@ def default_directory() -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory and its missing parents, which only their owner can enter."""
+    """Make a directory and its missing parents, such that only their owner can enter them."""
     missing = []
     while not directory.is_dir():
         missing.append(directory)

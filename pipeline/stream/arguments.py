@@ -19,8 +19,8 @@ def group_topology(group: Any) -> tuple[int, int, Any]:
     if _is_mesh(group):
         if group.ndim != 1:
             raise ConfigError(
-                f"a mesh of {group.ndim} dimensions: give the data-parallel one, as mesh['dp'], and with context parallelism "
-                "mesh['dp', 'cp']"
+                f"a mesh of {group.ndim} dimensions: give the data-parallel dimension, as mesh['dp'], and with context "
+                "parallelism mesh['dp', 'cp']"
             )
         group = group.get_group()
     if dist.is_available() and isinstance(group, dist.ProcessGroup):
@@ -29,7 +29,7 @@ def group_topology(group: Any) -> tuple[int, int, Any]:
 
 
 def mesh_parts(rank: Any, context: Any) -> tuple[Any, Any]:
-    """Return the groups of data and context ranks that `shard` was given; a mesh of a dimension ``cp`` and another has both."""
+    """Return the groups of data and context ranks that `shard` was given; a mesh with a dimension ``cp`` has both."""
     names = (rank.mesh_dim_names or ()) if _is_mesh(rank) else ()
     if "cp" not in names:
         return rank, context
@@ -42,14 +42,14 @@ def mesh_parts(rank: Any, context: Any) -> tuple[Any, Any]:
 
 
 def context_part(context: Any) -> tuple[int, int]:
-    """Return the rank and size of context parallelism of two integers, a mesh or a process group."""
+    """Return the rank and size of context parallelism from two integers, a mesh or a process group."""
     rank, size = context if isinstance(context, tuple) and len(context) == 2 else group_topology(context)[:2]
     check_part("context rank", rank, "context size", size)
     return rank, size
 
 
 def check_part(name: str, rank: Any, size_name: str, size: Any) -> None:
-    """Raise ``ConfigError`` unless ``rank`` is one of ``size`` ranks."""
+    """Raise ``ConfigError`` unless ``rank`` is from 0 to ``size - 1``."""
     check_integer(size_name, size, least=1, most=MAX_ROWS)
     check_integer(name, rank, least=0)
     if rank >= size:
@@ -60,7 +60,7 @@ def _is_mesh(group: Any) -> bool:
     return hasattr(group, "get_local_rank")
 
 
-MAX_ROWS = (1 << 31) - 1  # the largest size that counts of 32 bits hold
+MAX_ROWS = (1 << 31) - 1  # the largest number that fits into 32 bits
 MAX_STEPS = (1 << 62) - 1
 
 
@@ -129,7 +129,7 @@ def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None
             )
         if same_labels:
             raise ConfigError(
-                "shift='divisors' draws how far ahead labels are, but those of labels='same' are not ahead; remove it"
+                "shift='divisors' draws how far ahead labels are, but with labels='same' they are not ahead; remove shift"
             )
         return None
     check_integer("shift", shift, least=1, most=MAX_ROWS)
@@ -137,7 +137,7 @@ def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None
 
 
 def parse_eos_id(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = None) -> int:
-    """Return an end-of-text id, 0 for None; ``ConfigError`` for one that ``dtype`` or the vocabulary cannot hold."""
+    """Return an end-of-text id, 0 for None; ``ConfigError`` for an id outside ``dtype`` or the vocabulary."""
     if eos_id is None:
         return 0
     most = int(np.iinfo(dtype).max)

@@ -1,4 +1,4 @@
-"""A config and its data -> a reader and a collator: the one place that knows which kind of data is read how."""
+"""A config and its data -> a reader and a collator: the one place that knows how each kind of data is read."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from .sequential.shard_windows import ShardWindows
     from .sequential.text.text_windows import TextWindows
 
-_LEAST_OF_LANE = 4 << 20  # bytes for each lane: with fewer, more lanes shuffle worse
-_SMALL_EPOCHS = 1 << 13  # tokens of the epochs that one window holds, if an epoch has fewer
+_LEAST_OF_LANE = 4 << 20  # bytes for each lane: if lanes have fewer, more lanes shuffle worse
+_SMALL_EPOCHS = 1 << 13  # tokens: a window holds several epochs of a source, up to this size
 _SMALL_EPOCHS_OF_MIX = 1 << 18  # the same for the windows of all sources together
 _FILTERED_DOCUMENTS = 64  # documents of shards in a window of a sequential stream
 
 
 def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
-    """Make the collator of batches of ``size`` rows, which it may cut.
+    """Make the collator of batches of ``size`` rows, which ``config.cut`` may cut into more.
 
-    Packs for a device keep their stored width until they are there.
+    Packed ids for a device keep their stored width until they are on the device.
     """
     # Samples for the user's functions are int64, with -100 in place.
     narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
@@ -123,12 +123,12 @@ def _indexed_reader(config: StreamConfig) -> Reader[Any]:
 def _order(
     config: StreamConfig, name: str, source: CountedData, lanes: int, seed: int | None, of_lanes: int
 ) -> Shuffle:
-    """Return the order of a source under a seed, read by ``lanes`` of the ``of_lanes`` that share the memory of windows.
+    """Return the order in which ``lanes`` lanes read a source. All ``of_lanes`` lanes share the memory of windows.
 
     Raises ``ConfigError`` if the source is empty.
     """
     layout = config.stated_layout()
-    by_extents = config.sources.is_mix or not layout.interleaved  # a sequence at a random offset needs one of them
+    by_extents = config.sources.is_mix or not layout.interleaved  # a sequence at a random offset needs one extent
     blocks, seed = source.extents.blocks(in_mix=by_extents), seed if layout.interleaved else None
     order = Shuffle(blocks, lanes, source.window(of_lanes, **config.window_options), seed, name)
     source.raise_if_empty(order.tokens if layout.unit == "tokens" else order.documents, layout.unit)
@@ -145,7 +145,7 @@ def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> Windo
 
 
 def _sources_of_shards(config: StreamConfig, source: CountedData) -> NDArray[np.int64] | None:
-    """Return the number of the source of each shard; None if rows do not name them, as in a mix, whose rows have one each."""
+    """Return the number of the source of each shard; None if documents need no source, as in a mix, where rows have it."""
     if config.sources.is_mix or not config.stated_layout().source:
         return None
     names = source.source_names
@@ -167,7 +167,7 @@ def _sequential_reader(
     share: WorkerShare,
     catalogue: Catalogue | None,
 ) -> SequentialReader:
-    """Make the reader of the lanes that a worker reads.
+    """Make the reader of a worker's lanes.
 
     Raises ``ConfigError`` if ranks and workers cannot share the lanes, ``StateError`` if the position lacks some of them.
     """
@@ -217,10 +217,10 @@ def _window_reader(
     *,
     traced: bool,
 ) -> WindowReader:
-    """Return the reader of the windows of some lanes of a source, before epoch ``epochs`` (None: of all epochs).
+    """Return the reader of a source's windows in the lanes of ``cursors``, before epoch ``epochs`` (None: of all epochs).
 
-    Each source of a mix has its own seed. If a source has fewer documents than lanes, each lane reads all of them, under its own
-    seed.
+    Each source of a mix has its own seed. If a source has fewer documents than lanes, each lane reads all documents, under its
+    own seed.
     """
     name, source = list(config.sources.by_name.items())[number]
     starts = {lane: _window_start(part_of_source(cursor, number)) for lane, cursor in cursors.items()}
@@ -292,7 +292,7 @@ def _window_start(cursor: Cursor) -> WindowStart:
 def _cut(
     config: StreamConfig, catalogue: Catalogue | None, source: int, lane: int, made: SequentialWindow
 ) -> SequentialWindow:
-    """Return a window of a lane, changed by the user's functions, and cut if sequences do not run on into the next window."""
+    """Return a lane's window after the user's functions, and cut into sequences unless these run on into the next window."""
     layout, window = config.stated_layout(), made.window
     if (maps := _document_maps(config)) is not None:
         window = maps.window(window)

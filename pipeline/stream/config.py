@@ -1,4 +1,4 @@
-"""The value of a chain of stages: frozen, so that any process can make the same stream from it. `shape` reads the data."""
+"""The settings of a chain of stages as one frozen value, from which any process can make the same stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .schedule import Schedule
 if TYPE_CHECKING:
     from .context import ContextPeer
 
-_UNEVEN = 0.05  # of an epoch: a mix that ends further from it logs so
+_UNEVEN = 0.05  # part of an epoch: a mix that ends further from the end of one logs it
 
 
 class Map:
@@ -34,7 +34,7 @@ class Map:
 
 
 class Take:
-    """The first ``count`` items after stages that may drop some, so that items must be counted."""
+    """The first ``count`` items, counted one by one since an earlier stage may drop some."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -49,14 +49,14 @@ def stage_name(number: int, stage: object) -> str:
 class StreamConfig:
     """The settings of all stages.
 
-    - ``filters`` say which documents stay, ``document_maps`` change them.
-    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix; ``changed_weights`` are those that
-      hold instead, once ``set_weights`` changed them.
+    - ``filters`` choose documents, ``document_maps`` change them.
+    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix; ``changed_weights`` replace
+      ``weights`` after ``set_weights``.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
-    - ``cut`` is how many tokens the rows have into which batches cut the rows of the layout; None keeps them whole.
+    - ``cut``: batches cut each row of the layout into rows of so many tokens; None keeps rows whole.
     - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
-    - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which a pickle leaves out.
+    - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which is not pickled.
     - ``context`` is the peer of context parallelism that keeps slices of the rows; None keeps whole rows.
     - ``prefetch`` None is 2 batches for a GPU, else 0; ``stored`` keeps ids in their stored width.
     - ``whole_rows``: ``rows`` made the stream; ``keyed``: its keys are a framework's.
@@ -98,7 +98,7 @@ class StreamConfig:
 
     @property
     def stated_topology(self) -> tuple[int, int] | None:
-        """Rank and world size as the user stated them, if so."""
+        """Rank and world size as the user stated them; None if the user did not."""
         return None if self.rank is None else (self.rank, self.world_size)
 
     def stated_layout(self) -> Layout:
@@ -109,15 +109,16 @@ class StreamConfig:
 
     @property
     def pieces(self) -> int:
-        """Into how many rows a batch cuts each row."""
+        """The number of rows into which a batch cuts each row of the layout."""
         return 1 if self.cut is None else (self.stated_layout().longest or 0) // self.cut
 
     @property
     def sliced(self) -> bool:
-        """Whether rows of a batch are slices, which peers of context parallelism share."""
+        """Whether peers of context parallelism get slices of rows instead of whole rows."""
         return self.context is not None and self.context.slices != "rows"
 
     def batch_layout(self) -> Layout:
+        """Return the layout of the rows of a batch, after ``cut``."""
         layout = self.stated_layout()
         return layout if self.cut is None or isinstance(layout, DocumentLayout) else replace(layout, seq_len=self.cut)
 
@@ -139,12 +140,12 @@ class StreamConfig:
 
     @property
     def counts_items(self) -> bool:
-        """Whether positions follow from counts of items: every stage gives one item for each that it takes."""
+        """Whether a position follows from the number of items: every stage yields one item for each item that it takes."""
         return all(isinstance(stage, Map) for stage in self.stages)
 
     @property
     def vocab_size(self) -> int | None:
-        """How many ids there are, by ``map_documents``, else by the tokenizer; None: unknown."""
+        """The number of ids that ``map_documents`` states, else that of the tokenizer; None if unknown."""
         stated = [known.vocab_size for known in self.document_maps if known.vocab_size is not None]
         return max(stated, default=self.sources.vocab_size)
 
@@ -161,7 +162,7 @@ class StreamConfig:
 
     @property
     def lane_count(self) -> int:
-        """How many lanes an indexed stream interleaves, shared by ranks; this reads no table of extents."""
+        """How many lanes an indexed stream interleaves over all ranks."""
         if self.seed is None or not (self.layout is None or self.layout.interleaved):
             return 1
         return self.sources.default_lanes if self.lanes is None else self.lanes
@@ -181,7 +182,7 @@ class StreamConfig:
         return Sequences(count, layout.sequence_stride, self.lane_count, self.epochs, layout.tokens_before_labels)
 
     def sequences(self) -> Sequences | None:
-        """Return where the sequences of epochs begin; None for a sequential stream, and for a mix, whose sources have epochs."""
+        """Return where epochs begin; None for a sequential stream, and for a mix, in which each source has its own epochs."""
         if self.sources.is_mix or self.sequential:
             return None
         [source] = self.sources.counted.values()
@@ -208,7 +209,7 @@ class StreamConfig:
 
     @cached_property
     def tokens_of_rows(self) -> dict[str, Fraction]:
-        """The tokens of a row of each source: ``seq_len``; for whole documents, those of its mean document.
+        """The tokens of a row of each source: ``seq_len``, or for whole documents the mean tokens of a document.
 
         Raises ``ConfigError`` for documents of texts, whose number is unknown.
         """
@@ -235,25 +236,22 @@ class StreamConfig:
         return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments)
 
     def row_of_change(self, sequence: int, lanes: int) -> int:
-        """Return the row of all lanes at which weights change that are stated from a global sequence on.
+        """Return the row of the lanes at which weights that are stated from a global sequence on take effect.
 
-        Weights change between groups of buckets, since a group is arranged whole.
+        With buckets, this is the start of a group, since a group is arranged whole.
         """
         group = GROUP * self.layout.bucket if self.layout is not None and self.layout.bucket else 1
         row = _ceil_div(sequence, lanes)
         return _ceil_div(_ceil_div(row * lanes, group) * group, lanes)
 
     def phases_until(self, end: int, lanes: int) -> list[tuple[int, int]]:
-        """Return the sequences of each phase of the weights that begins before ``end``, as ``lanes`` lanes read them."""
+        """Return the range of sequence indices of each phase that begins before ``end``, if there are ``lanes`` lanes."""
         begins = [self.row_of_change(begin, lanes) * lanes for begin in self.phases]
         return list(pairwise([*(begin for begin in begins if begin < end), end]))
 
     @cached_property
     def end_of_mix(self) -> int:
-        """After how many sequences a stopping strategy ends the mix; ``ConfigError`` if that is unknown in advance.
-
-        It is counted once, since each step asks where its pass ends.
-        """
+        """The number of sequences after which a stopping strategy ends the mix; ``ConfigError`` for a sequential mix."""
         if self.sequential:
             raise ConfigError(
                 f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, and "
@@ -264,18 +262,18 @@ class StreamConfig:
         sizes = [self.sequences_of(source).first(1) for source in self.sources.counted.values()]
         of_all = self.stopping_strategy == "all_exhausted"
         end = mixture.end(sizes, of_all=of_all)
-        # Lanes end at different times; the first or the last of them ends the mix.
+        # Lanes end at different times; the first or the last lane ends the mix.
         parts = [share["sequences"] / size for share, size in zip(mixture.shares(end).values(), sizes, strict=True)]
         part = min(filter(None, parts)) if of_all else max(parts)
         if abs(part - 1) > _UNEVEN and self.lane_count > 1:
             say_once(
-                f"stopping_strategy={self.stopping_strategy!r}: when the mix ends, the source that ends it has given {part:.0%} "
-                f"of its epoch, since each of {self.lane_count} lanes has its own end; .shuffle(lanes=1) ends little data at 100%"
+                f"stopping_strategy={self.stopping_strategy!r}: the mix ends when {part:.0%} of the epoch of one source is read, "
+                f"since each of {self.lane_count} lanes has its own end; .shuffle(lanes=1) ends little data at 100%"
             )
         return end
 
     def rank_period(self, world_size: int) -> int:
-        """Return the `RankStep.lanes` that divide a step among ranks: by lanes; in a sequential stream, into neighbours."""
+        """Return `RankStep.lanes`: ranks divide a step by lanes, or in a sequential stream into runs of neighbouring rows."""
         return world_size if self.sequential else self.lane_count
 
 

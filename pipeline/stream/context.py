@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..shards.extents.extent_table import runs
 from .batch.batch_keys import KEYS, Batch
-from .batch.collate import IGNORE, runs
+from .batch.collate import IGNORE
 from .batch.row_buffer import Collator
 from .layout import DocumentLayout, Layout
 
@@ -19,11 +20,11 @@ from .layout import DocumentLayout, Layout
 class ContextPeer:
     """Peer ``rank`` of the ``size`` peers that share each row, and how rows are cut into ``slices``.
 
-    - ``"zigzag"``: a row is cut into ``2 * size`` chunks. Peer r has chunks r and ``2 * size - 1 - r``, so that each peer has
-      as much causal attention to compute as the others.
-    - ``"documents"``: the same for each document of a row.
-    - ``"contiguous"``: a row is cut into ``size`` chunks, and peer r has chunk r.
-    - ``"rows"``: of rows that ``batch(cut=)`` makes of one row, each peer has as many as the others, one after another.
+    - ``"zigzag"``: a row is cut into ``2 * size`` chunks. Peer r gets chunks r and ``2 * size - 1 - r``, so that all peers
+      compute equally much causal attention.
+    - ``"documents"``: each document of a row is cut in the way of ``"zigzag"``.
+    - ``"contiguous"``: a row is cut into ``size`` chunks, and peer r gets chunk r.
+    - ``"rows"``: ``batch(cut=)`` makes several rows of one, and each peer gets an equal number of these, side by side.
     """
 
     rank: int
@@ -32,7 +33,7 @@ class ContextPeer:
 
     @property
     def chunks(self) -> int:
-        """How many chunks of equal size a row or a document has."""
+        """The number of equal chunks of a row or a document."""
         return self.size if self.slices == "contiguous" or self.size == 1 else 2 * self.size
 
     def check(self, layout: Layout, pieces: int) -> None:
@@ -67,13 +68,13 @@ class ContextPeer:
             )
 
     def rows(self, count: int) -> range:
-        """Return the numbers of the rows of this peer, of ``count`` that one row is cut into."""
+        """Return the numbers of this peer's rows if one row is cut into ``count``."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def tokens(self, begins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the flat indices of the tokens of this peer, ascending within each of the parts that are cut.
+        """Return the flat indices of this peer's tokens, ascending in each row or document that is cut.
 
-        ``begins`` is where each part begins in the flattened batch, and the size of the batch.
+        ``begins`` is where each row or document begins in the flattened batch, and the size of the batch.
 
         >>> ContextPeer(0, 2).tokens(np.array([0, 8])).tolist(), ContextPeer(1, 2).tokens(np.array([0, 8])).tolist()
         ([0, 1, 6, 7], [2, 3, 4, 5])
@@ -88,11 +89,11 @@ class ContextPeer:
 
 @dataclass(frozen=True, slots=True)
 class ContextCollator:
-    """Make batches by ``collate``, and keep the slices of ``peer``.
+    """Makes batches by ``collate``, and keeps the slices of ``peer``.
 
-    Keys of tokens are sliced, labels among them, after these were shifted: the label of a slice's last token is the row's next
-    token. ``position_ids`` are those in the row, or with boundaries in the document. ``valid_tokens`` counts labels of the
-    slices; ``cu_seqlens``, ``cu_seqlens_unpadded`` and ``max_seqlen`` are those of the whole rows.
+    All keys of tokens are sliced. Labels are shifted before: the label of a slice's last token is the row's next token.
+    ``position_ids`` count from the start of the row, or with boundaries of the document. ``valid_tokens`` counts labels of
+    the slices; ``cu_seqlens``, ``cu_seqlens_unpadded`` and ``max_seqlen`` describe whole rows.
     """
 
     collate: Collator[Any]
@@ -108,7 +109,7 @@ class ContextCollator:
         own = self.peer.tokens(batch["cu_seqlens"].astype(np.int64) if by_document else np.arange(count + 1) * length)
         for key in [key for key in batch if KEYS[key].of_tokens]:
             batch[key] = batch[key].reshape(-1)[own].reshape(count, -1)
-        # For labels whose dtype cannot hold -100.
+        # A stored dtype cannot hold -100, so `ignored` lists these labels.
         ignored = np.flatnonzero(np.isin(own, batch.pop("ignored", ())))
         batch["valid_tokens"] = int(np.count_nonzero(batch["labels"] != IGNORE)) - len(ignored)
         return batch | {"ignored": ignored} if len(ignored) else batch

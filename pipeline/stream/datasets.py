@@ -46,11 +46,11 @@ class Documents(Stream):
 
         Every document is whole in exactly one of them. If the data has more than 1,000 extents (runs of documents of about
         192 KiB) or more than 200 MB of tokens, the hash draws extents, and nothing is read. From less data it draws single
-        documents: the call reads all of them, and both results stay in memory. The hash is that of the shard's name and of
-        the extent's or document's number in the shard.
+        documents: the call reads all of them, and both results stay in memory. The hash is computed from the shard's name and
+        the number of the extent or document in the shard.
 
-        Adding shards moves no document from one part to the other. A larger share selects what a smaller one did, and more.
-        Each result can be split again, by an independent hash; ``val`` is then a share of that result.
+        Adding shards moves no document from one part to the other. A larger share selects all that a smaller one selects, and
+        more. Each result can be split again, by an independent hash; ``val`` is then a share of that result.
 
         A new build of the same texts has other shards, so documents of the old ``val`` can be in the new ``train``. Use
         ``val_fraction`` of the build for a split that stays: it draws by the content of documents.
@@ -65,23 +65,23 @@ class Documents(Stream):
         """
         from .train_val_split import hold_out  # training does not need it
 
-        config = self._config
         self._data.check_stage("split")
         rest, held_out = hold_out(self._data, parse_share(val))
-        return Documents(rest, epochs=config.epochs), Documents(held_out, epochs=config.epochs)
+        return Documents(rest, epochs=self._config.epochs), Documents(held_out, epochs=self._config.epochs)
 
     def upsample(self, by: str, times: Sequence[int]) -> Documents:
         """Return the dataset with each document read several times an epoch, or never, by the quantile of its score.
 
         ``by`` is a field of numbers that ``--keep-fields`` of the build kept in the shards. ``times`` says how often an epoch
         reads the documents of each quantile, the lowest scores first: ``[0, 1, 2, 4]`` are quarters, ten numbers tenths.
-        Documents of equal scores are read equally often: a score is as far up as the share of documents below it and half of
-        those that equal it.
+        Documents of equal scores are read equally often: the rank of a score is the share of documents below it, plus half the
+        share of documents that equal it.
 
-        Copies take no disk. They are shuffled over the epoch, as all documents are. The stream stays indexed: ``len()``,
-        ``epochs``, resumes and ``trace`` count what is read. A state belongs to the scores and to ``times``.
+        Copies take no disk, and are shuffled over the epoch like all documents. The stream stays indexed: ``len()``,
+        ``epochs``, resumes and ``trace`` count a document as often as it is read. A state loads only with the same scores and
+        ``times``.
 
-        The call reads the table of each shard, which takes 1.4 seconds of a core for a million documents. A block that holds
+        The call reads the table of each shard, which takes 1.4 CPU seconds for a million documents. A block that holds
         documents of several quantiles is read several times an epoch.
 
         Raises ``ConfigError`` for a field that is missing or holds anything but numbers, and for documents in memory, which
@@ -108,14 +108,14 @@ class Documents(Stream):
         self._data.check_stage("upsample")
         if not isinstance(self._data, ShardFiles):
             raise ConfigError(
-                f"{self._data!r} is in memory, where documents have no fields; upsample shards, whose val was split off in the "
+                f"{self._data!r} is in memory, where documents have no fields; upsample shards, and split off val in the "
                 "build (--val-fraction)"
             )
         return Documents(UpsampledFiles(self._data, by, times), epochs=self._config.epochs)
 
 
 class ShardDataset(Documents):
-    """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
+    """The tokens of a dataset directory, of shards (by braces, glob, list or URL), or of plain webdataset tars.
 
     - ``split`` names the split to stream; None streams all splits, in the order of their names. A directory or a pattern
       with wildcards is searched for shards of the split; a listed shard of another split is an error. Tars without a
@@ -129,24 +129,24 @@ class ShardDataset(Documents):
 
     - ``cache_dir`` keeps the blocks; all processes of a machine share it (default: "auto", ``$SHARDWRIGHT_CACHE``, else the
       user's cache directory). None keeps them in memory alone.
-    - ``cache_limit`` is how many bytes the blocks may take (default: all but a tenth of the disk).
-    - ``whole_shards`` downloads whole shards into ``cache_dir``. Tars without an index, and servers that know no ranges, need
-      it; it is then turned on with a warning.
+    - ``cache_limit`` bounds the bytes of the cached blocks (default: all but a tenth of the disk).
+    - ``whole_shards`` downloads whole shards into ``cache_dir``. It is turned on, with a warning, for tars without an index and
+      for servers without ranged requests.
     - ``storage_options`` are passed to fsspec.
     - ``tries`` is how often a request is made at most (8).
-    - ``timeout`` is after how many seconds without a byte a server is asked again (20). A server that never answered is
-      given up after half of it.
+    - ``timeout`` (20) is in seconds: a server that sends no byte for so long is asked again. A server that has never answered
+      is given up after half of it.
 
     Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
 
-    A state belongs to its data; a copy is the same data. A manifest identifies data by the sha256 of each shard. Tars
-    without a manifest are identified by their names, the positions of documents, and
+    A state loads only with the same data, or a copy. A manifest identifies data by the sha256 of each shard. Tars without a
+    manifest are identified by their names, the positions of documents, and
 
     - for shards of this package: the checksums in their footers;
     - for tars of other tools: the names of members, and the first and last 512 bytes of each document;
     - for remote tars: size and version (ETag), if the server states one.
 
-    If a local tar is written while it is streamed, reading its next documents is an error.
+    If a local tar changes while it is streamed, reading its next documents raises ``ShardError``.
 
     Raises ``ManifestError`` for an incomplete dataset or an unknown split; ``ConfigError`` for listed shards of another
     split and directories that differ; ``ShardError`` on opening a shard that contradicts its manifest; ``StorageError`` for
@@ -209,7 +209,7 @@ class ShardDataset(Documents):
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )
         if self._config.epochs is not None:
-            raise ConfigError("each source of a mix repeats by epochs of its own: leave epochs out")
+            raise ConfigError("each source of a mix repeats in epochs of its own: leave epochs out")
         return {name: Documents(data, epochs=None) for name, data in sources.items()}
 
     @classmethod
@@ -226,10 +226,10 @@ class ShardDataset(Documents):
         ``lengths`` (1-D integers) gives the number of tokens of each document. Without it, a document ends at every
         ``eos_id``. If there is no ``eos_id`` in the array, or none is stated, the ends of documents are unknown:
         ``.shuffle()`` then moves pieces of 4,096 tokens, and methods that need documents (``.documents()``, ``.filter()``,
-        ``.split()``, ``boundaries=True``, ...) raise ``ConfigError``. So do other shapes and dtypes.
+        ``.split()``, ``boundaries=True``, ...) raise ``ConfigError``. This method raises it for other shapes and dtypes.
 
-        A state belongs to these tokens. An array in memory is hashed whole. A memmap is read only as far as the stream needs
-        (whole, to find ``eos_id``). It is identified by its dtype, its length, and 256 pieces of 4,096 tokens at equal
+        A state loads only with the same tokens. An array in memory is hashed whole. A memmap is read only as far as the stream
+        needs (whole, to find ``eos_id``). It is identified by its dtype, its length, and 256 pieces of 4,096 tokens at equal
         distances, from the first to the last. Do not write to it while it is streamed.
 
         >>> stream = ShardDataset.from_tokens([1, 2, 0, 3, 0], eos_id=0, epochs=1).documents()
@@ -299,9 +299,9 @@ class Texts(Stream):
     def split(self, *, val: float) -> tuple[Texts, Texts]:
         """Return two datasets, ``(train, val)``; ``val`` is the share of documents in the second, drawn by a hash of their ids.
 
-        Every document is in exactly one of them, in whatever file it is. A larger share selects the documents of a smaller
-        one, and more. Documents with equal ids stay together; so do documents without an id that have equal texts. Each
-        result reads all files, and can be split again, by an independent hash.
+        Every document is in exactly one of them, whatever its file. A larger share selects all that a smaller one selects, and
+        more. Documents with equal ids stay together; so do documents without an id that have equal texts. Each result reads
+        all files, and can be split again, by an independent hash.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
 
@@ -326,19 +326,19 @@ class TextDataset(Texts):
 
     - ``tokenizer``: a name, a path or a loaded tokenizer (see ``from_texts``). Ids are those of Hugging Face's definition,
       from the fastest encoder that gives the same ids.
-    - ``format``: what each file is taken as, whatever its ending. With ``"text"`` a file is one document. With ``"lines"``,
-      ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"`` a text file holds many, named by their
-      first lines. ``"csv,delimiter=;,quote=none"`` is for tables with other characters.
+    - ``format``: the format of every file, whatever its suffix. With ``"text"`` a file is one document. With ``"lines"``,
+      ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"`` a text file holds many documents, each named
+      by its first line. ``"csv,delimiter=;,quote=none"`` is for tables with other characters.
     - ``text_key``, ``id_key``: the fields of a record.
     - ``tokens_key``: a field with lists of ids that ``tokenizer`` made before (Parquet, Arrow, JSON, records). The ids are
-      checked, not made again; ``.filter`` finds them as ``record.tokens``.
-    - ``fields``: other fields that ``.filter`` finds in ``record.metadata``, as in ``("url:str", "int_score:int")``. A value
-      of another type makes a bad record.
+      checked, not made again; ``.filter`` gets them as ``record.tokens``.
+    - ``fields``: other fields that ``.filter`` gets in ``record.metadata``, as in ``("url:str", "int_score:int")``. A record
+      with a value of another type is bad.
     - ``where``: which records to read, as in ``"int_score >= 3"``. Its fields are in ``record.metadata`` too. Row groups of
       Parquet without such a record are not read.
     - ``normalize``: give equal texts one spelling (NFC, line ends), as a build does by default.
-    - ``extract``: what makes text of HTML in WARC files: ``"resiliparse"``, ``"trafilatura"``, ``"module:function"``, or a
-      function of the page's bytes and url that returns text or None.
+    - ``extract``: how to extract text from the HTML of WARC files: ``"resiliparse"``, ``"trafilatura"``, ``"module:function"``,
+      or a function of the page's bytes and url that returns text or None.
     - ``eos``, ``bos``: end each document with the end-of-text id; begin it with the begin-of-text id, as ``--bos always`` of
       a build does. The tokenizer's own template (its post-processor, its chat template) is not applied.
     - ``epochs``: bounds the stream (None: endless). Ranks of ``torch.distributed`` then agree on the end at each step.
@@ -348,9 +348,9 @@ class TextDataset(Texts):
 
     ``source`` may also be live: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
     ``load_state_dict`` (plain JSON), or a function that returns an iterator of dicts. None of its records is written to disk.
-    In a resume, the object loads its own state. The function is called again, and its records are skipped up to the position,
+    In a resume, the object loads its own state. A function is called again, and its records are skipped up to the position,
     so it must return the same records each time. All rows of a rank share one lane. ``datasets`` splits its datasets among
-    ranks; from any other source, each rank reads all records and keeps its share. A state belongs to that number of ranks.
+    ranks; from any other source, each rank reads all records and keeps its share. A state loads only on as many ranks.
     ``.shuffle()`` shuffles 16 MiB of text together, or ``window`` blocks of 32 KiB. A resume loses the contents of a shuffle
     buffer of ``datasets``, as its documentation says: use ``.shuffle()`` instead, or give ``lambda: iter(dataset)``.
 
@@ -358,9 +358,9 @@ class TextDataset(Texts):
     files, row groups of Parquet, and byte ranges of plain JSON Lines or text. In byte ranges, a document without an id is
     named by its byte. Without ``.shuffle()`` there is one lane, in the order of the files, for one rank.
 
-    How well sorted input is shuffled (300,000 documents of 1 kB): among 512 neighbours, a perfect shuffle has 2% of the pairs
-    within 1% of the input. One plain file has 2.1%, 32 compressed files 2.4%, and one compressed file 3.4% (5.8% after a tenth
-    of an epoch, all from its start, since it cannot be sought): ``scripts/bench_text.py shuffle``.
+    How well sorted input is shuffled (300,000 documents of 1 kB; ``scripts/bench_text.py shuffle``): a perfect shuffle puts 2%
+    of the pairs among 512 neighbours within 1% of the input. One plain file has 2.1%, 32 compressed files 2.4%, and one
+    compressed file 3.4%. Such a file is read from its start, so after a tenth of an epoch it has 5.8%.
 
     Raises ``InputError`` for files that are missing or of no known kind; with ``on_error="stop"``, while iterating, for a
     record that cannot be used, naming file and line or byte.
@@ -449,7 +449,7 @@ def _name_of_extract(extract: Extract) -> str:
 
 
 def _texts_of(source: Any, requests: RequestOptions, format: str) -> tuple[LiveSource | None, list[InputFile]]:
-    """Return the live source that the user gave, or the files; records in memory become files."""
+    """Return the live source that the user gave, or the input files. Records in memory are written to files."""
     from ..text.discovery import InputFile, find_inputs, join_inputs
     from ..text.storage.in_memory import is_in_memory, materialize_while_running, split_inputs
     from .data.live_source import LiveSource, is_live, refuse_iterator
@@ -459,7 +459,7 @@ def _texts_of(source: Any, requests: RequestOptions, format: str) -> tuple[LiveS
     if live and len(inputs) > 1:
         raise ConfigError(
             f"{live[0].name} is a live source, which is streamed alone, but {len(inputs)} inputs were given: join "
-            "them before, as datasets.interleave_datasets does"
+            "them first, as datasets.interleave_datasets does"
         )
     if live:
         return live[0], []
@@ -493,11 +493,11 @@ def mix(
     rounded share as ``asked``, and the ``tokens`` that rows were made of.
 
     A mix of shards and arrays is indexed. A text among its sources makes it sequential (see ``Stream``), as ``.filter``,
-    ``.map_documents`` and best fit do. If a source is live, each rank reads its part of it, and a state belongs to a number of
-    ranks.
+    ``.map_documents`` and best fit do. If a source is live, each rank reads its own part of it, and a state loads only on as
+    many ranks.
 
     The mix is endless. In an indexed mix, ``stopping_strategy`` sets an end: ``"first_exhausted"`` before the first source
-    begins its second epoch, ``"all_exhausted"`` when every source has given all of its first epoch. The rows are counted in
+    begins its second epoch, ``"all_exhausted"`` when the first epoch of every source has been read. The rows are counted in
     advance, as if by ``.take``: the mix has a ``len()``, and ``set_epoch`` moves on by as many rows. Lanes end at different
     times. So if a source has fewer than 30,000 rows, more than 1% of them may stay unread or be read twice;
     ``.shuffle(lanes=1)`` ends exactly.
@@ -541,7 +541,7 @@ def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source
     config = stream._config
     if config.epochs is not None and (config.epochs > 1 or stopping_strategy is None):
         raise ConfigError(
-            f"source {name!r} ends after epochs={config.epochs}, but each source of a mix begins again when its epoch is over: "
+            f"source {name!r} ends after epochs={config.epochs}, but each source of a mix starts again after its epoch: "
             "remove epochs=, and end the mix by stopping_strategy= or .take(n)"
         )
     if config.sources.is_mix or config != StreamConfig(sources=config.sources, epochs=config.epochs):
@@ -551,7 +551,7 @@ def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source
 
 
 def _changes(weights: Any, names: list[str]) -> Changes:
-    """Return weights as exact rationals, each from a global sequence on."""
+    """Return exact weights, each with the global sequence from which they hold."""
     steps = [(0, weights)] if isinstance(weights, Mapping) else weights
     pairs = isinstance(steps, Sequence) and all(isinstance(step, tuple | list) and len(step) == 2 for step in steps)
     if not pairs or isinstance(steps, str):
@@ -566,7 +566,7 @@ def _changes(weights: Any, names: list[str]) -> Changes:
 
 
 def _absolute(file: InputFile) -> InputFile:
-    """Return a file whose path holds if the process changes its directory."""
+    """Return the file with an absolute path, which stays right if the process changes its directory."""
     return file if file.stored is not None else replace(file, path=Path(file.path).absolute())
 
 
@@ -574,7 +574,7 @@ _STEP = 1 << 24  # tokens that are compared at once
 
 
 def _document_ends(tokens: NDArray[Any], eos_id: int | None) -> NDArray[np.int64]:
-    """Return the ends of documents: after each ``eos_id``, and the end of the tokens; none if no token is ``eos_id``."""
+    """Return where documents end: after each ``eos_id``, and after the last token. Empty if no token is ``eos_id``."""
     if eos_id is None:
         return np.empty(0, np.int64)
     eos = parse_eos_id(eos_id, tokens.dtype)

@@ -1,4 +1,4 @@
-"""Rows of a batch as text, with marks around tokens that count in no label."""
+"""Rows of a batch as text, with marks around tokens that the loss ignores."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ def fim(
     suffix, middle (``PREFIX prefix SUFFIX suffix MIDDLE middle``). Each part is tokenized by itself. Begin-of-text and
     end-of-text ids stay where they are.
 
-    ``tokenizer`` is that of the stream: ``data.tokenizer`` or a name. ``marks`` are the three tokens PREFIX, SUFFIX and MIDDLE,
-    by name or id. The default is the set that the tokenizer knows of Qwen, StarCoder, DeepSeek and Code Llama. The hash of a
-    document's ids and ``seed`` alone draw its form, so the form is the same in every epoch and after every resume.
+    ``tokenizer`` is the tokenizer of the stream: ``data.tokenizer`` or a name. ``marks`` are the three tokens PREFIX, SUFFIX
+    and MIDDLE, by name or id. By default, they are the marks of Qwen, StarCoder, DeepSeek or Code Llama, whichever the tokenizer
+    has. The form of a document is drawn by a hash of its ids and ``seed``, so it is the same in every epoch and after a resume.
 
-    Cuts are between tokens, not characters, in documents with a loss mask, and if the parts would not be the document's
-    text: for bytes that are not UTF-8, special tokens within, and tokenizers that put a space before each text. The mask
-    moves with the ids, and is 0 for the marks.
+    A document with a loss mask is cut between tokens instead of characters. So is a document whose parts, tokenized, would
+    decode to another text: one with bytes that are not UTF-8 or with special tokens, and any document if the tokenizer puts a
+    space before each text. The mask moves with the ids, and is 0 for the marks.
 
     Raises ``ConfigError`` for a rate outside 0 to 1, and for marks that the tokenizer lacks.
 
@@ -92,7 +92,7 @@ class FillInTheMiddle:
 
     @property
     def name(self) -> str:
-        """The settings, and the beginning of the tokenizer's hash."""
+        """The settings, and the first digits of the tokenizer's hash."""
         options = f"rate={self.rate}, spm={self.spm}, marks={list(self.marks)}, seed={self.seed}"
         return f"fim({self.tokenizer.sha256[:8]}, {options})"
 
@@ -130,7 +130,7 @@ class FillInTheMiddle:
         return [whole[:first], whole[first:second], whole[second:]]
 
     def _text_parts(self, ids: Ids, key: NDArray[np.uint8]) -> list[Ids] | None:
-        """Return the ids of three parts of the text, each tokenized by itself; None if they would not be the text."""
+        """Return the ids of three parts of the text, each tokenized by itself; None if they decode to another text."""
         text = self.tokenizer.decode(ids)
         if not np.array_equal(self.tokenizer.encode(text), ids):
             return None

@@ -1,7 +1,6 @@
 """Training frameworks: the loader that they take in place of a ``DataLoader``, and the keys of their batches and rows.
 
-Accelerate leaves a `Loader` alone, and Lightning does not read ahead in it. `Stream.rows` is for frameworks that make batches
-themselves. Some models shift labels themselves; `key_map` knows which.
+Accelerate does not change a `Loader`, and Lightning does not read ahead in it.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from .iteration.iterator import StreamIterator
 from .iteration.stream_position import StreamPosition
 from .readers import refuse_reader_of_loader
 
-ENDLESS_LENGTH = 2**31  # the length that frameworks see of an endless stream
+ENDLESS_LENGTH = 2**31  # the ``len()`` of a loader of an endless stream
 
 
 class Loader(IterableDataset[Any]):
-    """Iterates a stream with the keys and by the protocol of a training framework.
+    """Iterates a stream with the keys and the protocol of a training framework.
 
     ``len()`` is the stream's if it is known, else ``length``, else 2**31 for an endless stream. The first pass begins at the
-    stream's position. If the stream knows its length, each later ``iter()`` begins the next pass, even if the last one was
-    broken off; otherwise it goes on from there. With ``repeat``, for evaluation, each pass is the stream from its start to
-    its end: ``set_epoch`` and ``load_state_dict`` change nothing, and the given stream does not move.
+    stream's position. If the stream knows its length, each later ``iter()`` begins the next pass, even if the last pass was
+    broken off; otherwise it continues a pass that was broken off. With ``repeat``, for evaluation, each pass is the stream
+    from its start to its end: ``set_epoch`` and ``load_state_dict`` change nothing, and the given stream does not move.
 
     Raises ``ConfigError`` if ``keys`` or ``length`` do not suit the stream, or if ``repeat`` is given for an endless stream.
     A stream whose number of batches is unknown in advance needs ``length``.
     """
 
-    # An IterableDataset: a framework that takes it for a dataset then iterates it, and is refused; else it would draw a
-    # permutation of the length.
+    # This is an IterableDataset so that a framework that takes it for a dataset iterates it, and is refused. It would draw a
+    # permutation of the length otherwise.
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Loader(IterableDataset[Any]):
             )
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches of a pass; the call ends an earlier one."""
+        """Return an iterator over the batches of a pass; the call ends an earlier iterator."""
         refuse_reader_of_loader(self, self._config, keyed=self._map is not _unchanged)
         if self._repeat:
             self.close()
@@ -96,7 +95,7 @@ class Loader(IterableDataset[Any]):
         return self._position.save(None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``: the next pass starts there, or is the pass after it if the state is at the end of one."""
+        """Continue from ``state``: the next pass begins there, or is the following pass if the state is at a pass's end."""
         self.close()
         if self._repeat:
             return
@@ -104,7 +103,7 @@ class Loader(IterableDataset[Any]):
 
     @property
     def dataset(self) -> Any:
-        """There is none. Accelerate asks for it to skip batches, so ``AttributeError`` says how to skip."""
+        """Raise ``AttributeError``. Accelerate asks for a dataset to skip batches, so the error says how to skip."""
         raise AttributeError(
             "stream.loader() has no dataset; in place of accelerate.skip_first_batches(loader, n), call stream.skip(n) before "
             "the loop (an indexed stream skips without reading), or load a state: loader.load_state_dict(...)"
@@ -117,7 +116,7 @@ class Loader(IterableDataset[Any]):
             self._items = None
 
     def _parts_of_pass(self, items: StreamIterator) -> Iterator[StreamIterator]:
-        """Yield the iterator of a pass; if a loaded state left nothing of that pass, also that of the next one."""
+        """Yield the iterator of a pass; if a loaded state is at the end of that pass, also the iterator of the next pass."""
         yield items
         if not items.progress.items and self._position.loaded and items is self._items:
             self._position.next_pass()
@@ -131,7 +130,7 @@ class Loader(IterableDataset[Any]):
             return None
 
     def _leave_pass(self) -> bool:
-        """End the latest pass; say whether the next one begins: not if a call has already said what is read next."""
+        """End the latest pass, and say whether to begin the next: not if a call has already set the position."""
         items, self._items = self._items, None
         if items is None:
             return False
@@ -166,7 +165,7 @@ def key_map(keys: str | KeyMap | None, config: StreamConfig, *, rows: bool = Fal
     ):
         if unsuitable:
             wanted = "rows" if rows else "batches"
-            raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream gives {what}; {cure}")
+            raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream yields {what}; {cure}")
     same = config.layout is not None and config.layout.same_labels
     if keys == "hf" and config.sliced:
         return _slices_of_hugging_face
@@ -182,7 +181,7 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _hugging_face(batch: dict[str, Any], shifted: bool = False) -> dict[str, torch.Tensor]:
-    """Return the keys that models of ``transformers`` take. Labels move one position later, since these models shift them back.
+    """Return the keys that models of ``transformers`` take. ``shifted`` labels move one position back, as the models expect.
 
     Masked labels stay masked. The label of a row's last position is lost; these models never use it.
     """
@@ -195,13 +194,13 @@ def _hugging_face(batch: dict[str, Any], shifted: bool = False) -> dict[str, tor
 
 
 def _slices_of_hugging_face(batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the keys that models of ``transformers`` take for slices: with ``shift_labels``, they do not shift labels."""
+    """Return the keys that models of ``transformers`` take for slices. They do not shift ``shift_labels``."""
     kept = _hugging_face(batch)
     return kept | {"shift_labels": kept["labels"]}
 
 
 def _torchtitan(batch: dict[str, Any]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Return the batch flattened: ``input`` and ``positions``, and labels, each of batch size times length tokens."""
+    """Return ``({"input", "positions"}, labels)``, each flattened to batch size times length tokens."""
     ids = batch["input_ids"]
     positions = batch.get("position_ids")
     if positions is None:

@@ -1,8 +1,8 @@
 """A name for a function of the user in a state: a hash of its source, and of the values that it reads.
 
-The source counts without comments and formatting. The values are defaults, closure, globals, and constants of the user's
-modules, such as ``settings.LIMIT``; functions among them are read in the same way. Objects of the standard library and of
-installed packages count by their names.
+The source is hashed without comments and formatting. The values are defaults, closure, globals, and constants of the user's
+modules, such as ``settings.LIMIT``; functions among them are hashed in the same way. Of an object of the standard library or of
+an installed package, only the name is hashed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIBRARY_KINDS = (type, types.FunctionType, types.BuiltinFunctionType, types.Met
 
 
 class Filter(NamedTuple):
-    """A function of a document, and the name by which a state knows it."""
+    """A function of a document, and its name in states."""
 
     function: Callable[..., Any]
     name: str
@@ -39,7 +39,7 @@ class Filter(NamedTuple):
 class DocumentMap(NamedTuple):
     """A function that changes documents, and its name. With ``same_length``, a document keeps its number of tokens.
 
-    ``vocab_size``: ids below it are allowed even if the tokenizer lacks them; None: those of the tokenizer.
+    Ids below ``vocab_size`` are allowed even if the tokenizer lacks them. None allows the ids of the tokenizer.
     """
 
     function: Callable[..., Any]
@@ -49,13 +49,13 @@ class DocumentMap(NamedTuple):
 
 
 class _UnknownError(Exception):
-    """A value without source code or plain value."""
+    """A value that is neither plain nor a function with source code."""
 
 
 def identified(function: Callable[..., Any], name: str | None = None, method: str = "filter") -> Filter:
-    """Return a function of ``method`` with its ``name``; without one, with a hash of its source and of the values that it reads.
+    """Return a function of ``method`` with its ``name``, which defaults to a hash of its source and of the values that it reads.
 
-    Raises ``ConfigError`` for a function without source, or one that reads a value that is not plain.
+    Raises ``ConfigError`` for an unnamed function that has no source, or reads a value that is not plain.
 
     >>> identified(max).name == identified(min).name, identified(lambda ids: len(ids) > 3, "long-1").name
     (False, 'long-1')
@@ -137,7 +137,7 @@ class _Identity:
             yield [name, self._named(name, value, attributes)]
 
     def _named(self, name: str, value: Any, attributes: list[str]) -> Any:
-        """Read the value of a name, or of a constant in the user's module of that name."""
+        """Return the identity of a global's value; of a module of the user, that of the constant that ``attributes`` name."""
         for attribute in attributes:
             if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
                 break
@@ -151,7 +151,7 @@ class _Identity:
 
 
 def _globals_of(table: symtable.SymbolTable) -> set[str]:
-    """Return the globals that functions read but do not set, by the compiler's symbol table."""
+    """Return the globals that functions read but do not set."""
     names = set().union(*map(_globals_of, table.get_children()))
     if table.get_type() == "function":
         symbols = [symbol for symbol in table.get_symbols() if symbol.is_global() and not symbol.is_assigned()]
@@ -160,7 +160,7 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
 
 
 def _chain(node: ast.AST) -> tuple[str, ...]:
-    """Return a name and its attributes, as ``("settings", "LIMIT")``; an empty tuple for other syntax."""
+    """Return a name and its attributes, as in ``("settings", "LIMIT")``; empty for other syntax."""
     if isinstance(node, ast.Attribute):
         return (*chain, node.attr) if (chain := _chain(node.value)) else ()
     return (node.id,) if isinstance(node, ast.Name) else ()
@@ -176,7 +176,7 @@ def _is_library(module: str | None) -> bool:
 
 
 def _source(code: types.CodeType) -> ast.AST:
-    """Return the syntax of a function; if a line has several lambdas, the one with the columns of the code."""
+    """Return the syntax tree of a function; columns tell several lambdas of a line apart."""
     try:
         tree = ast.parse("".join(inspect.findsource(code)[0]))
     except (OSError, SyntaxError, ValueError):
@@ -192,5 +192,5 @@ def _source(code: types.CodeType) -> ast.AST:
         if (min(lines), getattr(node, "name", "<lambda>")) == (code.co_firstlineno, code.co_name):
             nodes += [node] * all(begin <= first and last <= end for first, last in spans)
     if not nodes or (len(nodes) > 1 and not spans):
-        raise _UnknownError(f"code that {code.co_filename!r} does not hold any more")
+        raise _UnknownError(f"code that {code.co_filename!r} does not contain any more")
     return nodes[-1]

@@ -1,7 +1,7 @@
-"""Readers of data whose counts are known in advance: arithmetic finds any sequence, which is cut out of its window.
+"""Readers of data whose counts are known in advance: they compute where a sequence is, and cut it out of its window.
 
 Rows are sequences of tokens (`PackedSequences`) or whole documents (`DocumentSequences`, `BucketedDocuments`), of one source or
-of a mix. Lanes say where each begins: in the order of the epochs, or at random (`RandomOffsets`).
+of a mix. Lanes say where each row begins: in the order of the epochs, or at random (`RandomOffsets`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IndexedSource(NamedTuple):
 
 
 class ReaderOptions(NamedTuple):
-    """Options of readers: ``dtype`` of ids, ``maps`` of documents; for a mix, ``mixture`` says which source serves a row."""
+    """Options of readers: ``dtype`` is that of ids, ``maps`` change documents; in a mix, ``mixture`` chooses a row's source."""
 
     dtype: np.dtype[Any]
     seed: int | None = None
@@ -46,7 +46,7 @@ class ReaderOptions(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where a sequence begins: a ``position`` of the ``lanes`` of a source, and how many units from there on exist."""
+    """Where a sequence begins: a ``position`` in the ``lanes`` of a source, and the number of ``units`` from there on."""
 
     lanes: IndexedLanes
     position: int
@@ -54,7 +54,7 @@ class Location(NamedTuple):
 
 
 class ServedRows(NamedTuple):
-    """The rows of a batch that one ``source`` serves: their indices in its own stream, and the positions of these."""
+    """The rows of a batch that one ``source`` serves, with their sequence indices and positions in that source."""
 
     source: int
     rows: list[int]
@@ -63,7 +63,7 @@ class ServedRows(NamedTuple):
 
 
 class IndexedReader:
-    """A reader of one source, or of a mix, whose mixture says which source serves a sequence; ``lanes`` of each source."""
+    """A reader of one source, or of a mix. ``lanes`` has the lanes of each source."""
 
     cursors: None = None
 
@@ -73,7 +73,7 @@ class IndexedReader:
         self.tokens_read = [0] * len(lanes)  # of each source
 
     def locate(self, indices: Int) -> list[Location]:
-        """Return where each sequence begins: the lanes of its source, and the position there."""
+        """Return where each sequence begins."""
         located: dict[int, Location] = {}
         for source, rows, _, positions in self._served(indices):
             for row, position in zip(rows, positions.tolist(), strict=True):
@@ -82,7 +82,7 @@ class IndexedReader:
         return [located[row] for row in range(len(indices))]
 
     def _requested(self, indices: Int) -> list[ServedRows]:
-        """Return which rows each source serves; requests the windows of all sources of a mix at the same time."""
+        """Return the rows that each source serves. In a mix, request the windows of all sources at the same time."""
         served = self._served(indices)
         for source, _, *where in served if self._mixture is not None else ():
             self._sources[source].request(*where)
@@ -120,7 +120,7 @@ class IndexedReader:
 
     def source_of(self, lanes: IndexedLanes) -> int:
         """Return the number of the source that lanes belong to."""
-        return [item is lanes for item in self._sources].index(True)
+        return self._sources.index(lanes)
 
     def stats(self) -> dict[str, Any]:
         return {"bytes_read": sum(lanes.windows.bytes_read for lanes in self._sources)}
@@ -129,7 +129,7 @@ class IndexedReader:
         return 0
 
     def refuse_nothing(self) -> None:
-        return  # data without a row is refused before it is read
+        return  # data without a row was refused before
 
     def close(self) -> None:
         """Stop threads."""
@@ -169,7 +169,7 @@ class PackedSequences(IndexedReader):
 
 
 class DocumentSequences(IndexedReader):
-    """Whole documents, one a sequence, of which rows have at most ``longest`` tokens (None: all)."""
+    """Whole documents, one a sequence. A row has at most the first ``longest`` tokens of its document (None: all)."""
 
     def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, longest: int | None) -> None:
         super().__init__(lanes, options)
@@ -185,7 +185,7 @@ class DocumentSequences(IndexedReader):
         return self._documents([located[row] for row in range(len(indices))])
 
     def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
-        """Return documents by their sources and locations."""
+        """Return the documents at these places of their sources."""
         documents = [window.document(number) for _, (window, number) in located]
         self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
         places = [place for _, place in located]
@@ -215,7 +215,7 @@ class BucketedDocuments(DocumentSequences):
         return self._documents(located)
 
     def locate(self, indices: Int) -> list[Location]:
-        """Return which documents sequences are."""
+        """Return the place of the document of each sequence."""
         return [Location(self._sources[source], position, 1) for source, position in self._positions(indices)]
 
     def index_of(self, source: int, index: int, position: int) -> int | None:
@@ -230,7 +230,7 @@ class BucketedDocuments(DocumentSequences):
         return [arranged[index - first] for index, first, arranged in groups]
 
     def _group_of(self, index: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return what `_arrange` does, of the group of a sequence index."""
+        """Return the result of `_arrange` for the group of a sequence index."""
         epoch = 0 if self._mixture is not None else self._sources[0].sequences.epoch(index)
         group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket))
         return group
@@ -245,7 +245,7 @@ class BucketedDocuments(DocumentSequences):
         starts, lengths = [(0, 0)] * (stop - first), np.zeros(stop - first, np.int64)
         for source, rows, indices, positions in self._served(np.arange(first, stop)):
             lanes, begins = self._sources[source], positions.tolist()
-            # All windows of the group are needed until it has been read.
+            # All windows of the group are needed until the group has been read.
             lanes.prepare(zip((indices % lanes.sequences.lanes).tolist(), begins, strict=True))
             for row, position in zip(rows, begins, strict=True):
                 window, number = lanes.location(position)
@@ -259,7 +259,7 @@ class BucketedDocuments(DocumentSequences):
 
 
 def draw(indices: Iterable[int], tokens: int, seed: int, name: str = "") -> list[int]:
-    """Return the tokens, below ``tokens``, at which sequence indices begin; in a mix, for its source ``name``.
+    """Return the token, below ``tokens``, at which each sequence index begins; in a mix, for its source ``name``.
 
     >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
     True
@@ -276,12 +276,12 @@ def draw_hashes(indices: NDArray[Any], seed: int, name: str = "") -> NDArray[np.
 
 
 class RandomOffsets(IndexedLanes):
-    """Sequences of ``width`` tokens, labels included, that begin at random tokens of the files, in their ``order``.
+    """Sequences of ``width`` tokens, labels included, that begin at random tokens of the files.
 
-    The corpus is one ring of tokens in file order, so every token is equally likely to be a sequence's first. A draw needs only
-    the sequence index, so a position resumes on any number of ranks and workers.
+    The files form a ring of tokens, so every token is equally likely to be a sequence's first. A draw needs only the sequence
+    index, so a position resumes on any number of ranks and workers.
 
-    An epoch has as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
+    An epoch has as many sequences as hold its tokens once: epoch ``e`` begins at sequence index ceil(e * tokens / seq_len).
     """
 
     def __init__(self, source: IndexedSource, *, seq_len: int, width: int, seed: int) -> None:
@@ -298,7 +298,7 @@ class RandomOffsets(IndexedLanes):
             for first in range(0, stop, _DRAWN):
                 indices = np.arange(first, min(stop, first + _DRAWN))
                 hashes = draw_hashes(indices, self._seed, self._name)
-                # A hash h draws token h * units >> 64, which is low or more from the hash ceil(low * 2**64 / units) on.
+                # Hash h draws token h * units >> 64. This is at least `low` if h is at least ceil(low * 2**64 / units).
                 least, most = (-(-(token << 64) // self.units) for token in (low, high))
                 drawn = indices[(hashes >= least) & (hashes <= most - 1)] if low < high else indices[:0]
                 yield from (

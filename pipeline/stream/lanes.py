@@ -1,14 +1,14 @@
-"""Lanes of a sequential stream: how many there are, which a rank and a worker read, and the cursor of each.
+"""Lanes of a sequential stream: their number, the lanes that a rank and a worker read, and the cursor of each lane.
 
-A cursor is the position of a lane: a window, which can be made again from its start alone, and a unit in it. Four integers:
+A cursor is the position of a lane: a window, which can be made again from its start alone, and a unit in it. It is four integers:
 
     epoch, cycle, round     the start of the window; for shards, cycle is 0 and round counts the lane's windows
-    unit                    where in the window the next sequence begins: a token; for whole documents and best fit, the
-                            number of the sequence
+    unit                    the token of the window at which the next sequence begins; for whole documents and best fit, the
+                            number of the sequence in the window
 
 A lane of a mix has four such integers for each source, in the order of their names. For a live source, ``cycle`` counts the
 records of the epoch before the window. ``round`` is the source's own state at the window as text, or 0 at the start of an epoch.
-All lanes of a rank share one position in a live source; only the first holds that state, the others 0.
+All lanes of a rank share one position in a live source: the cursor of the first lane holds that state, the others hold 0.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 
 from ..errors import ConfigError, StateError, first_few
 
-WINDOW_BYTES = 256 << 20  # of all lanes together
+WINDOW_BYTES = 256 << 20  # of the windows of all lanes together
 _FIRST_BLOCKS = 4  # of a lane's first window of text
 _LANES_A_ROW = (4, 12, 24, 48)
 _FEWER_A_ROW = (24, 12, 4, 2, 1)
 _LEAST_LANES = 64
 
 # For best fit: enough documents that little is padded, few enough to stay in memory.
-_LEAST_SEQUENCES = 16  # of a lane's epoch: with fewer, more than about 5% may be padding
-_WINDOW_SEQUENCES = 32  # of a window at least, whatever memory that takes
-_MOST_SEQUENCES = 256
-_MOST_BYTES = 512 << 20  # of the least windows of all lanes
+_LEAST_SEQUENCES = 16  # that a lane has in an epoch; with fewer, more than about 5% may be padding
+_WINDOW_SEQUENCES = 32  # that a window has at least, whatever memory that takes
+_MOST_SEQUENCES = 256  # that a window has
+_MOST_BYTES = 512 << 20  # of all windows if each has `_WINDOW_SEQUENCES`
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """``count`` lanes that give the ``rows`` of a global batch: row ``j`` of step ``k`` comes from lane (k * rows + j) % count.
+    """``count`` lanes make the ``rows`` of a global batch: row ``j`` of step ``k`` comes from lane (k * rows + j) % count.
 
     ``count`` is a multiple of ``rows``. If it is smaller than ``rows``, one rank without workers reads all lanes.
 
@@ -48,7 +48,7 @@ class Lanes:
 
     @property
     def groups(self) -> int:
-        """The number of groups. The lanes of one row are a group: lane ``l`` belongs to group ``l % groups``."""
+        """The number of groups. The lanes of one row form a group: lane ``l`` is in group ``l % groups``."""
         return min(self.rows, self.count)
 
     @property
@@ -60,7 +60,7 @@ class Lanes:
         return number % self.count
 
     def local(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
-        """Return the lanes of a rank, or of a worker that makes every ``every``-th step of its rank from ``step`` on."""
+        """Return the lanes of a rank, or of its worker that makes step ``step`` and each ``every``-th step after it."""
         if self.count < self.rows or (world_size, every) == (1, 1):
             return list(range(self.count))
         share = self.rows // world_size
@@ -100,7 +100,7 @@ def make_lanes(
 ) -> Lanes:
     """Return the lanes of a stream with ``rows`` rows in a global batch: one lane if it is not shuffled.
 
-    ``stated`` are those that the user asked for. ``records(most)`` counts the records of an epoch up to ``most``;
+    ``stated`` is the number that the user asked for. ``records(most)`` counts the records of an epoch up to ``most``;
     ``most_a_row`` bounds the lanes of a row. Raises ``ConfigError`` for stated lanes that are no multiple of ``rows``.
 
     >>> [make_lanes(rows, None, lambda most: most).count for rows in (1, 2, 8, 16, 100)], make_lanes(4, None, lambda most: 9)
@@ -128,7 +128,7 @@ def make_lanes(
 
 
 def best_fit_tokens(seq_len: int, tokens: int) -> int:
-    """Return how many tokens best fit packs at a time, if a lane's window holds ``tokens``.
+    """Return how many tokens best fit packs at a time if memory holds ``tokens`` for each lane.
 
     >>> best_fit_tokens(2048, 1 << 21) // 2048, best_fit_tokens(131_072, 1 << 20) // 131_072
     (256, 32)
@@ -137,9 +137,9 @@ def best_fit_tokens(seq_len: int, tokens: int) -> int:
 
 
 def best_fit_lanes_a_row(seq_len: int, rows: int, tokens: int, item: int) -> int:
-    """Return how many lanes a row of the global batch may have, so that best fit packs enough sequences of each at a time.
+    """Return how many lanes a row of the global batch may have, so that a window of each has enough sequences for best fit.
 
-    ``tokens`` are those of an epoch, each of ``item`` bytes.
+    An epoch has ``tokens`` tokens of ``item`` bytes.
 
     >>> [best_fit_lanes_a_row(seq_len, 2, 10**12, 4) for seq_len in (2048, 65_536)], best_fit_lanes_a_row(2048, 2, 1 << 20, 4)
     ([1024, 32], 16)
@@ -150,11 +150,11 @@ def best_fit_lanes_a_row(seq_len: int, rows: int, tokens: int, item: int) -> int
 
 @dataclass(frozen=True, slots=True)
 class TextWindowSize:
-    """How long a lane's window of text is, in whole rounds.
+    """The rule for the end of a lane's window of text. A window consists of whole rounds.
 
     A window ends with the round that reaches ``bytes`` of blocks, or so many ``blocks`` if these are stated. The first windows
-    of an epoch are shorter, so that the first batch comes soon: a window that starts at cycle ``b``, round ``r`` ends with the
-    round that reaches max(4, 4 * (b + r)) blocks and ``least`` bytes.
+    of an epoch are shorter, so that the first batch is ready soon: a window that starts at cycle ``b``, round ``r`` ends with
+    the round that reaches max(4, 4 * (b + r)) blocks and ``least`` bytes.
     """
 
     bytes: int
@@ -162,7 +162,7 @@ class TextWindowSize:
     blocks: int | None = None
 
     def reached(self, start: tuple[int, int, int], size: int, blocks: int) -> bool:
-        """Say whether a window that begins at ``start`` ends here."""
+        """Say whether a window that begins at ``start`` ends after ``size`` bytes in ``blocks`` blocks."""
         if self.blocks is not None:
             return blocks >= self.blocks and size >= self.least
         if size >= self.bytes:
@@ -186,8 +186,8 @@ def part_of_source(cursor: Cursor, source: int) -> Cursor:
 
 
 def missing_lanes(missing: list[int], count: int, number: int | None = None) -> StateError:
-    """Return the error for a state that lacks lanes, ``number`` of them if ``missing`` are only the first."""
+    """Return the error for a state that lacks ``number`` lanes (default: all of ``missing``), of which ``missing`` are named."""
     return StateError(
-        f"the state lacks lanes {first_few(missing, 8)} ({number or len(missing)} of {count}): each rank saves its own; join the "
-        "states of all ranks with pipeline.merge_states([...]) to go on with other ranks"
+        f"the state lacks lanes {first_few(missing, 8)} ({number or len(missing)} of {count}): each rank saves its own lanes; "
+        "join the states of all ranks with pipeline.merge_states([...]) to go on with other ranks"
     )

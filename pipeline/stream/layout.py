@@ -69,12 +69,12 @@ class _Layout:
 
     @property
     def sequence_stride(self) -> int:
-        """How many units there are from the beginning of a sequence to that of the next."""
+        """How many units the next sequence begins after this one."""
         return 1
 
     @property
     def tokens_before_labels(self) -> int:
-        """How many tokens a sequence can have without a label; one more token gives it a label."""
+        """The most tokens that a sequence can have without having a label."""
         return 0
 
     def fields(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class _Layout:
         return {}
 
     def spare_windows(self, sources: int) -> int:
-        """Return how many windows of each source stay in memory although no lane needs them."""
+        """Return how many windows of each source stay in memory after the lanes have read them."""
         return _SPARE_WINDOWS
 
     def buffer(self, dtype: np.dtype[Any]) -> RowBuffer | None:
@@ -90,9 +90,9 @@ class _Layout:
         return None
 
     def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
-        """Return a window as its sequences, and where each begins and the last ends; None if they run on.
+        """Return the window of the sequences, and where each sequence begins and the last one ends.
 
-        ``key`` shuffles sequences that are packed here.
+        Returns None for the latter if sequences run on into the next window. ``key`` shuffles sequences that best fit packs.
         """
         return window, None
 
@@ -116,7 +116,7 @@ class _TokenLayout(_Layout):
 
     @property
     def extra(self) -> int:
-        """Tokens that labels need beyond the inputs."""
+        """How many tokens labels need after the inputs."""
         if self.same_labels:
             return 0
         return divisors_below(self.seq_len)[-1] if self.shift is None else self.shift
@@ -155,7 +155,7 @@ class _TokenLayout(_Layout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout(_TokenLayout):
-    """Sequences of ``seq_len`` tokens every ``stride`` tokens; with ``best_fit``, of whole documents."""
+    """Sequences of ``seq_len`` tokens, one every ``stride`` tokens; with ``best_fit``, sequences of whole documents."""
 
     kind: ClassVar[str] = "pack"
 
@@ -208,7 +208,7 @@ class SampleLayout(_TokenLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLayout(_Layout):
-    """Documents, one a sequence, cut and padded; ``bucket`` neighbours have similar lengths."""
+    """One document a sequence, cut and padded; ``bucket`` neighbours have similar lengths."""
 
     kind: ClassVar[str] = "documents"
     unit: ClassVar[str] = "documents"

@@ -1,4 +1,4 @@
-"""The plan of a mix before its run: rows, tokens and epochs of each source, and weights that keep within caps."""
+"""The plan of a mix before its run: rows, tokens and epochs of each source, and weights that keep epochs within caps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COLUMNS = 40  # of the chart
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _ROUNDS = 32  # of lowering weights
-_LEAST_STEP = Fraction(257, 256)  # by which a round after the first lowers a source that is still above its cap
+_LEAST_STEP = Fraction(257, 256)  # the least factor by which a round after the first lowers a source above its cap
 Row = dict[str, Any]
 
 
@@ -32,9 +32,9 @@ class MixPlan:
 
     - ``tokens`` and ``rows`` of the run, over all sources.
     - ``exact``: whether rows and tokens are exact; else they are expectations.
-    - ``sources``: for each source its ``share`` of the rows, its ``rows``, ``tokens`` and ``epochs``, and ``second_pass``: after
-      how many tokens of the run the source begins again; None if it does not.
-    - ``phases``: the same for each phase of the weights, in a dict with ``begin`` and ``end`` in tokens of the run.
+    - ``sources``: for each source its ``share`` of the rows, its ``rows``, ``tokens`` and ``epochs``, and ``second_pass``: the
+      tokens of the run before the source begins its second epoch; None if it does not.
+    - ``phases``: a dict for each phase of the weights, with its ``begin`` and ``end`` in tokens of the run, and its ``sources``.
     - ``course``: for each source its ``share`` and its ``epochs`` so far, at 40 equal parts of the run.
     - ``weights``: the weights of the plan, for ``pipeline.mix``; ``capped``: the sources whose weights were lowered.
     """
@@ -76,7 +76,7 @@ class MixPlan:
 
 
 def _table(sources: Mapping[str, Row]) -> list[str]:
-    """Return lines with a column for each number of the sources."""
+    """Return the lines of a table with a row for each source."""
     has_passes = any("second_pass" in row for row in sources.values())
     cells = [["source", "share", "rows", "tokens", "epochs", *["second pass at"] * has_passes]]
     for name, row in sources.items():
@@ -88,7 +88,7 @@ def _table(sources: Mapping[str, Row]) -> list[str]:
 
 
 def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -> MixPlan:
-    """Return the plan of a mix for a run of ``tokens`` tokens; ``ConfigError`` if it is above a cap, or cannot be counted."""
+    """Return the plan of a mix for a run of ``tokens`` tokens; ``ConfigError`` if it exceeds a cap, or cannot be counted."""
     check_choice("on_cap", on_cap, "refuse", "renormalize")
     sources = config.sources
     if not sources.is_mix:
@@ -127,13 +127,13 @@ def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -
 
 
 def _over(plan: MixPlan, caps: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    """Return by what factor sources are above their caps."""
+    """Return the factor by which each source above its cap exceeds it."""
     excess = {name: Fraction(plan.sources[name]["epochs"]) / cap for name, cap in caps.items()}
     return {name: factor for name, factor in excess.items() if factor > 1}
 
 
 def _parse_caps(max_epochs: Any, names: Sequence[str]) -> dict[str, Fraction]:
-    """Return the most epochs of sources; ``ConfigError`` for other sources, or for what is no number above 0."""
+    """Return the caps of sources; ``ConfigError`` for an unknown source, or a cap that is no number above 0."""
     caps = {} if max_epochs is None else max_epochs
     if not isinstance(caps, Mapping):
         raise ConfigError(f"max_epochs must be a dict of numbers by source, as {{'wiki': 4}}, got {max_epochs!r}")
@@ -146,7 +146,7 @@ def _parse_caps(max_epochs: Any, names: Sequence[str]) -> dict[str, Fraction]:
 
 
 def _shown(weights: Any) -> str:
-    """Return weights in rows of each 4,096, as a user writes them."""
+    """Return the text of weights as a user writes them, in rows out of 4,096."""
     if isinstance(weights, Schedule):
         return f"points={_shown([(float(at), of_point) for at, of_point in weights.points])}"
     if isinstance(weights, Mapping):
@@ -155,7 +155,7 @@ def _shown(weights: Any) -> str:
 
 
 def _lowered(weights: Changes | Schedule, factors: Mapping[str, Fraction]) -> Changes | Schedule | None:
-    """Return weights of a mix with some sources lowered by ``factors``; None if no other source can take their rows."""
+    """Return weights of a mix, those of some sources times ``factors``; None if no other source can take their rows."""
     points: Any = weights.points if isinstance(weights, Schedule) else weights
     lowered: Any = tuple((at, _lowered_at(of_point, factors)) for at, of_point in points)
     if any(of_point is None for _, of_point in lowered):
@@ -164,7 +164,7 @@ def _lowered(weights: Changes | Schedule, factors: Mapping[str, Fraction]) -> Ch
 
 
 def _lowered_at(weights: Weights, factors: Mapping[str, Fraction]) -> Weights | None:
-    """Return the lowered weights of one point in rows of each 4,096: the other sources share what is free as they did."""
+    """Return the lowered weights of one point. The other sources divide the freed rows in their old proportion."""
     fixed = {name: Fraction(int(weights[name] * factor * PERIOD), PERIOD) for name, factor in factors.items()}
     others = sum(share for name, share in weights.items() if name not in fixed)
     free = 1 - sum(fixed.values())
@@ -175,10 +175,10 @@ def _lowered_at(weights: Weights, factors: Mapping[str, Fraction]) -> Weights | 
 
 
 def _count(config: StreamConfig, tokens: int) -> MixPlan:
-    """Count what the first sequences of a mix read, up to ``tokens`` tokens.
+    """Return the plan of the first ``tokens`` tokens of a mix.
 
-    The rows of an indexed mix are those that it will read. A sequential mix is counted as one lane: its own lanes, which depend
-    on the batch, differ from that by rows of a period at most.
+    The rows of an indexed mix are exact. A sequential mix is counted as one lane, since its lanes depend on the batch. The result
+    is off by the rows of one period at most.
     """
     lanes = 1 if config.sequential else config.lane_count
     mixture = config.mixture(lanes)
@@ -226,7 +226,7 @@ def _count(config: StreamConfig, tokens: int) -> MixPlan:
 
 
 def _row_at(config: StreamConfig, tokens: int) -> int:
-    """Return the first row at which the rows before hold ``tokens`` tokens, counted by the weights."""
+    """Return how many rows hold ``tokens`` tokens on average under the weights."""
     row, left = 0, Fraction(tokens)
     for (begin, weights), (end, _) in pairwise([*config.changes, (MAX_NUMBER, {})]):
         size = config.row_tokens(weights)

@@ -47,11 +47,11 @@ def open_dataset(
       of a memmap.
     - Anything else: a `TextDataset` of ``tokenizer`` (default: "bytes") and ``text_key`` (default: "text").
 
-    Paths, globs, braces, lists and urls mean what they mean to these classes. A url without an ending is a dataset if it has a
-    manifest. ``cache_dir`` is that of a `ShardDataset`.
+    These classes read paths, globs, braces, lists and urls in the same way. A url without a suffix is a dataset if it has a
+    manifest. ``cache_dir`` is passed to `ShardDataset`.
 
     Raises ``ManifestError`` for a ``split`` other than "train" of an array or of text; ``ConfigError`` for a ``.bin`` without
-    ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` that the data does not need; the errors of these classes.
+    ``dtype``, and for a ``tokenizer``, ``text_key`` or ``dtype`` that the data does not need; and the errors of these classes.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -96,14 +96,14 @@ def _first_name(what: Any) -> str:
 
 
 def _holds_shards(name: str, requests: RequestOptions) -> bool:
-    """Say whether a name means tokens: a folder with a manifest or tars of tokens, or such a tar."""
+    """Say whether a name is that of shards: a folder with a manifest or with tars of tokens, or a tar of tokens."""
     if is_remote(name):
         path = name.partition("?")[0]
         if name.startswith("hf://") and ":" in name.removeprefix("hf://"):  # a configuration of the hub: texts
             return False
         if Path(path.rstrip("/")).suffix:
             return path.endswith(ENDING)
-        # An http server lists nothing, so `ShardDataset` says what is missing there.
+        # An http server lists no files, so `ShardDataset` has to say what is missing.
         return name.startswith("http") or size_of(join(name, MANIFEST_NAME), requests) is not None
     if os.path.isdir(name):
         if os.path.exists(os.path.join(name, MANIFEST_NAME)):

@@ -1,4 +1,4 @@
-"""Ranks: which part of a stream a process iterates (rank and loader worker), and where the stream ends for all ranks."""
+"""The part of a stream that a process iterates (its rank and loader worker), and the end of a stream for all ranks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """The facts that process ``process`` gives a loader's worker that it starts without fork, which has no process group.
+    """What process ``process`` tells a loader's worker that it starts without fork, and so without its process group.
 
-    ``part``: rank and world size; None if they are unknown although several ranks were ``launched``.
+    ``part`` is rank and world size; None if they are unknown although several ranks were ``launched``.
     """
 
     process: int
@@ -35,11 +35,11 @@ class _Carried:
 
 
 class Ranks:
-    """Rank and world size of this process: which rows it reads.
+    """Rank and world size of this process.
 
     They are those ``stated`` by the user, else those of torch.distributed if it is initialised, else 0 of 1. A loader's
-    forked worker inherits the group of its parent; for other workers, the pickle that starts the process carries both over.
-    If ``peer`` is given, neighbouring ranks of torch.distributed are its peers and count as one.
+    forked worker inherits the process group; other workers get rank and world size in the pickle that starts them.
+    If ``peer`` is given, neighbouring ranks of torch.distributed are its peers, and count as one rank.
     """
 
     def __init__(self, stated: tuple[int, int] | None, peer: ContextPeer | None = None) -> None:
@@ -48,7 +48,7 @@ class Ranks:
         self._carried: _Carried | None = None
 
     def context(self) -> WorkerContext:
-        """Return the context of this process, as an iteration begins."""
+        """Return rank and worker of this process at the beginning of an iteration."""
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world_size = self._known() or (0, 1)
@@ -57,7 +57,7 @@ class Ranks:
     def refuse_unknown(self) -> None:
         """Raise ``ConfigError`` if rank and world size are unknown, but there may be several ranks.
 
-        ``WORLD_SIZE`` above 1, set by torchrun, never decides the rank. It shows that several processes run; without a group,
+        ``WORLD_SIZE``, set by torchrun, never decides the rank. If it is above 1, several processes run, and without a group
         each of them would read the whole stream.
         """
         if self._known() is not None:
@@ -77,7 +77,7 @@ class Ranks:
             )
 
     def refuse_later_group(self, began: WorkerContext) -> None:
-        """Raise ``ConfigError`` if a process group gives this process another part than that of an iteration under way."""
+        """Raise ``ConfigError`` if a process group made after ``began`` gives this process another rank or world size."""
         if self.stated is not None or get_worker_info() is not None:
             return
         now = self._distributed()
@@ -101,14 +101,14 @@ class Ranks:
         return self.stated or (None if carried is None else carried.part) or self._distributed()
 
     def _from_parent(self) -> _Carried | None:
-        """Return what the parent of a loader's worker carried over, but not what an earlier process did, such as a launcher."""
+        """Return what the parent of a loader's worker carried over; None if an earlier process did, such as a launcher."""
         parent = multiprocessing.parent_process()
         if get_worker_info() is None or self._carried is None or parent is None:
             return None
         return self._carried if parent.pid == self._carried.process else None
 
     def _launched_ranks(self) -> int:
-        """Return how many ranks the launcher of this process or its parent says it started; 1 if it says nothing."""
+        """Return ``WORLD_SIZE`` of this process, or of the parent of a worker; 1 if it is not set."""
         if (carried := self._from_parent()) is not None:
             return carried.launched
         text = os.environ.get("WORLD_SIZE", "")
@@ -130,7 +130,7 @@ class Ranks:
 
 
 def _is_forked() -> bool:
-    """Say whether this process has the memory of its parent, and with it a process group."""
+    """Say whether this process has inherited the memory of its parent, and so the process group."""
     # The class of the default context names no start method; a child is told its parent's default.
     method = getattr(multiprocessing.current_process(), "_start_method", None) or multiprocessing.get_start_method()
     return method == "fork"
@@ -138,13 +138,13 @@ def _is_forked() -> bool:
 
 T = TypeVar("T")
 
-_group: tuple[Any, Any] | None = None  # the default group, and the group of the same ranks that agree on the CPU
+_group: tuple[Any, Any] | None = None  # the default group, and a group of the same ranks that sums on the CPU
 
 log = logging.getLogger("pipeline")
 
 
 def ranks_agree(config: StreamConfig, context: WorkerContext) -> bool:
-    """Say whether the ranks of a stream must agree on its end: it is bounded, and no rank knows the others' lanes."""
+    """Say whether the ranks of a stream must agree on its end: it is bounded, and no rank knows the lanes of others."""
     return config.sequential and config.epochs is not None and context.world_size > 1
 
 
@@ -153,14 +153,14 @@ class StreamEnd:
 
     On one rank, the stream ends after the last row. On several, ``last="pad"`` goes on until no rank has a row, and
     ``last="drop"`` until one rank lacks a row. To agree, ranks sum three numbers at each step: in a CPU group made for this, or
-    in the group given to `Stream.shard`. The sum is made in the thread of the training, so that all ranks have it in the same
-    order among other collectives. A rank that fails says so, and the others end with an error instead of waiting.
+    in the group given to `Stream.shard`. They sum in the training thread, so that all ranks run collectives in the same order.
+    A rank that fails says so, and the others end with an error instead of waiting.
 
     Raises ``ConfigError`` if ranks must agree and cannot.
     """
 
     def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
-        self.gave_nothing = True  # no rank had a row until now
+        self.gave_nothing = True  # until a rank has a row
         self._drop_last = config.drop_last
         self._agree, self._group = ranks_agree(config, context), config.group
         why = ""
@@ -173,7 +173,7 @@ class StreamEnd:
         if self._agree and why:
             raise ConfigError(
                 f"epochs={config.epochs} on {context.world_size} ranks: at each step, ranks agree on the end of text, filters "
-                f"and best-fit packing, {why}, or end the stream by .take(n), not epochs"
+                f"and best-fit packing, {why}, or end the stream by .take(n) instead of epochs"
             )
 
     def read(self, read: Callable[[], T]) -> T:
@@ -185,13 +185,13 @@ class StreamEnd:
             raise
 
     def goes_on(self, filled: int, missing: int, tokens_left: Callable[[], int]) -> bool:
-        """Say whether the stream has this step, of which this rank has ``filled`` rows and misses ``missing``.
+        """Say whether the stream has this step. This rank has ``filled`` rows of it and lacks ``missing``.
 
         ``tokens_left()`` counts the tokens in memory after these rows.
         """
         some, short, failed = self._sum(filled, missing, 0)
         if failed:
-            raise StateError("another rank failed at this step, and its error says why; this rank ends with it")
+            raise StateError("another rank failed at this step, so this rank ends too; see the error of that rank")
         self.gave_nothing &= not some
         if not short or (some and not self._drop_last):
             return True

@@ -1,16 +1,16 @@
-"""Who reads a stream. A framework is refused if it would silently lose a part of it, or train on other labels.
+"""Refuses frameworks that would silently lose a part of a stream, or train on other labels.
 
 - torch: ``DataLoader(stream)`` has ``batch_size=1``, and stacks batches to ``[1, batch_size, seq_len]``.
-- Accelerate: a stream gives each rank its own part. ``accelerator.prepare(DataLoader(stream))``, and so
+- Accelerate: each rank of a stream reads its own part. ``accelerator.prepare(DataLoader(stream))``, and so
   ``Trainer(train_dataset=stream)``, splits that part again: it dispatches the items of rank 0 to all ranks, or keeps
   every n-th item of each rank. Either way a part of the data is never read.
 - transformers: models shift labels, but a stream has shifted them already. A ``Trainer`` resumes by the length of a pass.
-- datasets: only one of several workers reads an ``IterableDataset.from_generator``, but a stream gives it one worker's part.
+- datasets: only one of several workers reads an ``IterableDataset.from_generator``, and reads only its own part of the stream.
 - Lightning: in a loader without a length, it reads one batch ahead of the training step, and then saves the loader's state.
   Each resume loses that batch.
 
-The call stack shows who reads: loaders and trainers are the ``self`` of running methods. Only their public classes and
-attributes are used. No framework is imported here: one that is not loaded cannot read a stream.
+The call stack shows which loaders and trainers read: they are the ``self`` of running methods. Only their public classes and
+attributes are used. No framework is imported here: a framework that is not loaded cannot read a stream.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ROWS = 'train_dataset=stream.rows(keys="hf"), without .batch()'
 
 
 def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type, world_size: int) -> None:
-    """Raise ``ConfigError`` if the framework that reads ``stream`` now would lose or change items of it.
+    """Raise ``ConfigError`` if the framework that reads ``stream`` now would lose or change items.
 
-    ``kind`` is the class of all streams, ``world_size`` the number of ranks that share this one.
+    ``kind`` is the class of all streams, ``world_size`` the number of ranks that share ``stream``.
     """
     loaders = [loader for loader in _loaders() if _may_read(loader, stream, kind)]
     _refuse_second_split(loaders, world_size)
@@ -64,11 +64,11 @@ def has_length(loader: Any) -> bool:
 def _readers(*modules: str) -> Iterator[Any]:
     """Yield the objects whose methods, defined in ``modules``, are running now; the innermost call first.
 
-    A forked worker still has the calls of its parent on its stack.
+    The stack of a forked worker includes the calls of its parent.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        # Only of these frames, since f_locals keeps objects alive.
+        # f_locals keeps objects alive, so it is read for these frames alone.
         if frame.f_globals.get("__name__", "").startswith(modules) and frame.f_code.co_varnames[:1] == ("self",):
             yield frame.f_locals.get("self")
         frame = frame.f_back
@@ -81,7 +81,7 @@ def _loaders() -> list[DataLoader[Any]]:
 
 
 def _refuse_second_split(loaders: list[DataLoader[Any]], world_size: int) -> None:
-    """Refuse loaders of Accelerate that divide a stream among processes; it is divided already."""
+    """Refuse loaders of Accelerate that divide a stream among processes although ranks read parts of it already."""
     accelerate = sys.modules.get("accelerate.data_loader")
     if world_size == 1 or accelerate is None:
         return
@@ -126,7 +126,7 @@ def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamConfig) -> N
 
 
 def _refuse_missing_workers() -> None:
-    """Refuse a Hugging Face dataset around a stream if fewer workers read it than the stream is divided among."""
+    """Refuse a Hugging Face dataset around a stream if only some of the workers read the dataset."""
     module: Any = sys.modules.get("datasets.iterable_dataset")
     worker = get_worker_info()
     if module is None or worker is None:
@@ -175,7 +175,7 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
 
 
 def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
-    """Refuse Lightning if it trains on a loader of this stream without a length: it would read ahead of its saved state."""
+    """Refuse Lightning if it trains on a loader of this stream without a length: it would save a state one batch too late."""
     modules = [sys.modules.get(name) for name in ("lightning.pytorch", "pytorch_lightning")]
     classes = tuple(trainer for module in modules if (trainer := getattr(module, "Trainer", None)) is not None)
     if not classes or has_length(stream):
@@ -191,7 +191,7 @@ def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
 
 
 def _may_read(loader: Any, stream: IterableDataset[Any], kind: type) -> bool:
-    """Say whether a loader reads a stream, or may: inside an iterable dataset of the user that is not of this ``kind``."""
+    """Say whether a loader reads a stream, or may read it inside an iterable dataset of another ``kind``."""
     innermost = _innermost(loader)
     return innermost is stream or (isinstance(innermost, IterableDataset) and not isinstance(innermost, kind))
 

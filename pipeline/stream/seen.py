@@ -1,7 +1,7 @@
 """The rows of a run that contain a document: the inverse of `trace`.
 
-For an indexed stream, each step of the order is inverted. A document has an extent and a block, the block a window in each
-epoch, and the document a position in that window. The sequences around this position have steps, ranks and rows. A sequential
+For an indexed stream, the order is computed backwards: from a document to its extent and block, from there to its window in
+each epoch, its position in that window, and the sequences around this position with their steps, ranks and rows. A sequential
 stream is read from the beginning of its pass.
 """
 
@@ -29,7 +29,7 @@ from .windows.indexed_lanes import IndexedLanes
 def seen(
     config: StreamConfig, world_size: int, position: Position, document: str, steps: int | None, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Return the spans of a document in the first steps of a run, as `Stream.seen` gives them."""
+    """Return the spans of a document in the first ``steps`` steps of a run, as `Stream.seen` does."""
     check_traceable(config)
     found = {name: source.find(document) for name, source in config.sources.counted.items()}
     if config.sources.all_counted and not any(found.values()):
@@ -56,12 +56,12 @@ class Seen:
         self._passes = Passes(config, world_size)
         self._steps = min(steps, self._passes.most_steps)
         self._layout = config.stated_layout()
-        self._held = self._layout.longest or 1 if self._layout.unit == "tokens" else 1  # units in a row
+        self._held = self._layout.longest or 1 if self._layout.unit == "tokens" else 1  # units that a row holds
         self._mixture = config.mixture(config.lane_count)
         self._listing = listings()
 
     def spans(self, found: Found) -> Iterator[dict[str, Any]]:
-        """Yield the spans of documents, with the row of each."""
+        """Yield the spans of documents, each with its row."""
         reader: Any = make_reader(self._config, Position(0), WorkerContext(0, self._world_size), WorkerShare(0, 1))
         try:
             for number, (name, documents) in enumerate(found.items()):
@@ -101,7 +101,7 @@ class Seen:
         extent = data.extents.extent_of(shard, document)
         if extent is None:  # in the other part of a split
             return
-        before = -(-(self._held - 1) // lanes.units)  # epochs in which a row begins that reaches into a later one
+        before = -(-(self._held - 1) // lanes.units)  # a row of so many epochs ago can reach into an epoch
         for epoch in range(1) if isinstance(lanes, RandomOffsets) else count():
             if lanes.sequences.first(max(0, epoch - before)) >= end:
                 return
@@ -114,7 +114,7 @@ class Seen:
                     yield position, length
 
     def _end_of(self, number: int) -> int:
-        """Return a bound: each sequence of a source in the steps has a smaller sequence index there."""
+        """Return a bound above the sequence index, in source ``number``, of each of its sequences in the steps."""
         if not self._steps:
             return 0
         begin, size, _ = self._passes.step(self._steps - 1, Position(0))

@@ -1,7 +1,7 @@
 """Values computed from a config and its data: the lanes of a sequential stream, and the shape that a state holds.
 
-This reads the data, which a config never does: it loads a table of extents, or reads texts to count their records and hash
-them. A source does so once.
+These functions read the data, which a config never does: a table of extents, or texts to count and hash their records. A source
+caches the result.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .layout import DocumentLayout
 from .order.mixture import weights_to_json
 from .schedule import Schedule
 
-ORDER = 2  # version of the order of documents: a state is refused under another
+ORDER = 2  # the version of the order of documents; a state of another version is refused
 
 
 def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
-    """Return the lanes of a sequential stream: those of the source with most documents; text is read to count them.
+    """Return the lanes of a sequential stream. The source with most documents decides; text is read to count documents.
 
     Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
     """

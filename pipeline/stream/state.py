@@ -1,16 +1,16 @@
 """A position as users save it: plain JSON of some hundred bytes, refused by any other stream.
 
-    version, shape          the release and the stream that the state belongs to
+    version, shape          the format of the state, and the shape of its stream
     sequence_index ...      the position: also start_epoch, given and step; for a mix weights, for a sequential stream lanes
     rank_R: {STAGE: {...}}  replaces the position if a stage of the user may bind it to one rank
 
-``torch.distributed.checkpoint`` makes an entry of each key of a nested dict. It loads only the keys that a fresh stream's state
-has, and stores equal keys of several ranks once. So
+``torch.distributed.checkpoint`` makes an entry of each key of a nested dict. It loads only the keys that the state of a new
+stream has, and stores a key that several ranks have once. So
 
 - every state of one stream has the same keys;
 - fields of varying length (``shape``, ``given``, ``weights``) are one string of JSON;
 - each lane is a key, so that any rank finds it;
-- fields of one rank have the rank in their key.
+- a field of one rank has the rank in its key.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from .schedule import Schedule
 from .shape import sequential_lanes, shape
 
 STATE_VERSION = 3
-_VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and an epoch if there are several
+_VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and counts epochs instead of passes
 _CURES = {
     "data": (
-        "; the shards or texts are different, or split or upsampled differently: load the state into a stream of the same ones"
+        "; the shards or texts are different, or split or upsampled differently: load the state into a stream of the same data"
     ),
     "filters": "; if both filters keep the same documents, give them one name: .filter(..., name=...)",
     "weights": (
         "; give mix() the weights that the run began with: the state remembers changes by set_weights(), and more can follow "
         "load_state_dict()"
     ),
-    "ranks": "; a live source is shared among a number of ranks: go on with as many ranks",
+    "ranks": "; the ranks share a live source: go on with as many ranks as before",
     "global_batch": "; a sequential stream needs as many rows in a global batch (ranks x batch size) as before",
 }
 
-# Fields that decide windows and lanes, with the value that a shape without them stands for.
+# Fields that decide windows and lanes, with their values in a shape that lacks them. They are compared first.
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
 _EDIT_CURE = "it is damaged or was edited: load it as it was saved"
 _FIELDS = ("sequence_index", "start_epoch", "given", "step")  # of each state
-_FIELDS_OF_RANK = ("bound_to", "world_size")  # of one that a stage of the user may bind to a rank
+_FIELDS_OF_RANK = ("bound_to", "world_size")  # of a state that a stage of the user may bind to a rank
 _SHARE = re.compile(r"[0-9]{1,4000}(/[0-9]{1,4000})?")  # as Python writes fractions
 _MOST_SHOWN = 400  # characters of a value in an error
 _REPR = reprlib.Repr()
@@ -60,7 +60,7 @@ _REPR.maxlist = _REPR.maxdict = 40
 
 
 def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
-    """Return a position as JSON that shares nothing with it, with the shape of its stream."""
+    """Return a position and the shape of its stream as JSON. Later changes of the position do not change the result."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.pass_number}
     part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
     part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
@@ -88,15 +88,15 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError``, naming the field and both values, if the state has another version or shape, other stages, or
-    belongs to another rank. Outside a worker, which needs only some lanes, it also names the lanes that the state lacks.
+    belongs to another rank. It also raises if lanes are missing, except in a worker, which needs only some.
     """
     saved = parse_state(state, context.rank)
     _refuse_other_shape(saved.shape, config, context)
     if saved.workers != context.workers:
         raise StateError(
-            f"a loader of {saved.workers} workers saved this state, and each knows a part of the position, but it is loaded with "
-            f"{context.workers}; load it with num_workers={saved.workers}, or save stream.state_dict(batches=n) instead, which "
-            "any number of workers loads"
+            f"a loader of {saved.workers} workers saved this state, which has one worker's part of the position, but it is "
+            f"loaded with {context.workers}; load it with num_workers={saved.workers}, or save stream.state_dict(batches=n) "
+            "instead, which any number of workers loads"
         )
     if saved.bound_to is not None and (saved.rank, saved.world_size) != (context.rank, context.world_size):
         raise StateError(
@@ -123,10 +123,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """A state of any stream whose form is sound: each field has its type, and no number is absurd.
-
-    ``rank``: the rank that this part belongs to.
-    """
+    """The checked fields of a state: each has its type, and each number is in range. ``rank`` is the rank that saved them."""
 
     version: int
     shape: dict[str, Any]
@@ -144,20 +141,20 @@ class SavedState:
 
 
 def parse_state(state: object, rank: int) -> SavedState:
-    """Return the fields of a state; if ranks have parts, those of ``rank``. Raises ``StateError``, naming field and value."""
+    """Return the fields of a state, or of the part of ``rank`` if ranks have parts. ``StateError`` names a wrong field."""
     if not isinstance(state, Mapping) or "version" not in state:
         names = ", ".join(map(_short, state)) if isinstance(state, Mapping) else ""
         description = f"a dict of {names}" if isinstance(state, Mapping) else f"of type {type(state).__name__}"
         raise StateError(
-            f"this is no state of a stream, but {description}; load what stream.state_dict() gave, as checkpoint['data']"
+            f"this is no state of a stream, but {description}; load what stream.state_dict() returned, as checkpoint['data']"
         )
     if type(state["version"]) is not int or state["version"] not in _VERSIONS:
         versions = " and ".join(map(str, _VERSIONS))
         raise StateError(f"state version {_short(state['version'])}, but this release reads {versions}")
-    shape = _leaf("shape", state.get("shape"), dict)
+    saved_shape = _leaf("shape", state.get("shape"), dict)
     for name, most in (("epochs", MAX_ROWS), ("lanes", MAX_ROWS), ("ranks", MAX_ROWS), ("global_batch", MAX_NUMBER)):
-        if shape.get(name) is not None:
-            _number(f"shape.{name}", shape[name], least=1, most=most)
+        if saved_shape.get(name) is not None:
+            _number(f"shape.{name}", saved_shape[name], least=1, most=most)
     part_rank, part = _part(state, rank)
     fields = _FIELDS if part is state else _FIELDS + _FIELDS_OF_RANK
     if missing := [name for name in fields if name not in part]:
@@ -180,7 +177,7 @@ def parse_state(state: object, rank: int) -> SavedState:
                 _number(f"lane {lane}", number)
     return SavedState(
         version=state["version"],
-        shape=shape,
+        shape=saved_shape,
         rank=part_rank,
         sequence_index=_number("sequence_index", part["sequence_index"]),
         start_epoch=part["start_epoch"],
@@ -196,9 +193,9 @@ def parse_state(state: object, rank: int) -> SavedState:
 
 
 def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
-    """Return the position's part of a state, and the rank that it belongs to.
+    """Return the rank whose position this is, and the fields of the position.
 
-    A state that several ranks saved together, as DCP does, has a part for each rank; the state of a single rank has one part.
+    A state that several ranks saved together, as DCP does, has a position for each rank; the state of a single rank has one.
     """
     if "sequence_index" in state:
         return rank, state
@@ -215,10 +212,10 @@ def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
 
 
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
-    """Raise ``StateError`` for the first field that differs, causes before effects; ``epochs`` may be raised."""
+    """Raise ``StateError`` for the first field that differs, causes before effects. ``epochs`` may be larger than before."""
     current = shape(config, context.world_size)
     for field in {**_CAUSES, **current, **saved}:
-        before, now = (shape.get(field, _CAUSES.get(field)) for shape in (saved, current))
+        before, now = (fields.get(field, _CAUSES.get(field)) for fields in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
             continue
         if before != now:
@@ -251,7 +248,7 @@ def _pass_number(saved: SavedState, config: StreamConfig) -> int:
 
 
 def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
-    """Return a position inside a step: how many rows the rank has taken, and the values that decide which rows these are."""
+    """Return a position inside a step: the number of rows that the rank has taken, and the values that decide which rows."""
     return {
         "taken": taken,
         "rank": context.rank,
@@ -271,7 +268,7 @@ def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerCo
     for field in current:
         if saved.get(field) != current[field]:
             raise StateError(
-                f"the state was saved inside a step, which goes on with the same ranks and batches only: {field} was "
+                f"the state was saved inside a step, which only the same ranks and batches can continue: {field} was "
                 f"{saved.get(field)!r} when it was saved, but is {current[field]!r} in this stream; load it with the former "
                 f"{field}, and save at the end of a step"
             )
@@ -279,7 +276,7 @@ def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerCo
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the states that all ranks saved after the same batch into one that any number of ranks can load.
+    """Join the states that all ranks saved after the same batch into one state that any number of ranks can load.
 
     In a sequential stream (``TextDataset``, ``filter``, ``best_fit``), each state holds the lanes of its rank; in any other
     stream all states are the same. Raises ``StateError`` for states of different positions or streams, if a lane is missing,
@@ -341,7 +338,7 @@ def _leaf(field: str, leaf: Any, kind: type) -> Any:
 
 
 def _number(field: str, value: Any, other: str = "", least: int = 0, most: int = MAX_NUMBER) -> int:
-    """Return a number of a state; ``StateError`` names ``field`` and value if no position can hold it."""
+    """Return a number of a state; ``StateError`` names ``field`` and the value if it is no integer or out of range."""
     if type(value) is not int or not least <= value <= most:
         raise _edited(field, value, f"an integer from {least} to {most}{other}")
     return value
@@ -352,7 +349,7 @@ def _edited(field: str, value: object, expected: str) -> StateError:
 
 
 def _short(value: object) -> str:
-    """Return a value of a state as short text: an edit may have made it long or deep."""
+    """Return a value of a state as short text. An edit may have made the value long or deep."""
     try:
         text = _REPR.repr(value)
     except ValueError:  # an integer of more than 4,300 digits
@@ -361,12 +358,12 @@ def _short(value: object) -> str:
 
 
 def _stated_weights(config: StreamConfig) -> list[list[Any]]:
-    """Return the weights that a state of a mix holds before ``set_weights``: none of a schedule, which the shape holds."""
+    """Return the weights in a mix's state before ``set_weights``: none if a schedule states them, which the shape holds."""
     return [] if isinstance(config.weights, Schedule) else weights_to_json(config.weights)
 
 
 def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[list[Any]] | None:
-    """Return the weights of a mix that a state holds, None for its schedule; ``StateError`` if they are not of its sources."""
+    """Return the changed weights in a state; None if unchanged. ``StateError`` if they are not weights of this mix's sources."""
     if schedule == _stated_weights(config):
         return schedule or None
     if schedule is None:

@@ -2,7 +2,7 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds one frozen ``StreamConfig`` and one position, at which every ``iter()`` begins.
+A stage holds a frozen ``StreamConfig`` and a position. Every ``iter()`` begins at that position.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Stream(IterableDataset[Any]):
     A sequential stream reads in lanes, and a state holds the cursor of each lane. It resumes on another number of ranks if
     the global batch has as many rows as before.
 
-    Every method raises ``ConfigError`` for a value that cannot work, or if it is called too early or too late in the chain.
+    Every method raises ``ConfigError`` for a wrong value, and if it is called too early or too late in the chain.
 
     >>> import pipeline
     >>> batch = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=0).pack(8).batch(2)))
@@ -95,14 +95,14 @@ class Stream(IterableDataset[Any]):
 
         The order depends on ``seed`` (an int from 0 on) and the epoch; ranks and workers do not change it. A block is a run
         of neighbouring documents: at most about 512 KiB of one shard, or about 32 KiB of one file of a ``TextDataset``.
-        ``window`` is the number of blocks whose documents are shuffled together. The lanes of a ``TextDataset`` share this
-        number, and each lane has a window of at least one block. Defaults: windows of about 4 MiB and 64 lanes; for a mix of
-        up to five sources 3 MiB and 16 lanes; for a mix of more, windows of 256 MiB together. There is no buffer:
-        ``.shuffle(1000)`` and ``buffer_size=`` of other libraries are errors that show what to write.
+        ``window`` is the number of blocks whose documents are shuffled together; in a ``TextDataset``, the sum over all lanes,
+        each of which has at least one block. The defaults are windows of about 4 MiB and 64 lanes. A mix has 16 lanes and
+        windows of 3 MiB, or less, so that all its windows hold at most 256 MiB. There is no buffer: ``.shuffle(1000)`` and
+        ``buffer_size=`` of other libraries are errors that show what to write.
 
         In a sequential stream, each row of a global batch (ranks x batch size) has its own lanes: 4 to 48, fewer for little
-        data. ``lanes`` must then be a multiple of the rows, and workers of a loader must divide the lanes of a row. All
-        windows together hold 256 MiB.
+        data. ``lanes`` must then be a multiple of the rows, and the number of workers of a loader must divide the lanes of a
+        row. All windows together hold 256 MiB.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
@@ -118,7 +118,7 @@ class Stream(IterableDataset[Any]):
             )
         if self._config.seed is not None:
             raise ConfigError(
-                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._config.seed}"
+                f"a stream is shuffled once; remove the second .shuffle(), or the one with seed={self._config.seed}"
             )
         check_integer("seed", seed, least=0)
         for name, value in (("window", window), ("lanes", lanes)):
@@ -141,18 +141,19 @@ class Stream(IterableDataset[Any]):
         ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else.
 
         ``rules`` are names of rule sets, paths of rule files, or the result of ``pipeline.load_rules``. ``language`` lists
-        the languages to keep, as in ``"en,de=0.7"``. Both judge as a build does; with ``TextDataset(..., normalize=True)``
-        they keep the same documents. ``stats()["rejected_by"]`` counts rejected documents by reason.
+        the languages to keep, as in ``"en,de=0.7"``. With ``TextDataset(..., normalize=True)``, both keep the documents that
+        a build keeps. ``stats()["rejected_by"]`` counts rejected documents by reason.
 
         The number of kept documents is unknown in advance, so the stream becomes sequential (see ``Stream``). Every rank
         takes equally many steps, even if nearly all its documents are dropped, and saves its own state (``merge_states``).
 
-        A state belongs to its filters. A filter is identified by its source code and the plain values that the code uses,
-        or by ``name``: change the name when you change the filter. An object, a method and a function without source code
-        need a name. So does a function whose code uses anything but plain values, functions and constants of modules.
+        A state loads only with the filters it was saved with. A filter is identified by its source code and the plain values
+        that the code uses, or by ``name``: change the name when you change the filter. An object, a method and a function
+        without source code need a name. So does a function whose code uses anything but plain values, functions and constants
+        of modules.
 
-        Raises ``ConfigError`` for a mix of texts and tokens; while iterating, if nothing is kept of a whole epoch (on
-        several ranks: of a rank's part of 8 epochs).
+        Raises ``ConfigError`` for a mix of texts and tokens. Iterating raises it if a whole epoch has no document to keep (on
+        several ranks: if a rank's part of 8 epochs has none).
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
@@ -196,9 +197,9 @@ class Stream(IterableDataset[Any]):
 
         New lengths are unknown in advance, so the stream becomes sequential (see ``Stream``), unless every function is
         given with ``same_length=True``. ``vocab_size`` states how many ids the model has, if functions add ids that the
-        tokenizer lacks. A state belongs to the functions, or to their ``name``, as in ``filter``.
+        tokenizer lacks. A state loads only with the same functions; ``filter`` says how a function is identified.
 
-        Raises ``ConfigError`` while iterating, for any other result, a changed length under ``same_length``, or an id
+        Iterating raises ``ConfigError`` if a function returns anything else, another length under ``same_length``, or an id
         outside the vocabulary.
 
         >>> import pipeline
@@ -243,13 +244,13 @@ class Stream(IterableDataset[Any]):
         ``input_ids`` and ``labels`` are int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
         ``labels="same"`` they are the inputs, for models that shift by themselves.
 
-        With ``boundaries=True``, a label in another document than its input is -100; with ``labels="same"``, the first label
-        of each document is. Batches then have ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each document),
+        With ``boundaries=True``, a label in another document than its input is -100. With ``labels="same"``, the first label
+        of each document is -100. Batches then have ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each document),
         ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
 
         With ``boundaries=True``, ``pad_to_multiple_of`` pads each document to a multiple of so many tokens, as
-        TransformerEngine needs for context parallelism. The rows hold the same tokens, and are longer: as long as the longest
-        of the batch. ``cu_seqlens_unpadded`` is ``cu_seqlens`` without padding.
+        TransformerEngine needs for context parallelism. Rows hold the same tokens plus the padding, and all rows of a batch
+        are as long as its longest. ``cu_seqlens_unpadded`` is ``cu_seqlens`` without padding.
 
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little. The stream
         becomes sequential (see ``Stream``). If it pads more than 5%, it warns and names the setting that pads less.
@@ -258,9 +259,9 @@ class Stream(IterableDataset[Any]):
         ``batch``, a step is one sequence of each rank). Ids, labels and ``position_ids`` are then ``[batch_size,
         seq_len // shift, shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
 
-        ``source=True`` adds the numbers of sources, which ``source_names`` names. In a mix, ``batch["source"]`` (int64
-        ``[batch_size]``) has that of each row. Rows of one dataset may hold documents of several sources that its build named.
-        With ``boundaries=True``, ``batch["source_ids"]`` (int64) has that of each document that ``cu_seqlens`` delimits.
+        ``source=True`` adds sources as indices into ``source_names``. In a mix, ``batch["source"]`` (int64 ``[batch_size]``) is
+        the source of each row. If a build named its inputs, a row of its dataset can hold documents of several sources. Then add
+        ``boundaries=True``: ``batch["source_ids"]`` (int64) is the source of each document that ``cu_seqlens`` delimits.
 
         Raises ``ConfigError`` if ``stride`` is above ``seq_len``.
 
@@ -298,9 +299,10 @@ class Stream(IterableDataset[Any]):
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
 
         A hash of the sequence index and the seed of ``shuffle`` (0 without it) says where a sequence begins; every token is
-        equally likely. An epoch has as many sequences as ``seq_len`` fits into the tokens. Options, keys and shapes are as
-        in ``pack``. Raises ``ConfigError`` for a sequential stream, and if ``shuffle`` was given ``window`` or ``lanes``,
-        which would have no effect.
+        equally likely. An epoch has about ``tokens / seq_len`` sequences. Options, keys and shapes are as in ``pack``.
+
+        Raises ``ConfigError`` for a sequential stream, and if ``shuffle`` was given ``window`` or ``lanes``, which would have
+        no effect.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=1).sample(4)))
@@ -333,11 +335,11 @@ class Stream(IterableDataset[Any]):
         ``[batch_size, length]``. ``length`` is that of the batch's longest document, rounded up to a multiple of
         ``pad_to_multiple_of``. Labels and ``source`` are as in ``pack``; labels are -100 for padding.
 
-        A document of 0 or 1 token is a row without a label; ``.filter`` can leave it out. The mean loss over a batch of only
+        A document of 0 or 1 token is a row without a label; ``.filter`` can drop it. The mean loss over a batch of only
         such rows is NaN, so the first such batch is logged.
 
-        ``bucket`` saves padding: it places that many documents of similar length side by side, chosen among every 64 buckets
-        of the global order. Give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for
+        ``bucket`` saves padding: it groups documents of similar length into buckets of that size, within every 64 buckets of
+        the global order. Choose the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for
         ``bucket`` in a sequential stream.
 
         >>> import pipeline
@@ -370,14 +372,14 @@ class Stream(IterableDataset[Any]):
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
         ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its
         size. With ``last="drop"``, a sequential stream with ``epochs`` on several ranks ends when the first rank lacks a
-        row. Documents that other ranks' lanes still hold are dropped too: a fifth of small data. Each rank logs what it
+        row. It also drops the documents that other ranks have not read yet: a fifth of small data. Each rank logs what it
         knows of them.
 
         ``cut`` cuts each packed row into rows of so many tokens, for a sequence length that grows: the batch has
         ``batch_size * seq_len // cut`` rows. A state does not depend on ``cut``: the position counts whole rows.
 
-        ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100.
-        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask; it is absent if there are none.
+        ``dtype="stored"`` keeps packed ids and labels in the dtype of the shards (uint16 or uint32). These have no -100, so
+        ``ignored`` (int64, 1-D) lists the flat indices of labels to mask; the key is absent if there are none.
 
         Raises ``ConfigError``, naming the key, if samples of a ``map`` before ``batch`` differ in keys or shapes.
 
@@ -393,8 +395,8 @@ class Stream(IterableDataset[Any]):
         layout = self._config.layout
         if layout is not None and layout.drawn_shift and not self._config.counts_items:
             raise ConfigError(
-                "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
-                "several; put .batch() before .apply()"
+                "shift='divisors' draws one shift for a batch, and a stage given to .apply() may put samples of different "
+                "shifts into one batch; put .batch() before .apply()"
             )
         if cut is not None:
             self._check_cut(cut)
@@ -424,17 +426,17 @@ class Stream(IterableDataset[Any]):
     def apply(self, stage: Callable[[Iterator[Any]], Iterator[Any]]) -> Stream:
         """Run a stage of your own: ``stage`` gets the iterator of the items before it, and returns an iterator.
 
-        A state holds nothing that a stage remembers: save that in a checkpoint of your own. A stage that takes items ahead,
-        as a buffer does, loses them in a resume; `assert_resumes` shows it. After a stage that drops items, a state belongs
-        to one rank and is refused by another world size. Every worker of a loader runs the stage over all items of its
-        rank, so the order stays the same.
+        A state does not include what a stage remembers: save that in your own checkpoint. A stage that takes items ahead, as
+        a buffer does, loses them in a resume; `assert_resumes` detects this. After a stage that drops items, each rank saves
+        its own state, which loads only under the same world size. Every worker of a loader runs the stage over all items of
+        its rank, so the order stays the same.
 
         Raises ``ConfigError`` while iterating, if the stage
 
         - drops or adds items of a bounded stream on several ranks, which would then take unequally many steps: use an
           endless stream and end it with ``take``;
-        - gives nothing for a whole epoch of an endless stream (for 8 epochs on several ranks);
-        - gives two items for one.
+        - yields nothing for a whole epoch of an endless stream (for 8 epochs on several ranks);
+        - yields two items for one.
 
         >>> import pipeline
         >>> def even(items):
@@ -476,24 +478,24 @@ class Stream(IterableDataset[Any]):
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
         Without this method, the rank is that of ``torch.distributed`` if it is initialised, else 0 of 1. Ranks that need the
-        same batches, as in tensor parallelism, give the same rank. The ranks of a mesh or a group agree on the end of a
+        same batches, as in tensor parallelism, pass the same rank. The ranks of a mesh or a group agree on the end of a
         sequential stream with ``epochs``, as all ranks do without this method.
 
         Environment variables never decide the rank. But ``iter()`` raises ``ConfigError`` if ``WORLD_SIZE`` is above 1 and
-        there is neither a process group nor ``shard``; so does an iteration that began before the group. To read the whole
-        stream in each process on purpose, write ``.shard(0, 1)``.
+        there is neither a process group nor ``shard``. An iteration that began before the process group raises it too. To read
+        the whole stream in each process on purpose, write ``.shard(0, 1)``.
 
         ``context`` is for context parallelism: a rank and a size, a mesh or a group of the peers that share each row. Each peer
-        gets its slice of the row: of ids, labels (shifted before they are cut) and ``position_ids``. ``slices`` says which:
+        gets its slice of the ids, of the labels (shifted before they are cut) and of ``position_ids``. ``slices`` says which:
 
-        - ``"zigzag"``: of ``2 * size`` chunks, chunks r and ``2 * size - 1 - r``;
-        - ``"contiguous"``: of ``size`` chunks, chunk r;
-        - ``"rows"``: of the rows that ``batch(cut=)`` makes of each row, ``1 / size``, one after another;
-        - ``"documents"``: the zigzag slice of each document, as TransformerEngine cuts packed rows (``qkv_format="thd"``); with
+        - ``"zigzag"``: chunks ``r`` and ``2 * size - 1 - r`` of ``2 * size`` chunks;
+        - ``"contiguous"``: chunk ``r`` of ``size`` chunks;
+        - ``"rows"``: ``batch(cut=)`` cuts each row into several, and each peer gets ``1 / size`` of these, side by side;
+        - ``"documents"``: the zigzag slice of each document, as TransformerEngine cuts packed rows (``qkv_format="thd"``); needs
           ``.pack(boundaries=True, pad_to_multiple_of=2 * size)``.
 
-        ``.shard(mesh["dp", "cp"])`` states both. With ``context`` alone, neighbouring ranks of ``torch.distributed`` are peers.
-        A state does not depend on ``context``. Raises ``ConfigError`` if rows cannot be cut into equal chunks.
+        ``.shard(mesh["dp", "cp"])`` states rank and context. With ``context`` alone, neighbouring ranks of ``torch.distributed``
+        are peers. A state does not depend on ``context``. Raises ``ConfigError`` if rows cannot be cut into equal chunks.
 
         >>> import pipeline
         >>> rows = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
@@ -523,9 +525,10 @@ class Stream(IterableDataset[Any]):
         return self._with(f".shard({', '.join(written)})", **stated)
 
     def to(self, device: str | torch.device) -> Stream:
-        """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
+        """Yield tensors on ``device``, with ids and labels as int64.
 
-        Packed ids are copied in their stored width and widened on the device. A batch stays valid as long as you hold it.
+        Batches for a GPU are copied ahead of time from pinned memory. Packed ids are copied in their stored width and widened on
+        the device. A batch stays valid as long as you hold it.
         Only ``prefetch``, ``take`` and ``shard`` may follow. Raises ``ConfigError`` for a device that this process cannot use.
 
         >>> import pipeline
@@ -542,7 +545,7 @@ class Stream(IterableDataset[Any]):
         return self._with(f".to({name!r})", device=name)
 
     def numpy(self) -> Stream:
-        """Give NumPy arrays instead of torch tensors, of the same shapes and dtypes.
+        """Yield NumPy arrays instead of torch tensors, of the same shapes and dtypes.
 
         >>> import pipeline
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).numpy()))["input_ids"]
@@ -574,8 +577,8 @@ class Stream(IterableDataset[Any]):
         - ``"torchtitan"``: ``({"input", "positions"}, labels)``, flattened;
         - a function: its result for the batch.
 
-        ``length`` is ``len()`` of the loader if the stream has none (default for an endless stream: 2**31). Passes follow
-        one another; with ``repeat=True``, for evaluation, each pass is the whole stream from its start.
+        ``length`` is ``len()`` of the loader if the stream has none (default for an endless stream: 2**31). Each pass
+        continues where the last one ended. With ``repeat=True``, for evaluation, each pass is the whole stream from its start.
 
         >>> import pipeline
         >>> loader = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(2).loader(keys="hf")
@@ -596,7 +599,7 @@ class Stream(IterableDataset[Any]):
         ``prepare(DataLoader(stream.rows(), batch_size=n))``. Every process reads the same rows. These frameworks resume by
         skipping the rows that were read, which is exact.
 
-        ``keys`` is as in ``loader``, for a row in place of a batch, without ``"torchtitan"``.
+        ``keys`` is as in ``loader``, except ``"torchtitan"``; a function gets a row.
 
         Raises ``ConfigError`` after ``batch``; while iterating, if a loader without Accelerate reads it on several ranks.
 
@@ -613,7 +616,7 @@ class Stream(IterableDataset[Any]):
         divided = self._config.rank is not None and self._config.world_size > 1
         if divided or self._config.context is not None:
             call = next(call for call in reversed(self._config.calls) if call.startswith(".shard("))
-            raise ConfigError(f".rows() gives the whole stream, which its reader divides; remove {call}")
+            raise ConfigError(f".rows() gives the whole stream, which the framework divides among ranks; remove {call}")
         from .frameworks import key_map  # a plain loop does not need it
 
         function = key_map(keys, self._config, rows=True)
@@ -639,9 +642,9 @@ class Stream(IterableDataset[Any]):
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """The names of the sources, whose numbers ``source`` and ``source_ids`` of a batch hold.
+        """The names of the sources; ``source`` and ``source_ids`` of a batch are indices into it.
 
-        They are those of a mix, or the named inputs of the build of a dataset; empty if there is only one.
+        The sources are those of a mix, or the named inputs of a build. Empty if there is only one.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("wiki", "web")}
@@ -666,7 +669,7 @@ class Stream(IterableDataset[Any]):
     def decode(self, batch: Mapping[str, Any]) -> list[str]:
         """Return the rows of a batch of this stream, or a sample, as text, by the ``tokenizer``.
 
-        Special tokens are spelled out, so a document ends at its end-of-text token. Text between ⟦ and ⟧ counts in no label.
+        Special tokens are spelled out, so a document ends at its end-of-text token. The loss ignores text between ⟦ and ⟧.
         Padding of ``documents`` is left out.
 
         >>> import pipeline
@@ -697,9 +700,9 @@ class Stream(IterableDataset[Any]):
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Return the position after the items handed out by the latest iterator, as plain JSON of some hundred bytes.
 
-        ``batches`` asks for the position after that many of this rank's batches instead, counted from where ``iter()``
-        began: for a plain DataLoader, whose workers hide their positions. The state of an indexed stream is the same on all
-        ranks; the state of a sequential stream holds this rank's lanes (about 64 bytes each).
+        With ``batches``, the position is that after so many of this rank's batches, counted from where ``iter()`` began. A plain
+        DataLoader needs this, since its workers hide their positions. The state of an indexed stream is the same on all ranks;
+        the state of a sequential stream holds this rank's lanes (about 64 bytes each).
 
         Raises ``StateError`` without ``batches`` if the workers of a DataLoader iterate; with ``batches``, for a stream
         without ``.batch``, for a sequential stream, and after ``.apply``.
@@ -732,7 +735,7 @@ class Stream(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of pass ``epoch`` (an int from 0 on): every ``iter()`` starts there.
 
-        Which part pass ``e`` is depends on the stream:
+        The content of pass ``e`` depends on the stream:
 
         - with ``epochs=1``: epoch ``e`` alone, cut from its first token; with ``take(n)`` too, its first ``n`` steps;
         - with ``take(n)`` alone: the steps ``e * n`` to ``(e + 1) * n`` of the endless stream, so passes neither overlap nor
@@ -796,16 +799,16 @@ class Stream(IterableDataset[Any]):
     ) -> MixPlan:
         """Return what a run of ``tokens`` tokens reads of each source of a mix: rows, tokens, epochs and second passes.
 
-        It counts from the start of the run, by the weights that ``mix`` was given, and reads no token; ``.take()`` and what
-        follows ``.batch()`` change nothing. ``print`` shows the
-        result as a table and a chart; `docs/mix.md` lists its attributes. ``tokens`` may be left out if a `Schedule` has them.
+        The plan counts from the start of the run, with the weights given to ``mix``. It reads no token, and ignores ``.take()``
+        and stages after ``.batch()``. ``print`` shows it as a table and a chart; `docs/mix.md` lists its attributes. ``tokens``
+        may be left out if a `Schedule` states them.
 
         ``max_epochs`` caps how often sources are read. If a cap is exceeded, ``on_cap="refuse"`` raises ``ConfigError`` with
-        weights that fit. ``on_cap="renormalize"`` returns a plan with such ``weights``, which `mix` takes: the capped sources
-        get the same smaller part of their share at each point, and the others what is free, in their old proportion.
+        weights that fit. ``on_cap="renormalize"`` returns a plan with such ``weights``, which `mix` takes: the share of a capped
+        source shrinks by one factor at all points, and the other sources divide the freed share in their old proportion.
 
-        Rows of an indexed mix are exact. Expectations are: the tokens of ``.documents()``, where a row counts as the mean
-        document of its source; and the rows of a sequential mix, with nothing filtered, mapped or padded.
+        Rows of an indexed mix are exact. Rows of a sequential mix are expected values, as if nothing were filtered, mapped or
+        padded. Tokens of ``.documents()`` are expected values too: a row counts as the mean document of its source.
 
         Raises ``ConfigError`` for texts, whose tokens are unknown, if no weights keep within the caps, and if a
         ``stopping_strategy`` ends the mix earlier.
@@ -837,7 +840,7 @@ class Stream(IterableDataset[Any]):
         mix ``source``, and ``documents``. Each document has
 
         - ``row_begin`` and ``row_end``: its tokens in the row (the end is exclusive);
-        - ``document_begin``, ``document_end`` and ``document_tokens``: the same tokens in the stored document, and its size;
+        - ``document_begin``, ``document_end`` and ``document_tokens``: their place in the stored document, and its size;
         - ``origin``: ``shard``, the number of the ``document`` in it, and what the shard records of it (``key``, ``id``,
           ``file``, kept fields). Arrays, and documents that `.split` draws from little data, have only the number;
         - ``ids`` if ``with_ids`` is set: these tokens, as they are stored.
@@ -845,8 +848,8 @@ class Stream(IterableDataset[Any]):
         Labels end up to ``shift`` tokens after the row. The call reads indexes of shards and no tokens.
 
         A sequential stream is read from its position to the step, which takes as long as iterating it; ``progress`` shows
-        how far it is. Its steps count from the beginning of the pass, and steps before the position cannot be traced. The
-        origin of a text is its ``file``, ``line`` (or ``byte``), ``id`` and fields; the tokens count in the document that
+        how far the reading is. Steps count from the beginning of the pass, and steps before the position cannot be traced. The
+        origin of a text is its ``file``, ``line`` (or ``byte``), ``id`` and fields. Tokens are counted in the document that
         `map_documents` returned.
 
         Raises ``ConfigError`` for live sources, after ``.apply``, and for a step after the end of the stream.
@@ -873,16 +876,15 @@ class Stream(IterableDataset[Any]):
         """Return where the rows of a run contain a document: the inverse of `trace`.
 
         ``document`` is its key or id, or SHARD:NUMBER as in ``"train-000000.tar:40"``; for arrays, its number. If several
-        documents have the id, all count. ``steps`` is how many steps of the run are searched, from its start, as `trace` counts
-        them. The default is the steps before the stream's position: those that the run has seen. A larger number tells
-        what it will see.
+        documents have the id, all count. ``steps`` is how many steps to search from the start of the run, counted as in
+        `trace`. The default is all steps before the stream's position. A larger number also finds what the run will see.
 
         The result has a dict for each span, in the order of the run: ``step``, ``rank``, ``row``, ``sequence_index``, for a mix
         ``source``, and the keys of a document of `trace` (``row_begin``, ``document_begin``, ``origin`` and so on).
 
-        An indexed stream is computed. Keys of a build are found in a few tables of shards; for an id, the tables of all
-        shards are searched. A sequential stream is read from the beginning of its pass, and steps count from there, as in
-        `trace`; ``progress`` shows how far it is. A document of text is known by its id.
+        For an indexed stream, the result is computed. A key of a build is looked up in the tables of a few shards; an id is
+        searched in the tables of all shards. A sequential stream is read from the beginning of its pass, and steps count from
+        there, as in `trace`; ``progress`` shows how far the reading is. A document of text is named by its id.
 
         Raises ``ConfigError`` for a document that is not in the data, for live sources, and after ``.apply``.
 
@@ -907,14 +909,13 @@ class Stream(IterableDataset[Any]):
         - ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``;
         - ``waited_seconds`` that the consumer waited for items, and ``waited_share``, their share of the time;
         - ``bytes_read`` from shards, and the position as ``sequence_index`` and ``epoch``;
-        - for a mix, ``sources``: for each its share ``asked`` and ``served``, its ``epoch``, and the ``tokens`` of the rows
-          that this process read of it; with a `Schedule`, ``phases``: the same shares from each of its points to the next;
+        - for a mix, ``sources``: each source's share ``asked`` and ``served``, its ``epoch``, and the ``tokens`` of its rows that
+          this process read; with a `Schedule`, also ``phases``: these shares from each point to the next;
         - for a sequential stream, ``documents`` read, ``rejected``, ``rejected_by`` reason, ``bad_records`` and
           ``damaged_files``.
 
-        With a DataLoader, the counts are sums over what its workers made, at most 0.05 seconds old. Workers do not know the
-        time waited, so it is missing. The numbers of very many sources are missing too if they do not fit into the memory
-        that workers share.
+        With a DataLoader, the counts are sums over its workers, at most 0.05 seconds old. Workers do not know the time waited,
+        so it is missing. The numbers of sources are missing too if there are too many for the memory that workers share.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
@@ -953,9 +954,9 @@ class Stream(IterableDataset[Any]):
         peers = 1 if self._config.context is None else self._config.context.size
         refuse_reader(self, self._config, Stream, self._position.world_size * peers)
 
-    def _with(self, *calls: str, **changes: Any) -> Stream:
-        """Return a stream at its start, with these fields of its config changed, and the ``calls`` added that changed them."""
-        config = replace(self._config, calls=(*self._config.calls, *calls), **changes)
+    def _with(self, call: str, **changes: Any) -> Stream:
+        """Return a stream at its start with these fields of its config changed, and the text of the ``call`` added."""
+        config = replace(self._config, calls=(*self._config.calls, call), **changes)
         if config.context is not None and config.layout is not None:
             config.context.check(config.batch_layout(), config.pieces)
         return Stream(config)
@@ -987,7 +988,8 @@ class Stream(IterableDataset[Any]):
         self._check_source(source)
         if source and not self._config.sources.is_mix and not boundaries:
             raise ConfigError(
-                "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids names that of each"
+                "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids holds the source "
+                "of each document"
             )
         check_integer("pad_to_multiple_of", multiple, least=1, most=MAX_ROWS)
         if multiple > 1 and not (boundaries and distance):

@@ -45,7 +45,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, steps: Seq
 
 
 def _assert_equal(where: str, actual: Any, expected: Any, first: int = 0) -> None:
-    """Compare item by item; an error names the path to the difference. The numbers of a list begin at ``first``."""
+    """Compare item by item; an error names the path to the difference. Items of a list are numbered from ``first`` on."""
     equal = type(actual) is type(expected)
     if equal and isinstance(expected, dict):
         for key in {**expected, **actual}:

@@ -1,7 +1,7 @@
 """The documents in each row of a global step, and which tokens of each.
 
-Rows of an indexed stream are found by arithmetic. A sequential stream is read from its position to the step, with a number in
-place of each token (`sequential.catalogue`).
+Rows of an indexed stream are computed. A sequential stream is read from its position to the step, with a number in place of
+each token (`sequential.catalogue`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .sequential.catalogue import Catalogue, Span
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
-_WINDOWS = 64  # whose documents stay listed: neighbouring rows of a lane are in one window
+_WINDOWS = 64  # whose lists of documents stay in memory: neighbouring rows of a lane are in one window
 Found = Mapping[str, list[tuple[int, int]]]  # documents of each source, by shard and number there
 
 
 class _Origin(NamedTuple):
-    """A document of a row: its source, shard and number there, and the span to which the shard's record of it is added."""
+    """A document of a row: its source, its shard, its number in the shard, and the span that will get its ``origin``."""
 
     source: str
     shard: int
@@ -48,7 +48,7 @@ def trace(
     with_ids: bool,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of a step, of all ranks or of one, as `Stream.trace` gives them."""
+    """Return the rows of a step, of all ranks or of one, as `Stream.trace` does."""
     check_traceable(config)
     ranks = range(world_size) if rank is None else [rank]
     if config.sequential:
@@ -66,18 +66,18 @@ def check_traceable(config: StreamConfig) -> None:
 
 
 def span_of(at: int, first: int, last: int, length: int) -> dict[str, Any]:
-    """Return the entry of tokens ``first`` to before ``last`` of a document of ``length``, from token ``at`` of a row on."""
+    """Return the entry of tokens ``first`` to ``last`` (exclusive) of a document of ``length``, which begin at token ``at``."""
     span = {"row_begin": at, "row_end": at + last - first, "document_begin": first, "document_end": last}
     return span | {"document_tokens": length}
 
 
 def listings() -> Callable[[IndexedLanes, int, int], WindowListing]:
-    """Return a function that lists the documents of a window, given its first epoch and its number, and keeps the lists."""
+    """Return a function that lists the documents of a window, by its first epoch and its number, and caches the lists."""
     return lru_cache(_WINDOWS)(lambda lanes, epoch, number: lanes.windows.maker.listing(epoch, number))
 
 
 class Trace:
-    """Finds the documents of the rows of any step of an indexed stream, on ``world_size`` ranks, for a run at ``position``."""
+    """Finds the documents in the rows of any step of an indexed stream on ``world_size`` ranks, in the run of ``position``."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position) -> None:
         self._config, self._world_size, self._position = config, world_size, position
@@ -113,7 +113,7 @@ class Trace:
             reader.close()
 
     def _source(self, reader: IndexedReader, location: Location) -> tuple[dict[str, str], CountedData]:
-        """Return the data that holds a sequence, and in a mix its name."""
+        """Return the name (in a mix) and the data of the source of a sequence."""
         name, source = list(self._config.sources.counted.items())[reader.source_of(location.lanes)]
         return {"source": name} if self._config.sources.is_mix else {}, source
 
@@ -140,13 +140,13 @@ class Trace:
                     return
 
     def _listing_at(self, lanes: IndexedLanes, position: int) -> tuple[WindowListing, int]:
-        """Return the documents of the window that holds a position, and the position's offset in it."""
+        """Return the documents of the window that contains a position, and the position's offset in the window."""
         epoch, number, begin, _ = lanes.window_of(position)
         return self._listing(lanes, epoch, number), position - begin
 
 
 class ReadTrace:
-    """Finds the documents of the rows of a step of a sequential stream, which it reads from ``position`` on.
+    """Reads a sequential stream from ``position`` on, to find the documents in the rows of a step.
 
     ``progress`` shows how many steps were read. Raises ``ConfigError`` for live sources, which cannot be read again.
     """
@@ -189,9 +189,9 @@ class ReadTrace:
         return traced
 
     def seen(self, document: str, found: Found, steps: int) -> list[dict[str, Any]]:
-        """Return the spans of a document in the steps before ``steps``; ``found``: where it is in counted sources.
+        """Return the spans of a document in the steps before ``steps``.
 
-        A document of text is known by its id.
+        ``found`` has its places in counted sources; in a source of text, it is found by its id.
         """
         end, drop_last, traced = min(steps, self._most), self._config.drop_last, list[dict[str, Any]]()
         with self._progress.bar("read", end * self._world_size, "steps") as advance:
@@ -199,7 +199,7 @@ class ReadTrace:
                 for step, rows, catalogue in self._steps(rank, end):
                     advance(1)
                     if rows.missing and (drop_last or not rows.existing):
-                        end = step if drop_last else end  # the first rank that lacks a row ends all
+                        end = step if drop_last else end  # the first rank that lacks a row ends the stream of all ranks
                         break
                     for where, spans in self._rows(rank, step, rows, catalogue):
                         own = [
@@ -212,7 +212,7 @@ class ReadTrace:
         return [span for span in traced if span["step"] < end]
 
     def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, Catalogue]]:
-        """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and the catalogue of these."""
+        """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and the catalogue of the numbers."""
         config, world_size, catalogue = self._config, self._world_size, Catalogue()
         reader: Any = make_reader(config, self._position, WorkerContext(rank, world_size), WorkerShare(0, 1), catalogue)
         try:

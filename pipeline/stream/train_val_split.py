@@ -1,8 +1,8 @@
 """The two parts of ``.split(val=)``: the extents or documents that `data.holdout` holds out, and the rest.
 
 A source of more than 1,000 extents, or more than 200 MB of tokens, is split by extents: each part selects rows of the table of
-extents. A smaller source is split by documents: they are read into memory, each part as an array. Documents stay whole either
-way. The parts belong to one build of a dataset, since another build has other shards.
+extents. A smaller source is split by documents: its documents are read into two arrays in memory. Documents stay whole either
+way. Another build of the dataset has other shards, and so other parts.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..shards.extents.extent_table import running_sums
+from ..shards.extents.extent_table import running_sums, runs
 from .data.counted_data import CountedData
 from .data.holdout import Hashes, hashes_held_out, hashes_of
 from .data.shard_data import MemoryData
 from .order import Shuffle
 from .windows.window import WindowCache, WindowMaker, join_masks
 
-MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
+MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source that is split by documents
 
 
 def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
-    """Return the rest and the part held out; all documents of a small source are read for it."""
+    """Return the rest and the part held out. For a small source, all its documents are read."""
     table, rows = whole.extents.table, whole.extents.rows
     if rows is None:
         rows = np.arange(len(table))
@@ -73,13 +73,11 @@ def _hashes_of_documents(whole: CountedData) -> Hashes:
     hashes = hashes_of(whole.shard_names, table.per_shard(table.document_sums))
     if rows is None:
         return hashes
-    counts = table.documents[rows].astype(np.int64)
-    numbers = np.arange(int(counts.sum())) + np.repeat(table.document_sums[rows] - running_sums(counts)[:-1], counts)
-    return hashes[numbers]
+    return hashes[runs(table.document_sums[rows], table.documents[rows].astype(np.int64))]
 
 
 def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the tokens of all documents in file order, end to end, how many each has, and whether it is redacted."""
+    """Return the tokens of all documents in file order, the number of tokens of each, and whether each is redacted."""
     order = Shuffle(whole.extents.blocks(), 1, 1, None)
     with closing(WindowCache(WindowMaker(whole.ranges(), whole.extents, order), spare=0)) as loaded:
         keys = [(0, number) for number in range(order.windows)]

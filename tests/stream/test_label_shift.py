@@ -81,7 +81,7 @@ def test_drawn_shifts_resume_and_do_not_depend_on_workers(dataset: Path) -> None
 
 def test_what_drawn_shifts_cannot_do_is_refused_with_the_cure(dataset: Path) -> None:
     data = pipeline.ShardDataset(dataset)
-    with pytest.raises(ConfigError, match="remove it"):
+    with pytest.raises(ConfigError, match="remove shift"):
         data.pack(12, shift="divisors", labels="same")
     with pytest.raises(ConfigError, match="at least 2, got 1"):
         data.pack(1, shift="divisors")

@@ -151,7 +151,7 @@ def test_a_rank_that_fails_ends_the_others_at_the_same_step(tmp_path: Path) -> N
     assert (other_kind, other_said) == ("OSError", "the line is dead")
     assert (kind, said) == (
         "StateError",
-        "another rank failed at this step, and its error says why; this rank ends with it",
+        "another rank failed at this step, so this rank ends too; see the error of that rank",
     )
     assert steps == other_steps
 

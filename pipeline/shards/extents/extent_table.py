@@ -315,3 +315,12 @@ def running_sums(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     sums = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(np.asarray(counts, np.int64), out=sums[1:])  # converting first takes half the time
     return sums
+
+
+def runs(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return runs of integers one after another: ``counts[k]`` of them from ``begins[k]`` on.
+
+    >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...notices import say_once
+from ...shards.extents.extent_table import runs
 from ..order import derive_key
 from .batch_keys import KEYS, Batch
 from .row_buffer import Collator, DocumentRows, Rows
@@ -111,15 +112,6 @@ def find_bounds(
         ignored = np.union1d(ignored, _labels_after(have, length, shift))
     longest = int(sizes.max(initial=0))
     return positions.reshape(rows, length), begins.astype(np.int32), longest, ignored
-
-
-def runs(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return runs of integers one after another: ``counts[k]`` of them from ``begins[k]`` on.
-
-    >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
 def pad_documents(batch: Batch, multiple: int, eos_id: int) -> Batch:

@@ -1,4 +1,4 @@
-"""The base of data with counts known in advance, and the extents of its shards that are streamed."""
+"""The base class of data with counts known in advance, and the extents of its shards that are streamed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class CountedData:
-    """One source of documents: its counts, known without opening a shard, and a way to its bytes.
+    """One source of documents, whose counts are known without opening a shard.
 
-    ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes the names in ``shard_names``. ``splits`` is how
-    many splits made this, ``rows`` the extents of its table that they kept (None: all). ``redacted``: the numbers of redacted
-    documents by shard. ``repeats``: how often an epoch reads each document (None: once).
+    ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes ``shard_names``. The data was split ``splits``
+    times, which kept the extents ``rows`` of its table (None: all). ``redacted`` are the numbers of redacted documents by shard.
+    ``repeats`` says how often an epoch reads each document (None: once).
     """
 
     live = False
@@ -45,14 +45,14 @@ class CountedData:
     splits = 0
     rows: NDArray[np.int64] | None = None
     redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
-    # Errors for states of the data that this was made from, by fingerprint.
+    # If documents were dropped from a dataset, the old dataset's fingerprint -> what to say about a state of the old dataset.
     former: Mapping[str, str] = MappingProxyType({})
     repeats: Repeats | None = None
-    sources_of_shards: Sequence[str] = ()  # their names, if the build named any
+    sources_of_shards: Sequence[str] = ()  # the source of each shard, if the build named sources
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """The names of the sources of its shards, in the order of their first shards."""
+        """The names of the sources that the build named, in the order of their first shards."""
         return tuple(dict.fromkeys(self.sources_of_shards))
 
     def __repr__(self) -> str:
@@ -90,15 +90,15 @@ class CountedData:
         return {name: value for name, value in vars(self).items() if name != "extents"}
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
-        """Return the origin of a document, given by its shard and its number there."""
+        """Return the origin of a document, which is a pair of a shard and the document's number in the shard."""
         return {"document": document[1]}
 
     def find(self, document: str) -> list[tuple[int, int]]:
-        """Return shard and number of each document that ``document`` names: SHARD:NUMBER, or of one shard NUMBER."""
+        """Return shard and number of each document that ``document`` names: SHARD:NUMBER, or NUMBER of an array."""
         shard, _, number = document.rpartition(":")
-        if shard not in self.shard_names or not (number.isascii() and number.isdecimal()):
+        if not (number.isascii() and number.isdecimal()):
             return []
-        named = [at for at, name in enumerate(self.shard_names) if name == shard]  # one of each dataset
+        named = [at for at, name in enumerate(self.shard_names) if name == shard]  # several datasets may have the name
         return [(at, int(number)) for at in named if int(number) < self.documents[at]]
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
@@ -160,8 +160,8 @@ class CountedData:
 class Repeats(NamedTuple):
     """How often an epoch reads each document of an upsampled source (section 2 of the order).
 
-    The table lists the shards several times. Listing ``k`` gives the documents whose ``times`` (uint8, of one listing) are
-    above ``k``. ``tokens`` and ``documents`` (int64) are what each extent of the table gives.
+    The table lists the shards several times. Listing ``k`` has the documents whose ``times`` (uint8, of one listing) are above
+    ``k``. ``tokens`` and ``documents`` (int64) count the documents that each extent of the table has in its listing.
     """
 
     times: NDArray[np.uint8]
@@ -171,9 +171,10 @@ class Repeats(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ExtentSelection:
-    """The extents of a table that are streamed: ``rows`` of it, ascending (None: all), and of an upsampled source some documents.
+    """The extents of a table that are streamed: those in ``rows``, ascending (None: all).
 
-    ``redacted``: the numbers of redacted documents by shard. They may become more while the extents are streamed.
+    ``redacted`` are the numbers of redacted documents by shard; more may be added while the extents are streamed. ``repeats``
+    chooses the documents of an upsampled source.
     """
 
     table: ExtentTable
@@ -182,7 +183,7 @@ class ExtentSelection:
     repeats: Repeats | None = None
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
-        """Cut blocks out of these extents, once."""
+        """Return these extents in blocks, cut at the first call."""
         if in_mix not in self._blocks:
             self._blocks[in_mix] = self._cut(in_mix)
         return self._blocks[in_mix]
@@ -205,7 +206,7 @@ class ExtentSelection:
         return Blocks.of_extents(runs, *sums, in_mix=in_mix)
 
     def extent_of(self, shard: int, document: int) -> int | None:
-        """Return the extent that holds a document, by its number among these; None if it is not one of them."""
+        """Return the number, in this selection, of the extent that holds a document; None if it is not selected."""
         table = self.table
         before = int(table.document_sums[table.shard_bounds[shard]]) + document
         row = int(table.document_sums.searchsorted(before, side="right")) - 1
@@ -217,11 +218,11 @@ class ExtentSelection:
     def table_rows(
         self, first: NDArray[np.int64], last: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first row of the table, and the one after the last, of extents ``first`` to before ``last``."""
+        """Return the rows of the table, as first and end, of the selected extents ``first`` to ``last`` (exclusive)."""
         return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)
 
     def documents_of(self, first: int, last: int) -> NDArray[np.int64] | slice:
-        """Return which documents of a run of rows of one shard are streamed, numbered in the run."""
+        """Return the documents to stream of a run of rows of one shard, by their numbers in the run."""
         if self.repeats is None:
             return slice(None)
         times, (begin, end) = self.repeats.times, self.table.document_sums[[first, last]].tolist()

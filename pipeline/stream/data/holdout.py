@@ -1,11 +1,11 @@
 """Which extents or documents a split holds out: a hash of a name and a number, or of a document's id, decides.
 
-Documents of text have keys; `held_out` hashes these. The hash of extent or document ``n`` of a shard is
+Documents of text have keys; `held_out` hashes the keys. The hash of extent or document ``n`` of a shard is
 ``mix64(mix64(n * 0x9E3779B97F4A7C15) ^ key("split", name))``, with the file name of the shard ("" for an array). Split ``level``
-holds it out if ``mix64(hash ^ key("share", level))`` is below the share of all 64-bit numbers. So both parts stay as they are
-when shards are added, and a larger share holds out what a smaller one did, and more.
+holds it out if ``mix64(hash ^ key("share", level))`` is below ``share * 2**64``. So both parts stay as they are when shards are
+added, and a larger share holds out all that a smaller share holds out, and more.
 
-A part can be split again: ``level`` is 0 for the first split, 1 for a split of its parts, and so on. So splits are independent:
+A part can be split again: ``level`` is 0 for the first split, 1 for a split of its parts, and so on. Splits are independent:
 ``rest.split(val=0.1)`` holds out a tenth of the rest.
 """
 
@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ..order import derive_key, keyed_hashes, mix64
 
-Hashes = NDArray[np.uint64]  # of extents or documents, by the name of their shard and their number in it
+Hashes = NDArray[np.uint64]  # of extents or documents
 
 
 def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np.bool_]:
-    """Say for each key of a text whether split ``level`` holds its document out, as a ``share`` of all documents.
+    """Say for each document, by its key, whether split ``level`` holds it out, as a ``share`` of all documents.
 
-    The hash takes a key's UTF-8 bytes as 64-bit words, little-endian, zeros at the end. It mixes them one after another into a
-    fixed start: ``derive_key("split")``, or for a split of a part ``derive_key("split", level)``. A document is held out if its
-    hash is below ``share`` of all 64-bit numbers.
+    A key's UTF-8 bytes, padded with zeros, are 64-bit words, little-endian. The hash starts as ``derive_key("split")``, or for a
+    split of a part as ``derive_key("split", level)``, and mixes in one word after another. A word of 0 is skipped. A document is
+    held out if its hash is below ``share * 2**64``.
 
     >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()
     [True, False]
@@ -48,7 +48,7 @@ def held_out(keys: Sequence[str], share: Fraction, level: int = 0) -> NDArray[np
 
 
 def parse_share(val: Any) -> Fraction:
-    """Return a share as an exact rational, decimals as written; ``ConfigError`` unless it is between 0 and 1."""
+    """Return a share as an exact rational; ``ConfigError`` unless it is between 0 and 1. A float is read as it is printed."""
     try:
         share = Fraction(str(val))
     except ValueError:
@@ -59,7 +59,7 @@ def parse_share(val: Any) -> Fraction:
 
 
 def hashes_of(names: Sequence[str], counts: NDArray[np.integer[Any]]) -> Hashes:
-    """Return the hashes of the extents or documents of shards; ``counts`` is how many each shard has."""
+    """Return the hashes of the extents or documents of shards, of which each shard has ``counts``."""
     pairs = zip(names, counts.tolist(), strict=True)
     hashes = [keyed_hashes(count, derive_key("split", name)) for name, count in pairs]
     return np.concatenate([np.zeros(0, np.uint64), *hashes])

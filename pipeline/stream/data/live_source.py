@@ -1,7 +1,7 @@
 """Live sources: streaming datasets, objects that save their own position, functions that return iterators.
 
-Their records are not written to disk. Each source is read again from any position: an object by its own ``state_dict``, a
-function by skipping the records that it gave before.
+Their records are not written to disk. To continue from a position, an object loads its own state; a function is called again, and
+the records before the position are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("pipeline")
 
 
 def is_live(value: Any) -> bool:
-    """Say whether a value is read by its own ``state_dict``, or is a function that returns an iterator."""
+    """Say whether a value is an object that saves its own state, or a function that returns an iterator."""
     return _saves_itself(value) or (callable(value) and not hasattr(value, "__iter__"))
 
 
@@ -35,7 +35,7 @@ def refuse_iterator(value: Any) -> None:
     if isinstance(value, Iterator) and not hasattr(value, "__arrow_c_stream__"):
         name = getattr(value, "__name__", "records")
         raise InputError(
-            f"a {type(value).__name__} object can be read once, so a stream cannot begin it again for its next epoch or to "
+            f"a {type(value).__name__} object can be read once, so a stream cannot read it again for the next epoch or a "
             f"resume: give the function that returns it ({name}, not {name}()), or a list of its records"
         )
 
@@ -43,8 +43,8 @@ def refuse_iterator(value: Any) -> None:
 class LiveReading:
     """Iterates over the records of a rank, each with its number in the epoch, from 1 on.
 
-    ``number`` is that of the record read last, kept or not. All ``ranks`` read the same records; rank ``rank`` keeps record
-    ``n`` if ``(n - 1) % ranks == rank``. ``save(record)`` returns the state after the record read last.
+    ``number`` is that of the last record read, kept or not. All ``ranks`` read the same records; rank ``rank`` keeps record
+    ``n`` if ``(n - 1) % ranks == rank``. ``save(record)`` returns the state after ``record``, the last record read.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LiveReading:
                 yield self.number, self._last
 
     def advance(self) -> bool:
-        """Read one record; return False after the last."""
+        """Read one record; return False if there are no more."""
         try:
             self._last = next(self._items)
         except StopIteration:
@@ -72,15 +72,15 @@ class LiveReading:
         return True
 
     def state(self) -> str:
-        """Return the state from which `LiveSource.read` goes on after the record read last."""
+        """Return the state from which `LiveSource.read` continues after the last record read."""
         return self._save(self._last)
 
 
 class LiveSource:
     """An object with ``state_dict`` and ``load_state_dict``, or a function that returns an iterator.
 
-    ``label`` is the user's name for it as the source of documents. While records of a function are skipped, a warning says how
-    many after ``seconds``, then each time that twice the time has passed.
+    ``label`` is the name that the user gave the source of documents. While records of a function are skipped, a warning says how
+    many: first after ``seconds``, then each time that the time has doubled.
     """
 
     def __init__(self, value: Any, label: str = "", seconds: float = 5.0) -> None:
@@ -91,7 +91,7 @@ class LiveSource:
         self._said = False
 
     def read(self, epoch: int, number: int, state: str, rank: int, ranks: int) -> LiveReading:
-        """Read a rank's part from ``state`` on, which was saved after ``number`` records of an epoch ('' at its start)."""
+        """Read a rank's part from ``state`` on, saved after ``number`` records of an epoch ('' at the start of the epoch)."""
         datasets = sys.modules.get("datasets")
         splits_itself = datasets is not None and isinstance(self._value, datasets.IterableDataset)
         if rank == 0 and ranks > 1 and not splits_itself and not self._said:
@@ -129,13 +129,13 @@ class LiveSource:
         state = value.state_dict()
         for wrong in _no_json(state, ""):
             raise ConfigError(
-                f"state_dict() of {self.name} holds a value that JSON cannot hold: {wrong}; a state is plain JSON, so return "
+                f"state_dict() of {self.name} returned a value that JSON cannot hold: {wrong}; a state is plain JSON, so return "
                 "dicts with string keys, lists, strings and numbers, or give a function that returns an iterator"
             )
         return json.dumps(state, separators=(",", ":"))
 
     def _call_again(self, number: int, state: str, rank: int, ranks: int) -> LiveReading:
-        """Call the function, and skip the records that it gave before; a hash of the last one shows that they are the same."""
+        """Call the function, and skip ``number`` records. A hash of the last one shows whether they are the same as before."""
         items = self._value()
         if not hasattr(items, "__iter__"):
             raise InputError(
@@ -180,7 +180,7 @@ def _hash_of(record: Any) -> str:
 
 
 def _no_json(value: Any, key: str) -> Iterator[str]:
-    """Yield key, type and value of each part that JSON cannot hold exactly."""
+    """Yield the key, type and value of each part that JSON cannot hold exactly, as text."""
     if type(value) is dict and all(isinstance(name, str) for name in value):
         for name, item in value.items():
             yield from _no_json(item, f"{key}[{name!r}]")

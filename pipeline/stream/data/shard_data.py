@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_CACHE = "auto"
-PIECE_TOKENS = 4096  # an array without documents is shuffled in pieces of so many (section 2 of the order)
-_SAMPLES = 256  # pieces of a mapped file that identify it
+PIECE_TOKENS = 4096  # of the pieces in which an array without documents is shuffled (section 2 of the order)
+_SAMPLES = 256  # pieces whose hash identifies a mapped file
 _OF_DOCUMENTS = (
     "documents",
     "filter",
@@ -64,9 +64,9 @@ ShardNames = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class _Table:
-    """A table of extents, loaded at its first use; a process that this is sent to loads it again.
+    """A table of extents, loaded at its first use. It is not pickled: another process loads it again.
 
-    ``checked``: it has checksums of bytes, unless the table lacks them.
+    Unless ``checked``, checksums of bytes are left out.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class _Table:
 
 
 class ShardFiles(CountedData):
-    """Shards in order, on disk or remote, with their entries in the manifest; for tars without one, with their index.
+    """Shards on disk or remote, with their entries in the manifest, or tars without a manifest, with their index.
 
-    Remote shards are read in blocks (or whole: ``whole_shards``) by ``requests``, through a cache in ``cache_dir`` of at most
-    ``cache_limit`` bytes (``cache_dir`` None: through memory).
+    Remote shards are read in blocks (with ``whole_shards``: whole) by ``requests``. ``cache_dir`` caches at most ``cache_limit``
+    bytes; None reads into memory alone.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ShardFiles(CountedData):
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._access)]
         self._urls = [url for part in parts for url in part.urls]
-        # Without queries: a new signature changes them.
+        # Without queries, since a new signature changes them.
         self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
         self._table = _Table(parts, self._access)
         self._parts = parts
@@ -164,7 +164,7 @@ class ShardFiles(CountedData):
                     f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, but there is none beside {source}; "
                     "leave verify out"
                 )
-            # Taken before the tars are read, so that any later change is noticed.
+            # These are taken before the tars are read, so that any later change is noticed.
             self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in self._urls]
             table, contents = load_tars(self._urls, self._access)
             self._table = _Table(parts, self._access, table)
@@ -196,14 +196,14 @@ class ShardFiles(CountedData):
         return data
 
     def listed(self, numbers: Sequence[int]) -> ShardFiles:
-        """Return a copy with a table of these shards, which may be named several times; its counts stay."""
+        """Return a copy with a table of the shards ``numbers``, which may repeat. ``documents`` and ``tokens`` do not change."""
         data = copy.copy(self)
         data.shard_names = [self.shard_names[k] for k in numbers]
         data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
         data.redacted = {}
         data._list_redacted()
-        vars(data).pop("extents", None)  # of the whole
+        vars(data).pop("extents", None)  # those of the original
         return data
 
     @property
@@ -224,15 +224,13 @@ class ShardFiles(CountedData):
     def find(self, document: str) -> list[tuple[int, int]]:
         if found := super().find(document):
             return found
-        # A key: in a split of a build, keys ascend from shard to shard, so few tables are read.
+        # It may be a key. Keys of a split ascend from shard to shard, so few tables are read.
         if document.isdecimal():
             for shards in self._of_splits():
                 at = bisect_right(shards, document, key=lambda shard: (self._column(shard, KEY_COLUMN) or [""])[0]) - 1
                 if at >= 0 and document in (keys := self._column(shards[at], KEY_COLUMN)):
                     found.append((shards[at], keys.index(document)))
-        quoted = json.dumps(document, ensure_ascii=False).encode(
-            "utf-8", "surrogatepass"
-        )  # as tables of shards have it
+        quoted = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")  # as in tables of shards
 
         def has(shard: int) -> bool:
             return quoted in self.followed(lambda: self._access.raw_table(self._urls[shard], self._infos[shard]))[0]
@@ -263,9 +261,9 @@ class ShardFiles(CountedData):
         return self.followed(lambda: _provenance(self._access, self._urls[shard], self._infos[shard]))
 
     def field(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
-        """Return the number of tokens of all documents, and their values of a field that the build kept.
+        """Return the number of tokens of each document, and its value of a field that the build kept.
 
-        Raises ``ConfigError``, which names the fields that are there, if a shard lacks the field.
+        Raises ``ConfigError``, which names the fields of a shard, if the shard lacks the field.
         """
         if self._infos[:1] == [None]:
             raise ConfigError(
@@ -288,7 +286,7 @@ class ShardFiles(CountedData):
         return np.concatenate([np.zeros(0, np.int64), *lengths]), [each for _, own in read_of_shards for each in own]
 
     def _of_every_shard(self, read: Callable[[int], T]) -> list[T]:
-        """Return what ``read`` returns for each shard, by several threads."""
+        """Return the result of ``read`` for each shard, computed in several threads."""
         with ThreadPoolExecutor(REMOTE_THREADS if self._remote else LOCAL_THREADS) as pool:
             return list(pool.map(read, range(len(self._urls))))
 
@@ -296,7 +294,7 @@ class ShardFiles(CountedData):
         return self.followed(lambda: self._access.document(self._urls[shard], number, self._infos[shard]))
 
     def _list_redacted(self) -> None:
-        """Add the numbers of redacted documents, by shard, to ``redacted``, which streams hold."""
+        """Add the numbers of redacted documents, by shard, to ``redacted``, so that running streams see them."""
         numbers: list[list[int]] = []
         for part in self._parts:
             redacted = part.manifest.redacted if part.manifest is not None else {}
@@ -305,18 +303,18 @@ class ShardFiles(CountedData):
         self.redacted.update((k, np.array(numbers[n], np.int64)) for k, n in enumerate(shards) if numbers[n])
 
     def followed(self, read: Callable[[], T]) -> T:
-        """Return the result of ``read``; call it again if it failed because shards were redacted meanwhile."""
+        """Return the result of ``read``. If it fails because shards were redacted meanwhile, call it again."""
         while True:
             parts = self._parts
             try:
                 return read()
             except ShardError:
-                with _FOLLOWING:  # of several threads, one reads the manifests again
+                with _FOLLOWING:  # only one thread reads the manifests again
                     if parts is self._parts and not self._follow():
                         raise
 
     def _follow(self) -> bool:
-        """Take over the redactions since the manifests were read; return whether there is any."""
+        """Read the manifests again and apply their redactions; return whether anything changed."""
         found = [latest(part, self._access) for part in self._parts]
         parts = [part for part, _ in found]
         if parts == self._parts:
@@ -347,7 +345,7 @@ class ShardFiles(CountedData):
         return LocalBlocks(table, self._urls, self._infos, self._access, verify=self._verify, stamps=self._stamps)
 
     def _by_blocks(self, table: ExtentTable) -> bool:
-        """Say whether remote shards are read in blocks; if they cannot be, a warning says why."""
+        """Say whether remote shards are read in blocks. If they cannot be, a warning says why."""
         if self._whole_shards or not all(map(is_remote, self._urls)):
             return False
         if not table.indexed.all():
@@ -368,7 +366,7 @@ class ShardFiles(CountedData):
 
 
 class _FollowedBlocks:
-    """Reads the blocks of shards that may be redacted meanwhile."""
+    """Reads blocks of shards, which may be redacted meanwhile."""
 
     def __init__(self, data: ShardFiles) -> None:
         self._data = data
@@ -393,8 +391,8 @@ class _FollowedBlocks:
 class MemoryData(CountedData):
     """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` if ``lengths`` or ``eos_id`` do not fit them.
 
-    ``pieces``: the lengths are those of pieces, and the ends of documents are unknown. ``fingerprint``: None to hash the tokens
-    and lengths.
+    With ``pieces``, the lengths are those of pieces, and the ends of documents are unknown. The default ``fingerprint`` is a hash
+    of the tokens and lengths.
     """
 
     def __init__(
@@ -447,7 +445,7 @@ class MemoryData(CountedData):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process that is started by spawn maps the file again: its tokens are not sent.
+        # A worker process that is started by spawn maps the file again, so the tokens are not sent.
         return {**super().__getstate__(), "_tokens": _mapped_file(self._tokens) or self._tokens}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -458,7 +456,7 @@ class MemoryData(CountedData):
 
 
 def _mapped_file(tokens: NDArray[Any]) -> tuple[str, int, str, int] | None:
-    """Return the file from which a contiguous array is mapped, its first byte there, its dtype and size; or None."""
+    """Return the file from which an array is mapped, the array's offset in it, dtype and size; None if it is not mapped."""
     root: Any = tokens
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -468,7 +466,7 @@ def _mapped_file(tokens: NDArray[Any]) -> tuple[str, int, str, int] | None:
 
 
 def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
-    """Return pieces at equal distances, from the first tokens to the last."""
+    """Return `_SAMPLES` pieces of the tokens at equal distances, from the first to the last."""
     last = max(0, len(tokens) - PIECE_TOKENS)
     starts = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
     return np.concatenate([tokens[start : start + PIECE_TOKENS] for start in starts])
@@ -499,7 +497,7 @@ def _check_source(source: Any) -> None:
 
 
 def _absolute(shards: ShardList) -> ShardList:
-    """Return shards whose paths hold if the process changes its directory."""
+    """Return the shards with absolute paths, which stay right if the process changes its directory."""
 
     def absolute(path: str) -> str:
         return path if "://" in path else str(Path(path).absolute())
@@ -526,7 +524,7 @@ def _bare(spec: str | PathLike[str]) -> str:
 
 
 def _shown(source: ShardNames) -> str:
-    """Return a source as a short literal."""
+    """Return the names of shards as a short literal."""
     if isinstance(source, str | PathLike):
         return repr(_bare(source))
     names = [_bare(spec) for spec in source]

@@ -1,4 +1,4 @@
-"""The sources of a stream: one source, or those of a mix by their names, of any kinds."""
+"""The sources of a stream: one source of any kind, or the sources of a mix by their names."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Source(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that the order and the ids depend on: a state belongs to it."""
+        """A hash of everything that the order and the ids depend on. A state loads only if it is the same."""
 
     @property
     def total_tokens(self) -> int:
-        """How many tokens there are; for texts, about."""
+        """The number of tokens; for texts, about."""
 
     def records(self, most: int) -> int:
-        """Return how many documents there are, at most ``most``; texts are read, and the rest is estimated."""
+        """Return how many documents there are, at most ``most``. Some texts are read, and the rest is estimated."""
 
     def window(self, lanes: int, mixed: int, stated: int | None, *, is_shuffled: bool, is_sequential: bool) -> Any:
-        """Return how many blocks are shuffled together, as a state holds them; for texts, the number ``stated``.
+        """Return how many blocks are shuffled together, as in a state; for texts, the ``stated`` number.
 
-        ``mixed``: how many sources the mix has that this one belongs to, else 0.
+        ``mixed`` is the number of sources of the mix, or 0 if this source is not mixed.
         """
 
     def origin(self, document: Any) -> dict[str, Any]:
@@ -58,17 +58,17 @@ class Source(Protocol):
         """Return how much data there is, in words."""
 
     def check_stage(self, method: str) -> None:
-        """Raise ``ConfigError`` for a method of a stream that this source cannot have."""
+        """Raise ``ConfigError`` for a method of a stream that does not work with this source."""
 
     def check_rules(self, fields: Sequence[str]) -> None:
-        """Raise ``ConfigError`` if rules cannot judge this source, or if it lacks ``fields`` that they read."""
+        """Raise ``ConfigError`` if rules cannot judge this source, or if it lacks ``fields`` that the rules read."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of a stream by their names: one, named '', or those of a mix, in the order of their names.
+    """The sources of a stream by their names: one source, named '', or those of a mix, sorted by name.
 
-    All have one tokenizer, one dtype and one end-of-text id.
+    All sources have the same tokenizer, dtype and end-of-text id.
     """
 
     by_name: Mapping[str, Source]
@@ -76,7 +76,7 @@ class Sources:
 
     @classmethod
     def of_mix(cls, sources: Mapping[str, Source]) -> Sources:
-        """Return sources as those of a mix; ``ConfigError`` if they cannot be mixed."""
+        """Return the sources of a mix; ``ConfigError`` if they cannot be mixed."""
         by_name = dict(sorted(sources.items()))
         first = next(iter(by_name.values()))
         for name, source in by_name.items():
@@ -102,12 +102,12 @@ class Sources:
 
     @property
     def mixed(self) -> int:
-        """How many sources are mixed; 0 if this is no mix."""
+        """The number of sources of a mix; 0 if this is no mix."""
         return len(self.by_name) if self.is_mix else 0
 
     @cached_property
     def counted(self) -> dict[str, CountedData]:
-        """The sources whose tokens and documents are counted in advance; the others are texts."""
+        """The sources whose tokens and documents are counted in advance. The others are texts."""
         return {name: source for name, source in self.by_name.items() if isinstance(source, CountedData)}
 
     @property
@@ -117,17 +117,17 @@ class Sources:
 
     @property
     def live(self) -> tuple[bool, ...]:
-        """Which sources are live. Each rank reads a part of such a source, so a state belongs to a number of ranks."""
+        """Whether each source is live. Each rank reads a part of a live source, so a state loads only on as many ranks."""
         return tuple(source.live for source in self.by_name.values())
 
     @property
     def default_lanes(self) -> int:
-        """How many lanes a shuffled indexed stream has if none are stated."""
+        """The number of lanes of a shuffled indexed stream by default."""
         return LANES_OF_MIX if self.is_mix else LANES
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the sources of a mix, or of those within one dataset; empty if there is but one."""
+        """The names of the sources of a mix, or of those within one dataset; empty if there is only one source."""
         first = self._first
         within = first.source_names if isinstance(first, CountedData) and not self.is_mix else tuple(self.by_name)
         return within if self.is_mix or len(within) > 1 else ()
@@ -164,7 +164,7 @@ class Sources:
         )
 
     def check_stage(self, method: str) -> None:
-        """Raise ``ConfigError`` for a method of a stream that these sources cannot have."""
+        """Raise ``ConfigError`` for a method of a stream that does not work with these sources."""
         if method == "filter" and self.counted and not self.all_counted:
             raise ConfigError(
                 "a filter gets the records of texts and the ids of shards, and this mix holds both: filter the shards when "
@@ -174,6 +174,6 @@ class Sources:
             source.check_stage(method)
 
     def check_rules(self, fields: Sequence[str]) -> None:
-        """Raise ``ConfigError`` if rules cannot judge a source, or if it lacks ``fields`` that they read."""
+        """Raise ``ConfigError`` if rules cannot judge a source, or if it lacks ``fields`` that the rules read."""
         for source in self.by_name.values():
             source.check_rules(fields)

@@ -1,4 +1,4 @@
-"""Raw text as the data of a stream: files, or a live source. The code that reads them is imported when they are streamed."""
+"""Raw text as the data of a stream: files, or a live source. The code that reads text is imported when it is streamed."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from ...text.where import Where
     from .live_source import LiveSource
 
-_COUNTED_BYTES = 64 << 20  # of input in which records are counted; the number of all is estimated from it
-_KEYS = 256  # documents that are judged at once
+_COUNTED_BYTES = 64 << 20  # of input in which records are counted; the total is estimated from these
+_KEYS = 256  # documents whose part of a split is computed at once
 
 
 class TextData:
-    """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
+    """Files of raw text and their tokenizer, as the source of a stream.
 
-    ``on_error`` says what a record that cannot be used does: "stop" raises ``InputError``, "records" counts and skips it, and
-    "skip" also skips the rest of a file that cannot be read further.
+    If a record cannot be used, ``on_error="stop"`` raises ``InputError``, "records" counts and skips it, and "skip" also skips
+    the rest of a file that cannot be read further.
     """
 
     live = False
@@ -68,7 +68,7 @@ class TextData:
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
         self.normalize = normalize
-        self.extract = extract  # makes text of HTML, with its name in states; None and '' for the default
+        self.extract = extract  # extracts text from HTML; None for the default, whose name in states is ''
         self._extract_name = extract_name
         self.vocabulary = vocabulary  # of the ids that records hold; None if they hold text
         self.on_error = on_error
@@ -77,11 +77,11 @@ class TextData:
         self.eos_id = tokenizer.eos_id
         self.vocab_size: int | None = tokenizer.vocab_size
         self.tokenizer: str | None = tokenizer.sha256
-        # For each split that made this: the share held out, and whether this is the part held out.
+        # For each split so far, the share held out, and whether this is the part held out.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._stamps = {file.name: _stamp(file) for file in files}
         self.bytes = sum(map(self.weight_of, files))
-        self._counted: dict[int, int] = {}  # records, by how many were asked for
+        self._counted: dict[int, int] = {}  # the results of `records`, by `most`
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
@@ -99,7 +99,7 @@ class TextData:
         return self.size_of(file) * text_times(file)
 
     def records(self, most: int) -> int:
-        """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""
+        """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated from bytes."""
         if most not in self._counted:
             self._counted[most] = self._count(most)
         return self._counted[most]
@@ -126,8 +126,8 @@ class TextData:
                         if (read := done + reader.bytes_read * times) >= _COUNTED_BYTES:
                             return min(most, count * self.bytes // read)
             except InputError as error:
-                # Damage is raised when the stream comes to it. If one rank alone got a wrong answer, ranks would assign lanes
-                # differently.
+                # The stream raises damage when it gets there. If one rank alone got a wrong answer, ranks would assign lanes
+                # differently, so other errors are raised here.
                 damaged, skips = isinstance(error, DamagedInputError), self.on_error == "skip"
                 if not (damaged and skips if file.stored is not None else damaged or skips):
                     raise
@@ -141,7 +141,7 @@ class TextData:
         return keys | {"where": self.where, "extract": self.extract, "vocabulary": self.vocabulary}
 
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:
-        """Say for each document whether it is in this part of the splits that made this."""
+        """Say for each document whether it is in this part of all splits."""
         kept = np.ones(len(documents), bool)
         if self.splits and documents:
             keys = [_key(document) for document in documents]
@@ -184,9 +184,9 @@ class TextData:
     def window_size(
         self, lanes: int, sources: int, *, is_shuffled: bool, window: int | None, best_fit: int | None
     ) -> TextWindowSize:
-        """Return how long the windows of ``lanes`` lanes are, if ``sources`` sources share the memory.
+        """Return how long the windows of ``lanes`` lanes are if ``sources`` sources share the memory.
 
-        ``window``: the blocks that the user stated for all lanes; ``best_fit``: the tokens of a row under best fit, else None.
+        ``window`` is the number of blocks that the user stated for all lanes; ``best_fit`` the tokens of a row under best fit.
         """
         size = WINDOW_BYTES // (lanes * sources) if is_shuffled else 0
         if self.encoder.encoder == "bytes":
@@ -200,14 +200,14 @@ class TextData:
         rest, val = copy.copy(self), copy.copy(self)
         for data, is_val in ((rest, False), (val, True)):
             data.splits = (*self.splits, (share, is_val))
-            vars(data).pop("fingerprint", None)  # of the whole
+            vars(data).pop("fingerprint", None)  # that of the whole
             data._counted = {}
         return rest, val
 
     def check(self, file: InputFile) -> None:
-        """Raise ``InputError`` for a local file that is gone or changed since the stream was made.
+        """Raise ``InputError`` for a local file that was removed or changed since the stream was made.
 
-        For a remote file, each range that is read is compared with the version that was listed.
+        Remote files are checked elsewhere: each range that is read is compared with the version that was listed.
         """
         if file.stored is not None:
             return
@@ -223,10 +223,10 @@ class TextData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what order and ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
+        """A hash of everything that order and ids depend on: the tokenizer, and name, size, first and last MiB of each file.
 
-        It is made when a state is first saved or loaded, since very many files take a while. Raises ``InputError`` for a file
-        that changed since the stream was made.
+        It is computed when a state is first saved or loaded, since very many files take a while. Raises ``InputError`` for a
+        file that changed since the stream was made.
         """
         from ...text.discovery import fingerprint
 
@@ -237,7 +237,7 @@ class TextData:
         splits = [[str(share), is_val] for share, is_val in self.splits]
         facts: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
         if self.fields:
-            facts.append([str(field) for field in self.fields])  # a field of another type makes a bad record
+            facts.append([str(field) for field in self.fields])  # their types decide which records are bad
         if self.where is not None:
             facts.append({"where": self.where.text})
         if self.normalize:
@@ -254,7 +254,7 @@ class TextData:
 
 
 def _key(document: Document) -> str:
-    """Return the key by which a document is split: its id, or without one a hash of its text or ids."""
+    """Return the key by which a document is split: its id, else a hash of its text or tokens."""
     from ...text.document import made_id, made_id_at
 
     made = (made_id(document.file, document.line), made_id_at(document.file, document.byte or 0))
@@ -277,10 +277,10 @@ _ORDERED_BYTES = 1 << 20
 
 
 class LiveData(TextData):
-    """A live source and the tokenizer that makes ids of its texts.
+    """A live source and the tokenizer of its texts.
 
-    Each rank reads a part of the source, as one lane that all its rows share, so a state belongs to a number of ranks. Nothing
-    identifies a live source, so its fingerprint is that of the tokenizer and the settings.
+    Each rank reads a part of the source in one lane that all its rows share, so a state loads only on as many ranks. Nothing
+    identifies a live source, so its fingerprint covers only the tokenizer and the settings.
     """
 
     live = True

@@ -1,7 +1,7 @@
 """``.upsample``: a field of scores says how often an epoch reads each document, by quantile.
 
-The shards are listed as often as the best documents are read. Listing ``k`` gives the documents that are read more than ``k``
-times, so a copy takes no disk, and its blocks are shuffled on their own.
+The shards are listed as often as the documents of the highest number are read. Listing ``k`` has the documents that are read more
+than ``k`` times. So copies take no disk, and the blocks of each listing are shuffled independently.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .shard_data import ShardFiles
 
 
 class UpsampledFiles(ShardFiles):
-    """Shards of which an epoch reads each document as often as ``times`` says of the quantile of its field ``by``.
+    """Shards of which an epoch reads each document as often as ``times`` says for its quantile of the field ``by``.
 
-    A redacted document keeps a score that is a fraction. One that has lost its score is in no quantile, and is not read.
+    A redacted document keeps its score if that is a number with a fraction. Without a score, it is in no quantile, and not read.
     """
 
     def __init__(self, files: ShardFiles, by: str, times: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ class UpsampledFiles(ShardFiles):
         self.fingerprint = hashlib.sha256(json.dumps([files.fingerprint, "upsampled", digest]).encode()).hexdigest()
 
     def find(self, document: str) -> list[tuple[int, int]]:
-        """Return where the document is in each listing that gives it; in the first one, if none does."""
+        """Return the places of the document in all listings that have it, or in the first listing if none has it."""
         assert self.repeats is not None
         table, found = self._whole.table(), self._whole.find(document)
         places = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in found]
@@ -78,9 +78,9 @@ def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) 
 
 
 def quantiles(scores: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Return which of ``count`` quantiles each score is in, 0 for the lowest; equal scores are in the same one.
+    """Return which of ``count`` quantiles each score is in, 0 for the lowest. Equal scores are in the same quantile.
 
-    A score is as far up as the share of scores below it and half of those that equal it.
+    The rank of a score is the share of scores below it, plus half the share of scores that equal it.
 
     >>> quantiles(np.array([0.3, 0.1, 0.2, 0.4]), 2).tolist(), quantiles(np.array([3, 3, 3, 3, 5]), 4).tolist()
     ([1, 0, 0, 1], [1, 1, 1, 1, 3])
@@ -92,7 +92,7 @@ def quantiles(scores: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def _numbers(by: str, values: list[Any]) -> NDArray[np.float64]:
-    """Return the values of a field as numbers; ``ConfigError`` counts those that are none."""
+    """Return the values of a field as numbers; ``ConfigError`` says how many are no numbers."""
     odd = [value for value in values if type(value) not in (int, float) or math.isnan(value)]
     if odd:
         raise ConfigError(

@@ -18,10 +18,10 @@ IntOrArray = TypeVar("IntOrArray", int, NDArray[np.int64])
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Where sequences begin: ``tokens`` in an epoch, ``stride`` tokens apart, ``lanes`` readers.
+    """Where sequences begin: one every ``stride`` tokens, in ``lanes`` lanes, if an epoch has ``tokens`` tokens.
 
-    For whole documents, ``tokens`` counts documents and ``stride`` is 1. ``epochs`` are those of a pass, which is cut from its
-    own first token (None: the stream is endless). A sequence has a label if its pass has more than ``lag`` tokens from there on.
+    For whole documents, ``tokens`` counts documents and ``stride`` is 1. A pass has ``epochs`` epochs, and is cut from its own
+    first token (None: the stream is endless). A sequence has a label if its pass has more than ``lag`` tokens from there on.
 
     >>> endless, passes = Sequences(tokens=10, stride=4, lanes=2), Sequences(tokens=10, stride=4, lanes=2, epochs=1)
     >>> [endless.first(e) for e in range(4)], [passes.first(e) for e in range(4)]
@@ -48,12 +48,12 @@ class Sequences:
 
     @property
     def pass_size(self) -> int:
-        """S: how many sequence indices a pass has; 0 for an endless stream."""
+        """S: the number of sequence indices of a pass; 0 for an endless stream."""
         return self._before(self.epochs or 0)
 
     @property
     def labelled(self) -> int:
-        """U: how many sequences of a pass have a label.
+        """U: the number of sequences of a pass that have a label.
 
         >>> [Sequences(tokens=10, stride=4, lanes=2, epochs=1, lag=lag).labelled for lag in (0, 1, 2, 10)]
         [3, 3, 2, 0]
@@ -65,7 +65,7 @@ class Sequences:
         return -(-epochs * self.tokens // self.stride)
 
     def _first_of_pass(self, epoch: int) -> tuple[int, int]:
-        """Return the number, in its pass, of the first sequence of an epoch, and the tokens of the pass before the epoch."""
+        """Return how many sequences and tokens of its pass come before an epoch."""
         in_pass = epoch if self.epochs is None else epoch % self.epochs
         return self._before(in_pass), in_pass * self.tokens
 
@@ -75,7 +75,7 @@ class Sequences:
         return self._token(epoch, lane * share + min(lane, over))
 
     def _token(self, epoch: int, before: IntOrArray) -> IntOrArray:
-        """Return the token of ``epoch`` at which a stream sequence begins; ``before`` sequences of the epoch precede it."""
+        """Return the token of ``epoch`` at which a stream sequence begins, after ``before`` sequences of the epoch."""
         first, tokens = self._first_of_pass(epoch)
         return (first + before) * self.stride - tokens
 
@@ -89,25 +89,25 @@ class Sequences:
         if self.epochs is not None:
             end = self.labelled - self._first_of_pass(epoch)[0]
             if (unlabelled := before >= end).any():
-                before[unlabelled] = self._labelled_instead(epoch, end, inside[unlabelled])
+                without_label, cut_off = self._replacements(epoch, end)
+                before[unlabelled] = cut_off[without_label.searchsorted(inside[unlabelled])]
         return self._token(epoch, before)
 
     def _in_lanes(self, epoch: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many stream sequences of an epoch come before those of sequence indices in it."""
+        """Return the number in its epoch of the stream sequence of each index in the epoch, labels not considered."""
         share, over = divmod(self.first(epoch + 1) - self.first(epoch), self.lanes)
         rows, lanes = np.divmod(inside, self.lanes)
         before: NDArray[np.int64] = lanes * share + np.minimum(lanes, over) + rows
         return before
 
-    def _labelled_instead(self, epoch: int, end: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sequences that replace those without a label: the ones that the end of the pass would cut off.
+    def _replacements(self, epoch: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the indices in an epoch whose stream sequences have no label, and the sequences that they take instead.
 
-        Sequences of the epoch from ``end`` on have no label.
+        The stream sequences from ``end`` on have no label. They are replaced by sequences that the end of the pass would cut off.
         """
         unlabelled = np.arange(end, self.first(epoch + 1) - self.first(epoch))
         cut_off = self._in_lanes(epoch, unlabelled)
-        without_label = np.sort(self.indices(epoch, unlabelled))
-        return cut_off[cut_off < end][without_label.searchsorted(inside)]
+        return np.sort(self.indices(epoch, unlabelled)), cut_off[cut_off < end]
 
     def containing(self, begin: int, end: int, held: int) -> Iterator[tuple[int, int]]:
         """Yield index and first token of each sequence whose ``held`` tokens contain a token from ``begin`` to before ``end``.
@@ -131,21 +131,19 @@ class Sequences:
             yield from zip(indices.tolist(), (origin + own * self.stride).tolist(), strict=True)
 
     def _given_at(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the inverse of `_in_lanes`, or of `_labelled_instead` for sequences that the end of the pass would cut off."""
+        """Return the index in an epoch at which each stream sequence is given: the inverse of `_in_lanes` and `_replacements`."""
         inside = self.indices(epoch, before)
         end = self.first(epoch + 1) - self.first(epoch)
         if self.epochs is not None:
             end = min(end, self.labelled - self._first_of_pass(epoch)[0])
         if (late := inside >= end).any():
-            without_label = np.sort(self.indices(epoch, np.arange(end, self.first(epoch + 1) - self.first(epoch))))
-            cut_off = self._in_lanes(epoch, np.arange(end, self.first(epoch + 1) - self.first(epoch)))
-            cut_off = cut_off[cut_off < end]
+            without_label, cut_off = self._replacements(epoch, end)
             order = np.argsort(cut_off)
             inside[late] = without_label[order[cut_off[order].searchsorted(before[late])]]
         return inside
 
     def indices(self, epoch: int, before: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indices of stream sequences in an epoch, before those without labels are replaced; both count from 0.
+        """Return the inverse of `_in_lanes`: the index in an epoch of each stream sequence, labels not considered.
 
         >>> Sequences(tokens=10, stride=4, lanes=2).indices(0, np.arange(3)).tolist()
         [0, 2, 1]
@@ -162,8 +160,8 @@ class Sequences:
 class RankStep:
     """The sequence indices that one rank takes of a global step: ``size`` indices from ``begin`` on, shared among ``ranks``.
 
-    ``lanes`` are those of the stream, ``pass_begin`` is the first sequence index of the pass. Only the rank's rows ``first`` to
-    before ``last`` are taken (None: all from there). The indices are in the order of the rank's rows.
+    The stream has ``lanes`` lanes, ``pass_begin`` is the first sequence index of the pass. The rank takes only its rows ``first``
+    to ``last`` (exclusive; None: all from there). The indices are in the order of the rank's rows.
 
     >>> list(RankStep(0, 6, rank=1, ranks=2, lanes=64)), list(RankStep(0, 6, rank=1, ranks=3, lanes=4))
     ([1, 3, 5], [3, 2])
@@ -185,7 +183,7 @@ class RankStep:
         return iter(self.indices().tolist())
 
     def rows(self, first: int, last: int | None) -> RankStep:
-        """Return the same step with only the rank's rows ``first`` to before ``last``."""
+        """Return the same step with only the rank's rows ``first`` to ``last`` (exclusive)."""
         return replace(self, first=first, last=last)
 
     def indices(self) -> NDArray[np.int64]:
@@ -199,7 +197,7 @@ class RankStep:
         return self.begin + offsets[self.first : self.last]
 
     def place_of(self, index: int) -> tuple[int, int]:
-        """Return the rank that takes a sequence index of the step, whichever it is, and the row there.
+        """Return the rank, of all ranks, that takes a sequence index of the step, and its row there.
 
         >>> RankStep(0, 6, rank=0, ranks=3, lanes=4).place_of(2)
         (1, 1)
@@ -212,7 +210,7 @@ class RankStep:
         return rank, place - rank * self.size // self.ranks
 
     def _spread_offsets(self) -> NDArray[np.int64]:
-        """Return all indices of the step, less ``begin``, in the order of section 5."""
+        """Return all indices of the step, minus ``begin``, in the order of section 5."""
         # Keys of few bits are sorted by radix, in linear time.
         lanes = ((self.begin - self.pass_begin) % self.lanes + np.arange(self.size)) % self.lanes
         keys = (lanes * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
@@ -228,17 +226,17 @@ def _spread(lanes: int) -> int:
     return spread
 
 
-GROUP = 64  # buckets: enough to tell lengths finely apart, few enough that a group is arranged within milliseconds
+GROUP = 64  # buckets: many, so that lengths in a bucket are similar; few, so that a group is arranged in milliseconds
 
 
 def arrange(lengths: NDArray[np.int64], first: int, bucket: int, key: int | None) -> NDArray[np.int64]:
-    """Return which of a group's documents each of its sequence indices gets, so that neighbours have similar lengths.
+    """Return the number of the document that each sequence index of a group gets, so that neighbours have similar lengths.
 
-    All rows of a batch whose size divides the bucket have similar lengths; neighbouring batches differ. The order stays a
+    If the batch size divides ``bucket``, all rows of a batch have similar lengths; neighbouring batches differ. The order stays a
     function of the sequence index: epochs keep their documents, and nothing depends on batch size, ranks or workers.
 
     ``lengths`` are those of the documents in global order from ``first`` on. Buckets are cut at multiples of ``bucket``. They
-    take the sorted documents in an order hashed by ``key``; None: one after another.
+    take the sorted documents in an order that ``key`` draws; None: in ascending order.
 
     >>> arrange(np.array([9, 1, 8, 2, 7]), first=3, bucket=2, key=None).tolist()
     [1, 3, 4, 2, 0]

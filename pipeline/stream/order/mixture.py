@@ -1,4 +1,4 @@
-"""Weights -> which source serves a row: counts before any row are arithmetic (section 8 of the definition)."""
+"""Weights -> the source of each row, and how many rows each source serves before any row (section 8 of the definition)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Changes = tuple[tuple[int, Weights], ...]  # the weights from each sequence inde
 
 
 def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, Fraction]:
-    """Return weights as exact rationals with sum 1; decimals count as written.
+    """Return weights as exact rationals with sum 1. A float is read as it is printed: 0.1 is 1 / 10.
 
     >>> exact_weights({"web": 0.9, "wiki": 0.1}, ["web", "wiki"])["wiki"]
     Fraction(1, 10)
@@ -54,9 +54,9 @@ def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str,
 
 
 def temperature_weights(tokens: Mapping[str, int], temperature: Any) -> dict[str, Fraction]:
-    """Return shares proportional to tokens to the power of 1 / ``temperature``, as `quotas` realises them.
+    """Return shares proportional to tokens to the power of 1 / ``temperature``, rounded by `quotas`.
 
-    They are multiples of 1 / 4,096, at least 1 / 4,096 each, the same on every machine: decimal arithmetic of 50 digits.
+    Each is a multiple of 1 / 4,096, and at least that. Decimal arithmetic of 50 digits makes them equal on every machine.
 
     >>> temperature_weights({"web": 9_000_000, "wiki": 1_000_000, "tiny": 1}, temperature=1)["tiny"]
     Fraction(1, 4096)
@@ -66,7 +66,7 @@ def temperature_weights(tokens: Mapping[str, int], temperature: Any) -> dict[str
     with localcontext(Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX, rounding=ROUND_HALF_EVEN, traps=[])):
         inverse = 1 / _decimal(temperature)
         largest = Decimal(max(tokens.values()))
-        # The power of the largest source is 1, so none overflows. A power that vanishes is raised to one row of a period.
+        # The power of the largest source is 1, so no power overflows. A power that vanishes gets one row of a period.
         powers = {name: ((Decimal(count) / largest).ln() * inverse).exp() for name, count in tokens.items()}
         ratios = {name: Fraction(power.quantize(_SMALLEST)) + _SMALLEST_SHARE for name, power in powers.items()}
     if temperature == 1:
@@ -81,7 +81,7 @@ def _decimal(number: Any) -> Decimal:
 
 
 def weights_to_json(changes: Changes) -> list[list[Any]]:
-    """Return changes as plain JSON, their weights as exact fractions."""
+    """Return changes as plain JSON, with weights as exact fractions."""
     return [[sequence, {name: str(share) for name, share in weights.items()}] for sequence, weights in changes]
 
 
@@ -102,7 +102,7 @@ def quotas(weights: Weights) -> dict[str, int]:
     rows = {name: max(1, int(ideal[name])) for name in positive}
     missing = PERIOD - sum(rows.values())
     step = 1 if missing > 0 else -1
-    # The one furthest from its ideal share first; among equals, the first by name.
+    # The source furthest from its ideal share comes first; among equals, the first by name.
     furthest = [(step * (rows[name] - ideal[name]), name) for name in positive if step > 0 or rows[name] > 1]
     heapify(furthest)
     for _ in range(abs(missing)):
@@ -114,9 +114,9 @@ def quotas(weights: Weights) -> dict[str, int]:
 
 
 class Mixture:
-    """Says which source serves each row of each lane, under weights that hold from given rows on.
+    """Says which source serves each row of each lane.
 
-    ``segments``: (first row, weights), the first at row 0.
+    ``segments`` are pairs of a row and the weights from there on; the first row is 0.
     """
 
     def __init__(self, names: Sequence[str], seed: int, lanes: int, segments: Sequence[tuple[int, Weights]]) -> None:
@@ -128,12 +128,12 @@ class Mixture:
         self.starts = list(rows)
         self.quotas = [np.array(list(quotas(weights).values())) for weights in rows.values()]  # by name, as `names`
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
-        self.totals = weak_lru_cache(self._count_totals, 64)  # of each source among the first sequences
-        self._before = weak_lru_cache(self._count_before, None)  # asked for each row
-        self._counted: dict[int, list[list[int]]] = {}  # of each lane, the rows of each source before each segment
+        self.totals = weak_lru_cache(self._count_totals, 64)
+        self._before = weak_lru_cache(self._count_before, None)  # every row asks
+        self._counted: dict[int, list[list[int]]] = {}  # for each lane, the rows of each source before each segment
 
     def source(self, row: int, lane: int) -> tuple[int, int]:
-        """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
+        """Return the source that serves a lane's row, and how many earlier rows of the lane it serves."""
         segment = self._segment(row)
         block, offset = divmod(row - self.starts[segment], PERIOD)
         sources, earlier = self._period(segment, block, lane)
@@ -142,11 +142,11 @@ class Mixture:
         return source, before + int(earlier[offset])
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:
-        """Return each source's number of the first ``i`` ``sequences``, and its ``asked`` and ``served`` shares."""
-        return self._named(self.totals(i), i, self.quotas_at(max(0, i - 1) // self.lanes) / PERIOD)
+        """Return how many of the first ``i`` ``sequences`` each source serves, and its ``asked`` and ``served`` shares."""
+        return self._named(self.totals(i), i, self.quotas[self._segment(max(0, i - 1) // self.lanes)] / PERIOD)
 
     def shares_between(self, begin: int, end: int) -> dict[str, dict[str, Any]]:
-        """Return the numbers and shares in the sequences ``begin`` to before ``end``; ``asked`` is the mean of their rows."""
+        """Return the same for the sequences ``begin`` to ``end`` (exclusive), with ``asked`` as the mean over their rows."""
         first, last = begin // self.lanes, -(-end // self.lanes)
         rows = np.diff(np.clip([*self.starts, last], first, last))
         asked = rows @ np.array(self.quotas) / max(1, last - first) / PERIOD
@@ -175,8 +175,8 @@ class Mixture:
     def end(self, sizes: Sequence[int], *, of_all: bool) -> int:
         """Return after how many sequences the mix ends, if source ``s`` has ``sizes[s]`` sequences in its first epoch.
 
-        It ends before the first source begins its second epoch or, with ``of_all``, when every source has given its first one.
-        Sources without a row do not count. Raises ``ConfigError`` if a source never gives all of its first epoch.
+        The mix ends before the first source begins its second epoch or, with ``of_all``, when every source has served its first
+        epoch. Sources without a row are ignored. Raises ``ConfigError`` if a source never serves all of its first epoch.
 
         >>> mixture = Mixture(["a", "b"], seed=0, lanes=1, segments=[(0, {"a": Fraction(1, 2), "b": Fraction(1, 2)})])
         >>> end = mixture.end([9, 2000], of_all=False)
@@ -195,13 +195,13 @@ class Mixture:
                     ends.append(row * self.lanes + lane + 1)
                 elif draws and any(row_quotas[source] for row_quotas in self.quotas):
                     raise ConfigError(
-                        f"source {self.names[source]!r} is never exhausted: its weight is 0 in the end; give it a weight, or end "
-                        "the mix by 'first_exhausted' or .take(n)"
+                        f"source {self.names[source]!r} is never exhausted: its last weight is 0; give it a weight, or end the "
+                        "mix by 'first_exhausted' or .take(n)"
                     )
         return max(ends)
 
     def begin_of(self, source: int, number: int) -> int | None:
-        """Return the first sequence that is sequence ``number`` of a source, or a later one; None if there is none.
+        """Return the first sequence index that serves sequence ``number`` or a later one of a source; None without one.
 
         >>> mixture = Mixture(["a"], seed=0, lanes=2, segments=[(0, {"a": Fraction(1)})])
         >>> mixture.begin_of(0, 7)
@@ -211,11 +211,11 @@ class Mixture:
         return min((row * self.lanes + lane for lane, row in enumerate(rows) if row is not None), default=None)
 
     def _draws(self, number: int, lane: int) -> int:
-        """Return how many of a source's first ``number`` sequences a lane gives."""
+        """Return how many of a source's first ``number`` sequences a lane serves."""
         return max(0, -(-(number - lane) // self.lanes))
 
     def row_of(self, source: int, lane: int, number: int) -> int | None:
-        """Return the row of a lane that is its ``number``-th of a source; None if there is no such row."""
+        """Return the row of a lane that a source serves after ``number`` earlier ones; None if there is no such row."""
         for segment, (begin, row_quotas) in enumerate(zip(self.starts, self.quotas, strict=True)):
             left, quota = number - self._before(segment, lane)[source], int(row_quotas[source])
             if quota == 0 or left < 0:
@@ -226,10 +226,6 @@ class Mixture:
             if segment + 1 == len(self.starts) or row < self.starts[segment + 1]:
                 return row
         return None
-
-    def quotas_at(self, row: int) -> NDArray[np.int64]:
-        """Return the quotas that hold at a row."""
-        return self.quotas[self._segment(row)]
 
     def _segment(self, row: int) -> int:
         return bisect_right(self.starts, row) - 1

@@ -1,6 +1,6 @@
 """Hashes, blocks and windows: how the documents of an epoch are shuffled (sections 1 to 3 of the definition).
 
-All randomness comes from here: a 64-bit key of named parts, and permutations under a key.
+All randomness of a stream comes from keys and permutations of this module.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MOST_EXTENTS = 4  # of a block
 _BLOCK_BYTES = 512 * _KIB
 _WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
 _MIX_BYTES = 256 * _MIB  # of the windows of all lanes of all sources
-_ONE_WINDOW_BYTES = 128 * _MIB  # an epoch of more, in one window, takes three times its size when the epoch changes
-_EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # a tiny source of a mix has many epochs in use at once
+_ONE_WINDOW_BYTES = 128 * _MIB  # of an epoch in one window, which takes three times its size when the epoch changes
+_EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # lanes of a mix read many epochs of a tiny source at once
 
 
 @lru_cache(maxsize=64, typed=True)  # a sampled stream derives one key for every batch
 def derive_key(tag: str, *parts: int | str) -> int:
-    """Return a 64-bit key for named parts: blake2b of their JSON, so that no two lists of parts share one.
+    """Return a 64-bit key for a tag and its parts: blake2b of their JSON, so that different parts have different keys.
 
     >>> derive_key("shards", 0, 1) == derive_key("shards", 0, 1)
     True
@@ -41,13 +41,13 @@ def derive_key(tag: str, *parts: int | str) -> int:
 
 
 def keyed_hashes(n: int, key: int) -> NDArray[np.uint64]:
-    """Return mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key) of the numbers below ``n``, all different."""
+    """Return mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key) for each number below ``n``. No two are equal."""
     hashes: NDArray[np.uint64] = mix64(mix64(np.arange(n, dtype=np.uint64) * GOLDEN) ^ np.uint64(key))
     return hashes
 
 
 def permutation(n: int, key: int) -> NDArray[np.int64]:
-    """Return the numbers below ``n`` by ascending hashes under a key.
+    """Return the numbers below ``n``, sorted by their hashes under a key.
 
     >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
     True
@@ -59,8 +59,8 @@ def permutation(n: int, key: int) -> NDArray[np.int64]:
 class Blocks:
     """The blocks of a split, in the order of the files.
 
-    ``bounds`` (``[blocks + 1]``): block ``k`` holds the extents ``bounds[k]`` to ``bounds[k + 1]``. ``tokens`` and
-    ``documents`` (int64) are those of each block, ``bytes`` those of all; ``extents`` is ``g``, the most that a block holds.
+    Block ``k`` holds the extents ``bounds[k]`` to ``bounds[k + 1]`` (``[blocks + 1]``), with ``tokens[k]`` tokens and
+    ``documents[k]`` documents (int64). All blocks have ``bytes`` bytes. ``extents`` is ``g``, the most extents of a block.
     """
 
     bounds: NDArray[np.int64]
@@ -84,7 +84,7 @@ class Blocks:
     ) -> Blocks:
         """Cut blocks out of extents; ``counts`` is how many extents each shard has.
 
-        The sums (int64 ``[extents + 1]``) are the bytes, tokens and documents of all extents before each; last, of all.
+        The sums (int64 ``[extents + 1]``) are the bytes, tokens and documents before each extent, and last those of all.
 
         >>> sums = np.arange(6)
         >>> Blocks.of_extents(np.array([5, 0]), sums, sums, sums).bounds.tolist()
@@ -102,10 +102,10 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One epoch's blocks in their order (int64), cut into windows.
+    """One epoch's blocks in their order, cut into windows.
 
-    ``cuts``: the index of each window's first block. ``starts`` and ``document_starts``: the tokens and documents before each
-    window. All are int64, with one more entry for the end.
+    ``cuts`` is the index of each window's first block. ``starts`` and ``document_starts`` are the tokens and documents before
+    each window. These three have one more entry for the end.
     """
 
     blocks: NDArray[np.int64]
@@ -121,8 +121,8 @@ class Epoch:
 class Shuffle:
     """The order of blocks and documents over epochs.
 
-    ``window`` counts blocks; ``seed`` None keeps the order of the files. ``name`` is part of every key, so that sources with one
-    seed are shuffled differently.
+    ``window`` counts blocks; ``seed`` None keeps the order of the files. ``name`` is part of every key, so that sources with the
+    same seed are shuffled differently.
     """
 
     blocks: Blocks
@@ -133,21 +133,21 @@ class Shuffle:
 
     @cached_property
     def windows(self) -> int:
-        """How many windows an epoch has."""
+        """The number of windows of an epoch."""
         return window_count(len(self.blocks), self.lanes, self.window, self.blocks.bytes)
 
     @cached_property
     def tokens(self) -> int:
-        """How many tokens an epoch has."""
+        """The number of tokens of an epoch."""
         return int(self.blocks.tokens.sum())
 
     @cached_property
     def documents(self) -> int:
-        """How many documents an epoch has."""
+        """The number of documents of an epoch."""
         return int(self.blocks.documents.sum())
 
     def epoch(self, epoch: int) -> Epoch:
-        """Return the order of an epoch; the last few epochs stay in memory, more of them if they have few blocks."""
+        """Return the order of an epoch. The last few epochs are cached, more of them if they have few blocks."""
         return self._epochs(epoch)
 
     @cached_property
@@ -166,7 +166,7 @@ class Shuffle:
         return Epoch(blocks, cuts, starts, document_starts)
 
     def document_order(self, epoch: int, window: int, count: int) -> NDArray[np.int64] | None:
-        """Return the order of a window's ``count`` documents, or None if they keep theirs."""
+        """Return the order of a window's ``count`` documents, or None to keep the order of the files."""
         if self.seed is None or count < 2:
             return None
         return permutation(count, self._key("block documents", epoch, window))
@@ -177,7 +177,7 @@ class Shuffle:
 
 
 def window_count(blocks: int, lanes: int, window: int, size: int = 0) -> int:
-    """Return how many windows an epoch of so many blocks has; ``size``: its bytes.
+    """Return how many windows an epoch of ``blocks`` blocks and ``size`` bytes has.
 
     >>> window_count(512, 64, 8), window_count(513, 64, 8), window_count(512, 64, 8, size=1 << 28)
     (1, 63, 63)
@@ -191,12 +191,12 @@ def window_count(blocks: int, lanes: int, window: int, size: int = 0) -> int:
 
 
 def default_window(blocks: Blocks) -> int:
-    """Return how many blocks make a window unless the user states it."""
+    """Return how many blocks of a single source make a window by default."""
     return sequential_window(blocks, _WINDOW_BYTES)
 
 
 def mix_window(blocks: Blocks, lanes: int, sources: int) -> int:
-    """Return how many blocks of one of the sources of a mix make a window unless the user states it."""
+    """Return how many blocks of a source of a mix make a window by default."""
     return sequential_window(blocks, min(_WINDOW_BYTES_OF_MIX, _MIX_BYTES // (lanes * sources)))
 
 

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 import numpy as np
 from numpy.typing import NDArray
 
+from ...shards.extents.extent_table import runs
 from ..order import permutation
 from .window import Window
 
@@ -62,28 +63,19 @@ def pack_documents(window: Window, seq_len: int, extra: int, key: int | None) ->
     lengths = np.diff(window.ends)
     counts = -(-lengths // seq_len)
     document_ends = np.repeat(window.ends[1:], counts)
-    number = np.arange(len(document_ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a part in its document
+    number = runs(np.zeros_like(counts), counts)  # of a part in its document
     starts = document_ends - np.repeat(lengths, counts) + number * seq_len
     sizes = np.minimum(document_ends - starts, seq_len)
     items, cuts = best_fit_decreasing(sizes, seq_len)
     order = np.arange(len(cuts) - 1) if key is None else permutation(len(cuts) - 1, key)
     counts = np.diff(cuts)[order]
-    parts = items[_runs(cuts[order], counts)]
+    parts = items[runs(cuts[order], counts)]
     starts, sizes, document_ends = starts[parts], sizes[parts], document_ends[parts]
     stops = np.where(sizes == seq_len, np.minimum(starts + seq_len + extra, document_ends), starts + sizes)
-    copied = _runs(starts, stops - starts)
+    copied = runs(starts, stops - starts)
     ends = np.append(0, np.cumsum(stops - starts))
     is_last = np.append(True, stops == document_ends)
     mask = None if window.mask is None else window.mask[copied]
     return Window(window.tokens[copied], ends[is_last], has_empty=False, mask=mask), ends[
         np.append(0, np.cumsum(counts))
     ]
-
-
-def _runs(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of all runs, one after the other.
-
-    >>> _runs(np.array([7, 0]), np.array([2, 3])).tolist()
-    [7, 8, 0, 1, 2]
-    """
-    return np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
 from ...shards.blocks.block_reader import BlockReader
-from ...shards.extents.extent_table import running_sums
+from ...shards.extents.extent_table import running_sums, runs
 from ..data.counted_data import ExtentSelection
 from ..order import Shuffle
 
@@ -188,13 +188,13 @@ class WindowMaker:
         """Return the documents of the blocks of a window in file order, so that neighbours are read together."""
         in_files, bounds = np.sort(self._order.epoch(epoch).window_blocks(number)), self._order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
-        runs = list(zip(first.tolist(), last.tolist(), strict=True))
-        sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # what a split leaves may be empty
-        offsets = [0, *accumulate(int(sums[last] - sums[first]) for first, last in runs)]
-        indexes = [self._checked(*run, *index) for run, index in zip(runs, self.source.index(runs), strict=True)]
+        rows = list(zip(first.tolist(), last.tolist(), strict=True))
+        sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # a part of a split may have no documents
+        offsets = [0, *accumulate(int(sums[last] - sums[first]) for first, last in rows)]
+        indexes = [self._checked(*run, *index) for run, index in zip(rows, self.source.index(rows), strict=True)]
         starts = np.concatenate([nothing, *(begins + at for (begins, _), at in zip(indexes, offsets, strict=False))])
         lengths = np.concatenate([nothing, *(lengths for _, lengths in indexes)])
-        return Listed(runs, starts, lengths, [len(lengths) for _, lengths in indexes], offsets[-1])
+        return Listed(rows, starts, lengths, [len(lengths) for _, lengths in indexes], offsets[-1])
 
     def _document_order(self, listed: Listed, epoch: int, number: int) -> Int:
         """Return the order of the documents of a window, of all its epochs."""
@@ -206,8 +206,9 @@ class WindowMaker:
         order = self._order.document_order(epoch, number, len(listed.lengths))
         if len(listed.counts) == 1:
             return np.arange(len(listed.lengths)) if order is None else order
-        blocks = self._order.epoch(epoch).window_blocks(number)
-        in_blocks = _runs_of(np.array(listed.counts, np.int64), np.sort(blocks).searchsorted(blocks))
+        counts, blocks = np.array(listed.counts, np.int64), self._order.epoch(epoch).window_blocks(number)
+        places = np.sort(blocks).searchsorted(blocks)
+        in_blocks = runs(running_sums(counts)[places], counts[places])
         return in_blocks if order is None else in_blocks[order]
 
     def _checked(self, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
@@ -241,16 +242,6 @@ class WindowMaker:
         if size > _KEPT_BYTES or used is None or len(used) < size:
             used = np.empty(size if size > _KEPT_BYTES else min(_KEPT_BYTES, size + size // 4), np.uint8)
         return used.data[:size]
-
-
-def _runs_of(counts: Int, order: Int) -> Int:
-    """Return the numbers of the items of groups of ``counts`` items, with the groups in another order.
-
-    >>> _runs_of(np.array([2, 3]), np.array([1, 0])).tolist()
-    [2, 3, 4, 0, 1]
-    """
-    sizes, firsts = counts[order], (np.cumsum(counts) - counts)[order]
-    return np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
 
 
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: np.dtype[Any]) -> Window:
