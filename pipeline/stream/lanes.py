@@ -55,10 +55,6 @@ class Lanes:
     def group_size(self) -> int:
         return self.count // self.groups
 
-    def lane(self, number: int) -> int:
-        """Return the lane of the row with this number, counted over all steps."""
-        return number % self.count
-
     def local(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
         """Return the lanes of a rank, or of its worker that makes step ``step`` and each ``every``-th step after it."""
         if self.count < self.rows or (world_size, every) == (1, 1):

@@ -1,7 +1,7 @@
 """The keys of a batch, each declared once, and the types of batches, for annotations.
 
-A new key is a line of `KEYS`, a field of a type, and a value made in `collate`. Code that stacks samples, cuts them out of
-batches, or gives them to frameworks asks here; workers and devices take any key.
+A new key is a line of `KEYS`, a field of a type, and a value made in `collate`. Code that stacks samples, slices batches, or
+chooses the keys of frameworks reads `KEYS`; workers and devices take any key.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Batch = dict[str, Any]  # of arrays, or of tensors
 class BatchKey:
     """The declaration of a key of a batch.
 
-    ``join`` makes the value of a batch from those of its samples; None for an array with a row for each sample. ``of_tokens``:
-    an array with a value for each token, like ``input_ids``. ``hugging_face``: models of ``transformers`` take it.
+    ``join`` makes the value of a batch from the values of its samples; None for an array with a row for each sample. A value
+    ``of_tokens`` is an array shaped like ``input_ids``. Models of ``transformers`` take the keys with ``hugging_face``.
     """
 
     join: Callable[[list[Any]], Any] | None = None
@@ -39,7 +39,7 @@ def _shared_shift(values: list[Any]) -> Any:
 
 
 def _end_to_end(values: list[Any]) -> NDArray[np.int32]:
-    """Return where documents begin in the flattened batch, given where they begin in each sample."""
+    """Return the ``cu_seqlens`` of a batch, given those of its samples."""
     parts = [np.asarray(value, np.int64) for value in values]
     before = np.cumsum([0, *(part[-1] for part in parts)])
     joined = [part[1:] + start for part, start in zip(parts, before, strict=False)]

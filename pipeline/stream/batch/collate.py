@@ -1,4 +1,4 @@
-"""Rows to batches: ids, labels and document boundaries as fresh arrays that share nothing with the shards."""
+"""Rows to batches: ids, labels and document boundaries as new arrays, which share no memory with the shards."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NO_INDICES = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class PackCollator:
-    """Make batches of ``size`` rows of ``seq_len`` tokens from packed rows; missing rows are empty.
+    """Makes batches of ``size`` rows of ``seq_len`` tokens from packed rows. Missing rows hold ``eos_id`` and have no label.
 
     - ``input_ids`` and ``labels``: ``[size, seq_len]`` of ``dtype``; labels are ``shift`` tokens ahead, and -100 if masked.
-    - ``valid_tokens`` (int): labels that count. If the model shifts labels, the first of a row never counts.
+    - ``valid_tokens`` (int): labels that count. If the model shifts labels, the first label of a row never counts.
     - ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where documents begin in
       the flattened batch, from 0 to its size) and ``max_seqlen`` (int), and masks labels in another document than their input.
     - ``ignored`` (int64), if ``dtype`` cannot hold -100: the indices of labels to mask in the flattened batch; absent if none.
@@ -74,7 +74,7 @@ class PackCollator:
             batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
         if len(ignored) and labels.dtype == np.int64:
             labels.reshape(-1)[ignored] = IGNORE
-        elif len(ignored):  # the dtype cannot hold -100: the device that widens labels masks these
+        elif len(ignored):  # the dtype cannot hold -100: the device masks these labels when it widens them
             batch["ignored"] = ignored
         _warn_without_labels(rows, batch)
         return pad_documents(batch, self.pad_to_multiple_of, self.eos_id) if self.pad_to_multiple_of > 1 else batch
@@ -85,7 +85,7 @@ def find_bounds(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
     """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat indices of labels to mask, ascending.
 
-    ``document_ends`` are those of `Rows`. A row has ``length + shift`` tokens, labels included; ``have[r]`` tokens of row ``r``
+    ``document_ends`` is as in `Rows`. A row has ``length + shift`` tokens, labels included; ``have[r]`` tokens of row ``r``
     exist (empty: all). Labels are ``shift`` ahead; with a shift of 0 they are the inputs, and the model shifts them.
 
     >>> positions, begins, longest, ignored = find_bounds([np.array([2])], np.zeros(0, np.int64), 4, 1)
@@ -105,7 +105,7 @@ def find_bounds(
     # Labels of the last `shift` tokens of a document are in the next document. A model that shifts labels itself would predict
     # the first token of a document from the document before.
     first, last = np.maximum(end - shift, 0), np.minimum(end + (shift == 0), length)
-    first[1:] = np.maximum(first[1:], np.where(row[1:] == row[:-1], last[:-1], 0))  # no label twice
+    first[1:] = np.maximum(first[1:], np.where(row[1:] == row[:-1], last[:-1], 0))  # so that no label is listed twice
     counts = np.maximum(last - first, 0)
     ignored = runs(row * length + first, counts)
     if len(have):
@@ -117,9 +117,9 @@ def find_bounds(
 def pad_documents(batch: Batch, multiple: int, eos_id: int) -> Batch:
     """Return a batch with boundaries, with each document padded to a multiple of ``multiple`` tokens.
 
-    The documents of a row that it cuts are padded alike. Rows are then as long as the longest; the last document of a shorter
-    row gets more padding. Padding holds ``eos_id`` and counts in no label. ``cu_seqlens`` and ``max_seqlen`` count it;
-    ``cu_seqlens_unpadded`` does not. Positions go on in padding, up to the last position of a row without padding.
+    A part of a document that a row cuts off is padded too. All rows become as long as the longest row: the last document of a
+    shorter row gets more padding. Padding holds ``eos_id`` and counts in no label. ``cu_seqlens`` and ``max_seqlen`` include
+    padding; ``cu_seqlens_unpadded`` does not. Positions go on in padding, up to the last position of a row without padding.
 
     >>> ids = np.array([[1, 2, 3, 4]])
     >>> batch = {"input_ids": ids, "labels": ids + 1, "position_ids": np.array([[0, 0, 1, 2]]), "cu_seqlens": np.array([0, 1, 4])}
@@ -156,16 +156,16 @@ def pad_documents(batch: Batch, multiple: int, eos_id: int) -> Batch:
 
 
 def _labels_after(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:
-    """Return the flat indices of labels after the end of rows that have only ``have`` tokens."""
+    """Return the flat indices of labels that do not exist, since row ``r`` has only ``have[r]`` tokens."""
     return np.flatnonzero(np.arange(length) >= np.clip(have - lag, 0, length)[:, None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentCollator:
-    """Make batches of ``size`` whole documents, one a row, cut at ``max_length`` and padded on the right.
+    """Makes batches of ``size`` whole documents, one a row, cut at ``max_length`` and padded on the right.
 
-    ``length`` is that of the longest row, rounded up to a multiple of ``pad_to_multiple_of``. Batches have ``input_ids``,
-    ``labels`` and ``attention_mask`` (``[size, length]``, int64) and ``valid_tokens``.
+    Batches have ``input_ids``, ``labels`` and ``attention_mask`` (``[size, length]``, int64) and ``valid_tokens``. ``length`` is
+    that of the longest row, rounded up to a multiple of ``pad_to_multiple_of``.
     """
 
     size: int
@@ -185,7 +185,7 @@ class DocumentCollator:
             ids[row, : len(document)], mask[row, : len(document)] = document, 1
             shifted = document if self.same_labels else document[1:]
             labels[row, : len(shifted)] = shifted
-        # With either kind of labels, all tokens of a document count but one.
+        # With either kind of labels, one token of each document has no label.
         valid = int((lengths - 1).clip(0).sum())
         if rows.masks is not None:
             for row, (mask_of_row, count) in enumerate(zip(rows.masks, lengths.tolist(), strict=True)):
@@ -199,10 +199,10 @@ class DocumentCollator:
 
 @dataclass(frozen=True, slots=True)
 class SourceCollator:
-    """Add the numbers of sources, int64, to the batches of ``size`` rows that ``collate`` makes.
+    """Adds the numbers of sources, int64, to the batches of ``size`` rows that ``collate`` makes.
 
-    They are ``source`` of each row or, ``by_document``, ``source_ids`` of each document that ``cu_seqlens`` delimits. Rows that
-    fill the last batch have no label, and the number 0.
+    The key is ``source``, with the source of each row, or with ``by_document`` ``source_ids``, with the source of each document
+    that ``cu_seqlens`` delimits. Rows that fill up the last batch have the number 0.
     """
 
     collate: Collator[Any]
@@ -224,7 +224,7 @@ class SourceCollator:
 
 @dataclass(frozen=True, slots=True)
 class CutCollator:
-    """Make batches by ``collate`` of rows that are cut: of each, a row from each of ``begins`` on, ``less`` tokens shorter."""
+    """Makes batches by ``collate`` from rows that are cut: each into rows that start at ``begins``, ``less`` tokens shorter."""
 
     collate: Collator[Any]
     begins: list[int]
@@ -235,7 +235,7 @@ class CutCollator:
 
 
 def _warn_without_labels(rows: Rows | DocumentRows, batch: Batch) -> None:
-    """Warn once that a batch has no label: the mean loss over it, and then the model, would be NaN."""
+    """Warn once that a batch has no label: its mean loss, and then the model, would be NaN."""
     if rows.filled and not batch["valid_tokens"]:
         say_once(
             "a batch has no label (valid_tokens is 0), and the mean of a loss over no label is NaN: leave out documents of "
@@ -244,10 +244,10 @@ def _warn_without_labels(rows: Rows | DocumentRows, batch: Batch) -> None:
 
 
 def stack(rows: list[Batch]) -> Batch:
-    """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
+    """Return a batch of samples that a user's function changed. Arrays of equal shape are stacked, numbers become arrays.
 
-    Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. Numbers of a whole batch are joined as `KEYS` says;
-    other values stay a list. If samples differ in shapes or keys, ``ConfigError`` names the key.
+    Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. Keys with a ``join`` in `KEYS` are joined by it; other
+    values stay a list. If samples differ in shapes or keys, ``ConfigError`` names the key.
     """
     for row in rows:
         if not isinstance(row, dict):
@@ -285,11 +285,12 @@ def row_of(batch: Batch) -> Batch:
 
 
 class DrawnShifts:
-    """Make the batches of one step after another, with labels at a shift that is drawn for each step.
+    """Makes batches with labels at a shift that is drawn for each step.
 
-    A step is one batch on every rank, or before ``batch`` one sequence on every rank. Its shift is a divisor of ``seq_len``
-    below it, drawn by a hash of (seed, the step's first sequence index). So it is equal on all ranks and workers, and after a
-    resume. With another batch size or world size, steps begin elsewhere and draw other shifts; the inputs stay the same.
+    A step is one batch on every rank, or before ``batch`` one sequence on every rank. Its shift is a divisor of ``seq_len`` below
+    ``seq_len``, drawn by a hash of the seed and the step's first sequence index. So the shift is equal on all ranks and workers,
+    and after a resume. With another batch size or world size, steps begin elsewhere and draw other shifts; the inputs stay the
+    same.
 
     Batches are those of a `PackCollator`, with ``shift`` (int), and with ``input_ids``, ``labels`` and ``position_ids`` as
     ``[batch, seq_len // shift, shift]``; each token keeps its index in the flattened batch. ``collator(shift)`` makes the
@@ -313,7 +314,7 @@ class DrawnShifts:
 
 
 def divisors_below(number: int) -> list[int]:
-    """Return the divisors of ``number`` below it, ascending.
+    """Return the divisors of ``number`` below ``number``, ascending.
 
     >>> divisors_below(12)
     [1, 2, 3, 4, 6]

@@ -1,4 +1,4 @@
-"""Rows of a step, from the reader to the collator that makes a batch of them; and the protocols of both."""
+"""The rows of a step, which a reader returns and a collator makes a batch of, and the protocols of readers and collators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .batch_keys import Batch
 
 
 class Rows(NamedTuple):
-    """Packed rows, the first of a batch; valid until the next read.
+    """The packed rows of a batch, without rows that are missing; valid until the next read.
 
     - ``tokens``: ``[rows, width]`` in the stored dtype, labels included.
     - ``document_ends``: where documents end in each row, ascending, from 1 to its width; None without boundaries.
     - ``valid``: int64 ``[rows]``, the tokens of each row before the end of a bounded stream; None if no row is cut.
-    - ``missing``: rows that were asked for, but are after the end of a stream whose end was unknown in advance.
+    - ``missing``: the number of rows of the step after the end of the stream, if the end was unknown in advance.
     - ``masks``: uint8 ``[rows, width]``, 0 for tokens that no label counts; None if all count.
     - ``sources``: the number of each row's source.
     - ``source_ids``: int64 ``[rows, width]``, the number of each token's source; None if a row has one source.
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
     @property
     def filled(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.tokens)
 
     @property
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
         )
 
     def cut(self, begins: list[int], width: int) -> Rows:
-        """Return, of each row, the rows of ``width`` tokens from each of ``begins`` on."""
+        """Return rows of ``width`` tokens: of each row, one from each of ``begins`` on."""
 
         def parts(values: NDArray[Any]) -> NDArray[Any]:
             return np.stack([values[:, at : at + width] for at in begins], axis=1).reshape(-1, width)
@@ -66,7 +66,7 @@ class Rows(NamedTuple):
 
 
 class DocumentRows(NamedTuple):
-    """Whole documents, the first rows of a batch, as 1-D token ids; valid until the next read.
+    """The whole documents of a batch, as 1-D token ids; valid until the next read.
 
     ``missing``, ``masks`` and ``sources`` are as in `Rows`, with one mask for each document.
     """
@@ -78,7 +78,7 @@ class DocumentRows(NamedTuple):
 
     @property
     def filled(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.documents)
 
     @property
@@ -103,9 +103,7 @@ class DocumentRows(NamedTuple):
 class RowBuffer:
     """Memory for rows of ``width`` tokens, filled in any order, and reused at each call of `begin`.
 
-    ``tokens`` is ``[rows, width]``. ``ends`` takes where documents end in each row, ascending, from 1 to its width; None
-    without boundaries. ``masks`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count.
-    ``source_ids`` are those of `Rows`.
+    ``tokens``, ``masks`` and ``source_ids`` are as in `Rows`, and ``ends`` is its ``document_ends``.
     """
 
     masks: NDArray[np.uint8] | None = None
@@ -117,7 +115,7 @@ class RowBuffer:
         self._memory = self.tokens
 
     def begin(self, count: int) -> None:
-        """Make room for so many rows."""
+        """Make room for ``count`` rows."""
         if len(self._memory) < count:
             self._memory = np.empty((count, self.tokens.shape[1]), self.tokens.dtype)
         self.tokens = self._memory[:count]
@@ -138,7 +136,7 @@ class RowBuffer:
         self.source_ids[row, begin : begin + len(sources)] = sources
 
     def rows(self, existing: NDArray[np.int64] | None, sources: Sequence[int], filled: int | None = None) -> Rows:
-        """Return the first ``filled`` rows (None: all); the others count as missing. ``existing`` is their `Rows.valid`."""
+        """Return the first ``filled`` rows (None: all), with ``existing`` as `Rows.valid`. The others count as missing."""
         tokens = self.tokens[:filled]
         ends = None if self.ends is None else self.ends[:filled]
         masks = None if self.masks is None else self.masks[:filled]
@@ -153,13 +151,13 @@ R_in = TypeVar("R_in", contravariant=True)
 
 
 class Reader(Protocol[R_out]):
-    """Reads a rank's rows, step by step, packed (`Rows`) or whole documents (`DocumentRows`).
+    """Reads a rank's rows, step by step: packed (`Rows`) or whole documents (`DocumentRows`).
 
-    An indexed reader finds the rows of any step by arithmetic. A sequential reader goes on from cursors, so it gives the rows
-    of each step once, in order. Callers need not know which kind it is.
+    An indexed reader computes the rows of any step. A sequential reader continues from cursors, so it reads each step once, in
+    order. Callers need not know which kind it is.
 
-    ``cursors``: of each lane of a sequential reader, by lane number, after the rows that were read last; None for an indexed
-    reader, whose position is the sequence index alone. ``tokens_read``: the tokens of the rows of each source.
+    ``cursors`` are those of the lanes of a sequential reader after the last rows read, by lane number; None for an indexed
+    reader, whose position is the sequence index alone. ``tokens_read`` counts the tokens of the rows of each source.
     """
 
     tokens_read: list[int]
@@ -171,10 +169,10 @@ class Reader(Protocol[R_out]):
         """Return the rows of a step, which are valid until the next call."""
 
     def stats(self) -> dict[str, Any]:
-        """Return ``bytes_read``, and the other counts of this kind of reader."""
+        """Return ``bytes_read``, and for a sequential reader the counts of documents."""
 
     def tokens_left(self) -> int:
-        """Return how many tokens in memory no row has held yet; 0 for an indexed reader, whose end is known."""
+        """Return how many tokens in memory were in no row yet; 0 for an indexed reader, whose end is known."""
 
     def refuse_nothing(self) -> None:
         """Raise ``ConfigError`` for a stream that ended without a row, with the counts of its documents."""
@@ -184,7 +182,7 @@ class Reader(Protocol[R_out]):
 
 
 class Collator(Protocol[R_in]):
-    """Makes a batch of the rows of a step: a pure function of the rows and of ``begin``, the step's first sequence index."""
+    """Makes a batch from the rows of a step: a pure function of the rows and of ``begin``, the step's first sequence index."""
 
     def __call__(self, rows: R_in, begin: int) -> Batch:
         """Return the batch, in arrays of its own."""

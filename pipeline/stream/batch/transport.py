@@ -1,7 +1,7 @@
-"""The way of a batch to its user: torch tensors, a thread that reads ahead, workers of a loader, copies to a GPU.
+"""The transport of a batch to its consumer: torch tensors, a thread that reads ahead, workers of a loader, copies to a GPU.
 
-Code that reads ahead handles pairs of a position and an item; the position is that of the stream after the item. So a state
-counts only items that were handed out, however many were made.
+Code that reads ahead handles pairs: an item, and the position of the stream after it. So a state counts only items that were
+handed out, however many were made.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def _tensor(key: str, value: np.ndarray[Any, Any]) -> torch.Tensor:
     try:
         return torch.from_numpy(value)
     except TypeError:
-        if value.dtype.name == "bfloat16":  # of ml_dtypes, as JAX gives it
+        if value.dtype.name == "bfloat16":  # of ml_dtypes, which JAX uses
             return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         raise ConfigError(
-            f"{key!r} is an array of {value.dtype}, which torch does not have; give numbers or a list, or add .numpy()"
+            f"{key!r} is an array of {value.dtype}, which torch does not have; return numbers or a list, or add .numpy()"
         ) from None
 
 
@@ -86,9 +86,9 @@ def widen(item: Item) -> Item:
 
 
 def place_on_device(items: Iterator[tuple[P, Item]], name: str) -> Iterator[tuple[P, Item]]:
-    """Yield items with their tensors on a device, on a GPU each copied on a side stream while the one before is used.
+    """Yield items with their tensors on a device. For a GPU, an item is copied on a side stream while the last one is used.
 
-    A batch belongs to the consumer: its memory on the device is its own, for as long as it is referred to.
+    The memory of a batch on the device is not reused as long as the consumer refers to the batch.
     """
     device = torch.device(name)
     side = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -109,7 +109,7 @@ def place_on_device(items: Iterator[tuple[P, Item]], name: str) -> Iterator[tupl
 
 
 def _sent(value: Any, device: torch.device) -> Any:
-    """Start to copy a tensor to the device; to a GPU from pinned memory, which torch reuses only after the copy."""
+    """Start the copy of a tensor to a device; to a GPU from pinned memory, which torch reuses only after the copy."""
     if not isinstance(value, torch.Tensor):
         return value
     pinned = value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
@@ -122,7 +122,7 @@ def _received(position: P, item: Item, ready: torch.cuda.Event | None, device: t
         current.wait_event(ready)
         for value in item.values():
             if isinstance(value, torch.Tensor):
-                value.record_stream(current)  # the allocator must not reuse it before our work with it is done
+                value.record_stream(current)  # not to be reused before this stream's work is done
     return position, item
 
 
@@ -130,14 +130,14 @@ _END = object()
 
 
 def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
-    """Yield items that a thread makes up to ``count`` ahead; its exceptions are raised here, in their turn.
+    """Yield items that a thread makes up to ``count`` ahead. Its exceptions are raised here, after the items before them.
 
-    The thread ends with the iterator, even if that is dropped half-way, and before the interpreter ends.
+    The thread ends with the iterator, even if the iterator is dropped half-way, and before the interpreter ends.
     """
     thread = DaemonThreads(1, "read-ahead")
     make: Callable[[], Any] = partial(next, items, _END)
     ready = deque(thread.submit(make) for _ in range(count))
-    # Called at exit too: an iterator that a script still refers to is closed after threads have stopped.
+    # This runs at exit too, since an iterator that a script still refers to is closed after threads have stopped.
     end = finalize(thread, _end, thread, ready)
     try:
         while (item := ready.popleft().result()) is not _END:
@@ -153,18 +153,18 @@ def _end(thread: DaemonThreads, ready: deque[Future[Any]]) -> None:
     thread.join()
 
 
-# An array: its values, less a base, as bytes; shape; dtype of these values, and of the array; base; whether it is a tensor.
+# An array: its values minus a base, as bytes; shape; dtype of these values, and of the array; base; whether it is a tensor.
 Packed = tuple[bytes, tuple[int, ...], str, str, int, bool]
 
 _PLAIN = {torch.int64, torch.int32, torch.uint8, torch.uint16, torch.uint32}
-_MOST_PACKED = 4 << 20  # bytes of an array sent in the message; larger ones go through torch's shared memory
+_MOST_PACKED = 4 << 20  # bytes of an array in the message; a larger array goes through torch's shared memory
 
 
 class WorkerBatch(dict[str, Any]):
-    """A batch in a worker of a DataLoader; it arrives as a dict of the same values, dtypes and shapes.
+    """A batch in a worker of a DataLoader. It arrives as a dict of the same values, dtypes and shapes.
 
-    Torch sends each tensor through its own shared memory, which the receiver asks the worker for. This costs more than to copy
-    a batch, so the integers of a batch are sent inside the message, in the narrowest width that holds them.
+    Torch sends each tensor in its own shared memory, which the receiver requests from the worker. This costs more than copying a
+    batch, so the integers of a batch are sent inside the message, in the narrowest width that holds them.
 
     >>> import pickle
     >>> batch = WorkerBatch(input_ids=torch.arange(60_000))
@@ -218,9 +218,9 @@ _kept = 0
 
 
 def keep_freed_memory(size: int) -> None:
-    """Make the C library keep about ``size`` freed bytes, if it can, instead of giving them back to the system.
+    """Make the C library keep about ``size`` freed bytes, if it can, instead of returning them to the system.
 
-    New pages for every batch cost more than filling them. The library keeps as much as the largest mapping that it saw freed.
+    New pages for every batch cost more than filling them. The library keeps as much as the largest mapping that was freed.
     """
     global _kept
     size = min(size, _MOST_KEPT)

@@ -1,24 +1,24 @@
 """Iteration: the items of one rank and worker, the position of a stream, and the calls that move it.
 
 stream_position.py  `StreamPosition`: the position of one stream; makes its iterators, saves, loads and moves it
-bookmark.py         `Bookmark`: which pass is read next, and from where (a table of set_epoch, load_state_dict and reading)
-shared_bookmark.py  `SharedBookmark`: the bookmark in memory that loaders' workers see, and their notes there
-passes.py           `Passes`: which sequences a pass has, how many items they make
+bookmark.py         `Bookmark`: the pass that is read next, and where it starts (a table of set_epoch, load_state_dict, reading)
+shared_bookmark.py  `SharedBookmark`: the bookmark in memory that loaders' workers share, and their notes there
+passes.py           `Passes`: the sequences of a pass, and the number of its items
 items.py            one iteration: reader -> collate -> the user's stages -> device
-user_stages.py      `.map`, `.apply` and `.take`; stages whose items a resume would lose are refused
+user_stages.py      `.map`, `.apply` and `.take`; a stage is refused if a resume would lose its items
 iterator.py         `StreamIterator`: hands out items, and notes the position and the counts after each
 progress.py         the counts of an iteration: `stats()`
 worker_counts.py    the counts of loaders' workers
 
 From ``load_state_dict`` to the first batch::
 
-    load_state_dict(state)      state.py makes a Position of it, or refuses it if it belongs to another stream
-                                Passes.place finds the pass, and whether nothing of it is left
-                                Bookmark.load keeps it as the rest of that pass; the bookmark is set in shared memory
+    load_state_dict(state)      state.py makes a Position of the state, or refuses a state of another stream
+                                Passes.place finds the pass of the position, and whether the pass is read
+                                Bookmark.load keeps the position as the rest of that pass, in shared memory
     iter(stream)                StreamPosition.iterate: Bookmark.start says where, ranks.py which rank and worker this is
-      make_items                generators of (position after the item, item), each over the one before:
+      make_items                a chain of generators of (position after the item, item):
         steps                     the sequence indices of each step that this worker makes
-        reader.read               -> rows of a step: by arithmetic, or from cursors of lanes
+        reader.read               -> rows of a step: computed, or read from the cursors of lanes
         StreamEnd.goes_on         whether the stream still has this step
         collate                   -> a batch; or samples, if stages come before `.batch()`
         UserStages.run            the user's stages; the samples that they return are batched
@@ -29,14 +29,14 @@ From ``load_state_dict`` to the first batch::
 A DataLoader calls ``iter`` and ``next`` in each of its workers; `Loader` (stream.loader()) calls `StreamPosition.iterate`.
 
 - A stream has one bookmark, at which every ``iter()`` begins, in every process. Only ``load_state_dict``, ``set_epoch``,
-  ``set_weights``, ``skip`` and the next pass of a `Loader` move it. Once the rest of a loaded pass is read, ``iter()`` begins
-  the whole pass.
-- Items that a thread or a worker makes ahead of the consumer do not count: each item carries its position.
+  ``set_weights``, ``skip`` and the next pass of a `Loader` move it. After the rest of a loaded pass has been read, ``iter()``
+  begins the whole pass.
+- Items that a thread or a worker makes ahead of the consumer do not count, since each item carries its position.
 - The calls that move a stream are refused while an iterator of this process is live. An iterator that was made before such a
   call and has not begun raises an error.
 - Workers of a plain ``DataLoader`` hide their positions: ``state_dict(batches=n)`` counts from the bookmark. A
   ``StatefulDataLoader`` saves and loads the state of each worker in that worker, for its next pass alone.
 
-`order.RankStep` says which rows of a step a rank of an indexed reader takes, `lanes` which a rank of a sequential reader takes.
+`order.RankStep` says which rows of a step a rank takes in an indexed stream, `lanes` says it for a sequential stream.
 `pipeline.assert_resumes` finds a wrong resume.
 """

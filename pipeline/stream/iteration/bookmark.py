@@ -1,4 +1,4 @@
-"""Which pass of a stream is read next, and from where.
+"""The pass of a stream that is read next, and the position at which it starts.
 
 Frameworks call a pass an epoch. They count their passes from 0 after every restart, so ``set_epoch(e)`` means pass
 ``e + offset``. The first call that belongs to a load sets the offset.
@@ -20,7 +20,7 @@ Frameworks call a pass an epoch. They count their passes from 0 after every rest
     set_epoch(e) again before anything is read           as after the first call
     set_epoch(e) again after a pass, read or broken off  the same pass, whole
 
-"set_epoch(0), load" is one case if nothing was read between the two: a ``StatefulDataLoader`` loads as a pass begins.
+The rows of "set_epoch(0), load" hold if nothing was read between the two: a ``StatefulDataLoader`` loads when a pass begins.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from .passes import Passes
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Where a stream is read next, and how ``set_epoch`` counts.
+    """The position at which a stream is read next, and how ``set_epoch`` counts.
 
     - ``number``: the pass.
     - ``rest``: a position inside the pass that was loaded or skipped to; None: the pass is read whole.
     - ``at_end``: nothing of the pass is left after ``rest``.
-    - ``epoch``: the number that the latest ``set_epoch`` gave the pass; None without a call.
-    - ``offset``: ``number`` less that epoch; None after a load, until a call sets it.
+    - ``epoch``: the number of the latest ``set_epoch``; None without a call.
+    - ``offset``: ``number`` minus ``epoch``; None after a load, until a call sets it.
     - ``weights``: the weights of a mix, if they were set.
-    - ``begun``, ``ended``: whether the stream was read since, and to the end of the pass.
+    - ``begun``, ``ended``: whether the stream was read since, and whether to the end of the pass.
 
     >>> stand = Bookmark().load(7, Position(40, pass_number=7), at_end=False).set_epoch(0)
     >>> stand.next_read, replace(stand, begun=True, ended=True).next_read
@@ -82,7 +82,7 @@ class Bookmark:
         return Bookmark(number, position, at_end, epoch, offset=None, weights=position.weights)
 
     def set_epoch(self, epoch: int) -> Bookmark:
-        """Go to pass ``epoch`` + offset, or name the pass that was loaded."""
+        """Go to pass ``epoch + offset``, or after a load give the loaded pass the number ``epoch``."""
         number = self.next_read[0]
         if self.offset is None and (self.epoch is None or not self.begun):
             if self.ended or self.rest is None:
@@ -94,6 +94,7 @@ class Bookmark:
         return self._whole(epoch + self._offset(number), epoch)
 
     def next_pass(self) -> Bookmark:
+        """Go to the start of the pass after the one that is read next."""
         number = self.next_read[0]
         offset = self.offset if self.epoch is None else self._offset(number)
         return Bookmark(number + 1, offset=offset, weights=self.weights)

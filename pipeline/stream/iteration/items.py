@@ -1,6 +1,6 @@
 """One iteration of a stream: the items of one rank and worker, through the user's stages.
 
-Each item carries the position after it, so no stage needs to know how far ahead of the consumer its source is.
+Each item carries the position after it, so no stage needs to know how far it reads ahead of the consumer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = logging.getLogger("pipeline")
 def make_items(
     config: StreamConfig, position: Position, context: WorkerContext
 ) -> tuple[Reader[Any], Iterator[Positioned]]:
-    """Return the reader of one worker, and the items made of its rows, from ``position`` on."""
+    """Return the reader of one worker, and the items made from its rows, from ``position`` on."""
     passes = Passes(config, context.world_size)
     end = StreamEnd(config, context)
     stages = UserStages(config, position, context, None if passes.bounded else passes.epoch)
     divides = config.counts_items and not (config.sequential and config.epochs is not None)
-    # Otherwise each worker makes all items of its rank and gives every n-th: a stage may drop items, or nobody can tell in
+    # Otherwise each worker makes all items of its rank and yields every n-th: a stage may drop items, or it is unknown in
     # advance which lanes of a bounded sequential stream end first.
     share = WorkerShare(position.skip, context.workers) if divides else WorkerShare(0, 1)
     reader = make_reader(config, position, context, share)
@@ -52,7 +52,7 @@ def make_items(
     if ahead:
         items = read_ahead(items, ahead)
     if config.device not in (None, "cpu"):
-        # After the thread, so that the copies are ordered against the consumer's own CUDA stream.
+        # After the thread, so that copies are ordered with the consumer's own CUDA stream.
         items = place_on_device(items, config.device)
     return reader, items
 
@@ -82,7 +82,7 @@ def _made(
                     reader.refuse_nothing()
                 return
             first = 0
-            del rows, item  # so that the next batch can reuse their memory, and that of samples that a stage drops
+            del rows, item  # so that the next batch can reuse their memory
             while made:
                 yield made.popleft()
     finally:

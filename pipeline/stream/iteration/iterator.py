@@ -1,4 +1,4 @@
-"""An iterator over items with positions: it hands out items, and notes the position and the counts after each."""
+"""The iterator of a stream: it hands out items, and notes the position and the counts after each item."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTE = "(the iterator ended with this error and raises it again; iter() starts 
 
 
 class StreamIterator:
-    """Hands out items, and notes the position that comes with each."""
+    """Hands out items, and notes the position of each."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class StreamIterator:
         self.progress = progress
         self.moved_by: str | None = None  # the call that moved the stream before this iterator began
         self._items = items
-        self._error: Exception | None = None  # that ended it
+        self._error: Exception | None = None  # that ended the iterator
         self._context, self._ranks, self._shared = context, ranks, shared
         self._generation = shared.memory.generation
-        self._process = os.getpid()  # that begins it
+        self._process = os.getpid()  # that begins the iterator
         self._in_worker = get_worker_info() is not None
-        self._noted = 0.0  # when the parent of a worker was last told its counts
+        self._noted = 0.0  # the time of the last `_note_stats`
 
     def __iter__(self) -> StreamIterator:
         return self
@@ -60,7 +60,7 @@ class StreamIterator:
         if progress.began is None:
             if self.moved_by is not None:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
-            self._shared.refuse_missed()  # not in iter(), which loses the error of a persistent worker
+            self._shared.refuse_missed()  # not in iter(), since a loader loses an error of iter() in a persistent worker
             progress.began, self._process = begin, os.getpid()
             self._shared.note_begin()
         try:
@@ -98,7 +98,7 @@ class StreamIterator:
             )
 
     def _note_stats(self) -> None:
-        """Tell the parent of a loader's worker what the worker counted."""
+        """Note the counts of a loader's worker for its parent."""
         if self._in_worker:
             self._shared.counts.note(self.progress.stats())
 
@@ -109,11 +109,11 @@ class StreamIterator:
 
     @property
     def live(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether the iterator has begun and not ended."""
         return self.progress.began is not None and self.progress.ended is None
 
     def close(self) -> None:
-        """End the iteration where it is, and stop its threads."""
+        """End the iteration, and stop its threads."""
         if os.getpid() == self._process and (close := getattr(self._items, "close", None)) is not None:
             close()  # a generator
         if self.progress.ended is None:

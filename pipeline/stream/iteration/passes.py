@@ -1,8 +1,8 @@
-"""Passes: which sequences each has, how many items they make, and which pass holds a position.
+"""Passes: the sequences of each pass, the number of its items, and the pass of a position.
 
 Pass ``e`` of a stream with ``epochs=E`` is the epochs ``e * E`` to ``(e + 1) * E``, cut from their own first token; ``take``
-keeps its first steps. If ``take`` bounds an endless stream, pass ``e`` is the ``e``-th run of so many steps. So all passes of an
-indexed stream have the same number of steps. Pass ``e`` of an endless or a sequential stream begins with epoch ``e``.
+keeps its first steps. If ``take(n)`` bounds an endless stream, pass ``e`` is its ``e``-th run of ``n`` steps. So all passes of
+an indexed stream have the same number of steps. Pass ``e`` of an endless or a sequential stream begins with epoch ``e``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..shape import sequential_lanes
 class Passes:
     """The passes of a stream that ``world_size`` ranks share.
 
-    ``exist``: ``set_epoch`` can move the stream. A mix has no epochs, so only ``take`` gives it passes.
-    ``endless``: neither ``epochs`` nor ``take`` ends the stream.
+    If passes ``exist``, ``set_epoch`` can move the stream. A mix has no epochs, so it has passes only with ``take``.
+    An ``endless`` stream is ended neither by ``epochs`` nor by ``take``.
     """
 
     def __init__(self, config: StreamConfig, world_size: int) -> None:
@@ -47,7 +47,7 @@ class Passes:
         return self._config.sequences()
 
     def bounds(self, position: Position) -> tuple[int, int | None]:
-        """Return the first sequence of the pass of ``position``, and the sequence after its last (None: endless).
+        """Return the first and the end sequence (exclusive; None: endless) of the pass of ``position``.
 
         A sequential reader counts sequences from the latest ``set_epoch``, and does not know where its epochs end.
         """
@@ -62,7 +62,7 @@ class Passes:
         return start, start + min([sequences.labelled, *([] if self._taken is None else [self._taken])])
 
     def length(self, context: WorkerContext) -> int:
-        """Return how many items a rank gets in each whole pass; raises ``TypeError`` if that is unknown or endless."""
+        """Return how many items a rank gets in a whole pass; ``TypeError`` if their number is unknown or the pass endless."""
         config = self._config
         if config.layout is None:
             raise TypeError("a stream has no len() before .pack() or .documents() says what an item is")
@@ -79,7 +79,7 @@ class Passes:
         return item_count(config, 0, 0, end, context)
 
     def step(self, number: int, position: Position) -> tuple[int, int, Position]:
-        """Return the first sequence of the global step ``number`` of a run, how many it has, and where its pass begins.
+        """Return the first sequence of global step ``number`` of a run, its number of sequences, and the start of its pass.
 
         Steps count from the start of the stream, through all passes; ``position`` has the weights of the run. Raises
         ``ConfigError`` for a step after the end of a stream that has only one pass.
@@ -96,31 +96,31 @@ class Passes:
 
     @property
     def step_size(self) -> int:
-        """How many sequences a global step has."""
+        """The number of sequences of a global step."""
         return (self._config.batch_size or 1) * self._world_size
 
     @cached_property
     def pass_steps(self) -> int | None:
-        """How many steps a pass has; None for an endless stream."""
+        """The number of steps of a pass; None for an endless stream."""
         end = self.bounds(Position(0))[1]
         return end if end is None else end // self.step_size if self._config.drop_last else -(-end // self.step_size)
 
     @property
     def most_steps(self) -> int:
-        """How many steps `step` finds: those of one pass, or any number."""
+        """The number of steps that `step` accepts: those of one pass, or any number if there are more passes."""
         if self.pass_steps is None or (self.pass_steps and self.exist and (self._config.epochs or 1) == 1):
             return MAX_NUMBER
         return self.pass_steps
 
     def steps_before(self, position: Position) -> int:
-        """Return how many steps of a run come before a position, through all its passes; a step that it is in counts."""
+        """Return how many steps of a run, through all passes, begin before a position."""
         start = 0 if self.pass_steps is None else self.bounds(position)[0]
         return position.pass_number * (self.pass_steps or 0) + -(-(position.sequence_index - start) // self.step_size)
 
     def step_of(self, index: int) -> tuple[int, RankStep] | None:
         """Return the number of the step that has a sequence index, and the step; None for an index that no step has.
 
-        The inverse of `step`.
+        This is the inverse of `step`.
         """
         size, number, start, end = self.step_size, 0, 0, self.bounds(Position(0))[1]
         if self.pass_steps is not None:
@@ -136,13 +136,14 @@ class Passes:
         return number * (self.pass_steps or 0) + inside, RankStep(begin, left, 0, self._world_size, period, start)
 
     def begin(self, number: int, weights: list[list[Any]] | None = None) -> Position:
+        """Return the position at which a pass begins."""
         begin = Position(0, pass_number=number, weights=weights)
         return replace(begin, sequence_index=self.bounds(begin)[0]) if number else begin
 
     def place(self, position: Position) -> tuple[int, Position, bool]:
-        """Return the pass that holds a loaded position, the position in it, and whether it is known to be the pass's end.
+        """Return the pass of a loaded position, the position in this pass, and whether it is known to be the pass's end.
 
-        The state may have been saved in another pass, under another ``take`` or number of ranks.
+        A state that was saved under another ``take`` or number of ranks may be in another pass than it says.
         """
         config, index = self._config, position.sequence_index
         if not self.bounded:
@@ -154,22 +155,22 @@ class Passes:
         number, end = position.pass_number, self.bounds(position)[1]
         reached = number if self._run else self.epoch(position) // (config.epochs or 1)
         is_read = end is not None and index > end
-        if config.sequential and config.epochs:  # lanes alone know the end of its epochs
+        if config.sequential and config.epochs:  # only its lanes know where epochs end
             is_read = reached > number and self._has_all_lanes(position)
         if index == end or (is_read and config.sequential):
             return number, position, True
-        number = reached if is_read else number  # a state of a stream with a larger `take` is in a later pass
+        number = reached if is_read else number  # a state under a larger `take` is in a later pass
         return number, replace(position, pass_number=number), False
 
     def epoch(self, position: Position) -> int:
-        """Return the epoch of the next sequence; with lanes, the epoch of the slowest lane."""
+        """Return the epoch of the next sequence, or in a sequential stream of the slowest lane."""
         if self._config.sequential:
             epochs = (epoch for cursor in (position.lanes or {}).values() for epoch in cursor[::NUMBERS])
             return min(epochs, default=position.pass_number * (self._config.epochs or 1))
         return 0 if self._sequences is None else self._sequences.epoch(position.sequence_index)
 
     def all_ranks_know(self, position: Position) -> bool:
-        """Say whether every rank finds the same pass in a loaded position; lanes of an endless stream drift apart."""
+        """Say whether every rank finds the same pass in a loaded position. Lanes of an endless stream drift apart."""
         known = not self._config.sequential or position.lanes is None or self.bounded
         return known or self._has_all_lanes(position)
 
@@ -178,7 +179,7 @@ class Passes:
 
 
 def item_count(config: StreamConfig, pass_begin: int, start: int, end: int, context: WorkerContext) -> int:
-    """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end`` of a pass."""
+    """Return how many batches, or sequences without ``batch``, a rank gets from sequences ``start`` to ``end`` of a pass."""
     left, step = max(0, end - start), (config.batch_size or 1) * context.world_size
     if config.batch_size is None:
         whole, rest = divmod(left, step)

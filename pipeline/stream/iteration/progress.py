@@ -19,7 +19,7 @@ from .passes import Passes
 
 
 class IterationProgress:
-    """The position of an iterator, its counts and its times; they stay known after the iterator is gone."""
+    """The position, counts and times of an iterator. They remain after the iterator is gone."""
 
     def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
@@ -28,7 +28,7 @@ class IterationProgress:
         self.waited = 0.0
         self.began: float | None = None
         self.ended: float | None = None
-        self.finished = False  # whether all items were handed out without an error
+        self.finished = False  # whether the iterator has handed out all items without an error
         self.reader = reader
         self._config, self._world_size = config, world_size
 
@@ -67,7 +67,7 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
 
 
 def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the counts of a loader's workers, which do not know how long their consumer waits.
+    """Return the sums of the counts of a loader's workers. Workers do not know how long their consumer waits.
 
     >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
     >>> stats_of_workers([one, two])
@@ -92,7 +92,7 @@ def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
-    """Return the counts of a reader, or zeros if there is none."""
+    """Return the counts of a reader, or zeros without a reader."""
     if reader is not None:
         return reader.stats()
     return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
@@ -105,7 +105,7 @@ def stats_at(
     mixture: Mixture | None,
     tokens_read: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Return the epoch of a position; for a mix, the lowest epoch of its sources, and what each served, by phase too."""
+    """Return the epoch of a position; for a mix, the lowest epoch of its sources, and the shares of each, also by phase."""
     if mixture is None:
         return {"epoch": Passes(config, world_size).epoch(position)}
     shares = mixture.shares(position.sequence_index)

@@ -1,4 +1,4 @@
-"""The bookmark of a stream in memory shared with the worker processes of a loader, and their notes there about passes."""
+"""The bookmark of a stream in memory that it shares with the worker processes of a loader, and their notes about passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..position import Position, WorkerContext
 from .bookmark import Bookmark
 from .worker_counts import MAX_WORKERS, WorkerCounts
 
-CAPACITY = 64 << 10  # bytes of a bookmark as JSON that reach running workers: some 1,400 lanes
+CAPACITY = 64 << 10  # bytes of a bookmark as JSON that running workers can read: some 1,400 lanes
 _BEGUN_OFTEN = 3
 
 log = logging.getLogger("pipeline")
@@ -27,8 +27,8 @@ log = logging.getLogger("pipeline")
 class _Worker(ctypes.Structure):
     """The notes of one worker.
 
-    ``read``: the pass that it read to its end, by a number that all workers of a pass share. ``begin``: where in the order the
-    rest that it loaded begins; ``is_empty``: whether nothing was left there.
+    ``read`` is a number, which all workers of a pass share, of the pass that it read to the end. ``begin`` is the place in the
+    order at which its loaded rest begins; ``is_empty`` says whether the rest has no item.
     """
 
     _fields_ = (("read", ctypes.c_int64), ("begin", ctypes.c_int64), ("is_empty", ctypes.c_bool))
@@ -41,12 +41,12 @@ class _Memory(ctypes.Structure):
     - ``texts``: the bookmark as JSON, empty if longer than `CAPACITY`. The two texts take turns, so that a worker never reads
       the one that is being written.
 
-    The rest is what happened since the bookmark was set:
+    The other fields say what happened since the bookmark was set:
 
     - ``loaded``: the bookmark that a loader loaded in its workers, else empty; ``count``: how many workers loaded rests.
     - ``begun``: how often a reader began; ``by_worker``: whether the latest reader is a worker.
     - ``whole``: whether the latest reader started at the pass's beginning after others had read the rest of the pass.
-    - ``at_end``: whether nothing was left of a rest; ``ended``: whether a pass was read to its end.
+    - ``at_end``: whether a rest had no item; ``ended``: whether a pass was read to its end.
     """
 
     _fields_ = (
@@ -64,11 +64,11 @@ class _Memory(ctypes.Structure):
 
 
 class SharedBookmark:
-    """A bookmark in shared memory: worker processes of a loader, persistent ones too, see each later change.
+    """A bookmark in shared memory. Worker processes of a loader, even persistent ones, see each later change.
 
-    Worker processes get the memory by any start method; it ends with its processes. A plain pickle or a ``deepcopy`` starts
-    at the same bookmark and then moves alone. Another process that inherited the memory, such as a rank started by fork, stops
-    sharing when it first reads or moves the stream.
+    Worker processes get the memory by any start method. A plain pickle or a ``deepcopy`` starts at the same bookmark and then
+    moves alone. Another process that inherited the memory, such as a rank started by fork, stops sharing when it first reads or
+    moves the stream.
     """
 
     memory: Any  # a `_Memory`
@@ -81,7 +81,7 @@ class SharedBookmark:
         self._share_nothing()
 
     def get(self) -> Bookmark:
-        """Return the bookmark that was set last, or that workers loaded since, and how far it was read since."""
+        """Return the bookmark that was set last, or loaded by workers since, and whether it was read since."""
         memory = self.memory
         while (generation := memory.generation) != self._generation:
             text = memory.texts[generation % 2].value
@@ -99,7 +99,7 @@ class SharedBookmark:
         """Set the bookmark from which every following ``iter()`` starts."""
         self.leave_parent()
         text = _text(bookmark)
-        self._bookmark, self._missed = _parsed(text), False  # a copy: shares nothing with the caller's
+        self._bookmark, self._missed = _parsed(text), False  # a copy, which the caller cannot change
         self._generation += 1
         memory = self.memory
         memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
@@ -109,7 +109,7 @@ class SharedBookmark:
         memory.generation = self._generation  # last, so that a process that sees it finds the text
 
     def set_by_worker(self, bookmark: Bookmark) -> None:
-        """Set the bookmark that a loader loads into its workers before any of them reads; one worker sets it for all."""
+        """Set the bookmark that a loader loads into its workers, before any of them reads. One worker sets it for all."""
         self.memory.loaded = _text(bookmark)[:CAPACITY]
         self.memory.whole = self.memory.at_end = self.memory.ended = False
 
@@ -122,10 +122,10 @@ class SharedBookmark:
             )
 
     def note_begin(self) -> None:
-        """Note that this process begins to read; warn if it begins the same items for the third time and never finished.
+        """Note that this process begins to read. Warn if it begins the same items for the third time and never finished.
 
-        A loop that breaks off each pass would train on its first batches for ever. A second beginning is normal: the first was
-        a look at a batch.
+        A loop that breaks off each pass would train on its first batches forever. A second beginning is normal, after a look at
+        a batch.
         """
         info, memory = get_worker_info(), self.memory
         memory.by_worker = info is not None
@@ -139,7 +139,7 @@ class SharedBookmark:
                 )
 
     def note_end(self) -> None:
-        """Note that this process read its part of a pass to the end; after a loader's last worker, the whole pass is read."""
+        """Note that this process read its part of a pass to the end. After a loader's last worker, the whole pass is read."""
         memory = self.memory
         if (info := get_worker_info()) is None:
             memory.ended = True
@@ -148,7 +148,7 @@ class SharedBookmark:
         memory.ended |= len({memory.workers[worker].read for worker in range(info.num_workers)}) == 1
 
     def forget_end(self) -> None:
-        """Forget that this worker ended a pass, as it begins one: persistent workers keep one seed for all passes."""
+        """Forget that this worker ended a pass when it begins another. Persistent workers keep one seed for all passes."""
         if (info := get_worker_info()) is not None:
             if info.num_workers > MAX_WORKERS:
                 raise ConfigError(f"num_workers must be at most {MAX_WORKERS}, got {info.num_workers}")
@@ -156,16 +156,16 @@ class SharedBookmark:
             self.counts.begin()
 
     def note_rest(self, context: WorkerContext, begin: int, is_empty: bool) -> None:
-        """Note where this worker begins the rest that it loaded, and whether nothing was left there."""
+        """Note where the loaded rest of this worker begins, and whether it has no item."""
         worker = self.memory.workers[context.worker]
         self.memory.count, worker.begin, worker.is_empty = context.workers, begin, is_empty
 
     def nothing_left(self) -> bool:
-        """Say whether the rests of all workers that loaded one are empty."""
+        """Say whether the loaded rests of all workers are empty."""
         return all(worker.is_empty for worker in self._loaded_workers())
 
     def workers_before(self, number: int) -> int:
-        """Return how many workers a loader asks before this one, after it loaded rests: it goes on after the last item."""
+        """Return how many workers a loader asks before this one after a load. It continues after the last item."""
         begin = self.memory.workers[number].begin
         return sum(worker.begin < begin for worker in self._loaded_workers())
 
@@ -179,7 +179,7 @@ class SharedBookmark:
             self._share_nothing()
 
     def _share_nothing(self) -> None:
-        """Make memory of this process alone."""
+        """Make memory that no other process shares."""
         self._owner = os.getpid()
         self._generation = 0
         self._missed = False

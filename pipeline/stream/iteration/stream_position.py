@@ -1,4 +1,4 @@
-"""The position of one stream in this process: makes its iterators, and saves, loads and moves it."""
+"""The position of one stream in this process. It makes iterators, and is saved, loaded and moved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .user_stages import Positioned
 
 
 class StreamPosition:
-    """The position where every ``iter()`` of a stream begins, and its iterators; several may run at once."""
+    """The position at which every ``iter()`` of a stream begins, and the iterators, several of which may run at once."""
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class StreamPosition:
 
     @property
     def passes(self) -> Passes:
-        """The passes of the stream on so many ranks."""
+        """The passes of the stream."""
         return Passes(self._config, self.world_size)
 
     @property
@@ -59,7 +59,7 @@ class StreamPosition:
 
     @property
     def current(self) -> Position:
-        """The position after the items handed out by the latest iterator; without one, the start of the next."""
+        """The position after the items handed out by the latest iterator; without an iterator, `start`."""
         return self.start if self._progress is None else self._progress.position
 
     @property
@@ -68,7 +68,7 @@ class StreamPosition:
         return self._shared.get().offset is None
 
     def length(self) -> int:
-        """Return how many items a rank gets in each whole pass."""
+        """Return how many items a rank gets in a whole pass."""
         return self.passes.length(self._ranks.context())
 
     def config_at(self, position: Position) -> StreamConfig:
@@ -78,7 +78,7 @@ class StreamPosition:
         return replace(self._config, changed_weights=weights_from_json(position.weights))
 
     def stats(self) -> dict[str, Any]:
-        """Return the counts and times of the latest iterator, or of a loader's workers that read after it."""
+        """Return the counts and times of the latest iterator, or of a loader's workers if they read later."""
         if self._shared.memory.by_worker and get_worker_info() is None and (workers := self._shared.counts.read()):
             return stats_of_workers(workers)
         if self._progress is not None:
@@ -89,7 +89,7 @@ class StreamPosition:
     def _bookmark(self) -> Bookmark:
         bookmark, progress = self._shared.get(), self._progress
         if progress is not None and progress.began is not None and get_worker_info() is None:
-            # A loop that knows the number of items never asks for one after the last, so no StopIteration shows the end.
+            # A loop that knows the number of items asks for none after the last, so no StopIteration shows the end.
             end = self.passes.bounds(progress.position)[1]
             bookmark = replace(bookmark, ended=bookmark.ended or progress.position.sequence_index == end)
         return bookmark
@@ -125,7 +125,7 @@ class StreamPosition:
     def _or_next_pass(
         self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, of_worker: bool
     ) -> Iterator[Positioned]:
-        """Return the rest of a pass that ``set_epoch`` named; the next pass, if nothing of it is left for any worker.
+        """Return the rest of a pass that ``set_epoch`` named, or the next pass if no worker finds an item in the rest.
 
         Workers that loaded their own states have all made their first items before one of them reads on. Workers that start at
         one common position, and find no item of their own, look for items of the others.
@@ -153,7 +153,7 @@ class StreamPosition:
         return rest()
 
     def _existing(self) -> list[StreamIterator]:
-        """Return the iterators of this stream that are still referred to."""
+        """Return the iterators of this stream that still exist."""
         return [iterator for reference in self._iterators if (iterator := reference()) is not None]
 
     # Saving
@@ -194,7 +194,7 @@ class StreamPosition:
         return self._batches_after(bookmark.start(self.passes), batches)
 
     def _batches_after(self, position: Position, batches: int) -> Position:
-        """Return the position ``batches`` (without `.batch`, sequences) after another, in the same pass."""
+        """Return the position that is ``batches`` (without `.batch`, sequences) after another, in the same pass."""
         index = position.sequence_index + batches * (self._config.batch_size or 1) * self.world_size
         end = self.passes.bounds(position)[1]
         if end is not None:
@@ -211,14 +211,14 @@ class StreamPosition:
         if (info := get_worker_info()) is None:
             self._move(bookmark.load(number, position, at_end), "load_state_dict")
             return
-        # Workers find out together whether all are at the end.
+        # Only all workers together know whether the pass is at its end.
         self._of_worker = bookmark.load(number, position, at_end=False)
         if info.id == 0:
             self._shared.set_by_worker(bookmark.load(number, passes.begin(number, position.weights), at_end=False))
         self._forget_iterators("load_state_dict")
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the start of a pass, or number the pass of a loaded position."""
+        """Move to the start of a pass, or set the number of the pass of a loaded position."""
         check_integer("epoch", epoch, least=0, most=MAX_ROWS)
         config, passes = self._config, self.passes
         if not passes.exist:
@@ -252,15 +252,15 @@ class StreamPosition:
         self._move(bookmark, "set_epoch")
 
     def next_pass(self) -> None:
-        """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
+        """Move to the start of the next pass, as ``set_epoch`` with the next number does."""
         self._refuse_live("the next pass")
         bookmark = self._bookmark().next_pass()
-        if not self.passes.exist and self._progress is not None:  # a mix that a take() after apply() ended goes on
+        if not self.passes.exist and self._progress is not None:  # a mix goes on where a take() after apply() ended it
             bookmark = bookmark.move(replace(self._progress.position, given={}))
         self._move(bookmark, "the next pass")
 
     def skip(self, batches: int) -> None:
-        """Move so many batches on from the current position."""
+        """Move ``batches`` batches on from the current position."""
         check_integer("batches", batches, least=0, most=MAX_STEPS)
         self._refuse_live("skip")
         bookmark = self._bookmark()
@@ -300,7 +300,7 @@ class StreamPosition:
             raise StateError(f"a live iterator of this stream would ignore {what}; end or drop it first")
 
     def _forget_iterators(self, moved_by: str) -> None:
-        """Invalidate iterators that have not begun: they start at the old position."""
+        """Invalidate iterators that have not begun, since they would start at the old position."""
         self._progress = None
         for iterator in self._existing():
             iterator.moved_by = moved_by
@@ -310,7 +310,7 @@ class StreamPosition:
 
 
 def _looked_ahead(items: Iterator[Positioned], note: Callable[[bool], None]) -> Iterator[Positioned]:
-    """Make the first item now, and ``note`` whether there is none; an error is raised when the item is asked for."""
+    """Make the first item now, and ``note`` whether there is none. An error is raised when the consumer asks for the item."""
     error: Exception | None = None
     first: list[Positioned] = []
     try:

@@ -1,4 +1,4 @@
-"""The user's stages in one iteration. A stage is refused if a resume would lose items of it."""
+"""The user's stages in one iteration. A stage is refused if a resume would lose its items."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..sequential.sequential_reader import LongSearch
 
 Positioned = tuple[Position, Any]  # an item, with the position after it
 
-_ITEMS_A_CHECK = 64  # items that a stage takes between two looks at the epoch
-_EPOCHS_OF_A_PART = 8  # so long may one of several ranks give nothing: it sees a part of each epoch
+_ITEMS_A_CHECK = 64  # items that a stage takes from one check of the epoch to the next
+_EPOCHS_OF_A_PART = 8  # without an item on one of several ranks, which reads only a part of each epoch
 
 log = logging.getLogger("pipeline")
 
@@ -38,9 +38,10 @@ class UserStages:
         self.context = context
         self.epoch_of = epoch_of
         self.takes = config.takes
-        self.dropping: str | None = None  # a stage that gave fewer or more items than it took
+        self.dropping: str | None = None  # a stage that yielded fewer or more items than it took
 
     def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Return items after ``stages``, which are numbered from ``first`` on."""
         for number, stage in enumerate(stages, first):
             if isinstance(stage, Map):
                 items = _mapped(stage.function, items)
@@ -51,11 +52,11 @@ class UserStages:
         return items
 
     def ranks_may_differ(self, number: int) -> bool:
-        """Say whether ranks may see unequally many items at a stage: there are several, and something ends before it."""
+        """Say whether several ranks may see unequally many items at a stage, since the stream or a ``take`` before it ends."""
         return self.context.world_size > 1 and (self.epoch_of is None or any(take < number for take in self.takes))
 
     def _counted(self, count: int, number: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
-        """Give items until ``count`` were given since the pass began; too few items on one of several ranks are an error."""
+        """Yield items until ``count`` were yielded since the pass began. Too few items on one of several ranks are an error."""
         given = self.start.given.get(str(number), 0)
         while given < count:
             for position, item in islice(items, 1):
@@ -78,22 +79,22 @@ def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iter
 
 
 class _AppliedStage:
-    """A stage of the user in one iteration: each item that it gives gets the position after the last item that it took.
+    """A stage of the user in one iteration. Each item that it yields gets the position after the last item that it took.
 
-    A state may be saved between any two items, so a stage that gives two items for one is an error. A resume loses the items
-    that a stage took ahead; `assert_resumes` shows it. After a stage that drops items, a position belongs to one rank. On
-    several ranks of a bounded stream, such a stage is an error: a rank that ends early leaves the others waiting forever.
+    A state may be saved between any two items, so a stage that yields two items for one is an error. A resume loses the items
+    that a stage took ahead; `assert_resumes` detects this. After a stage that drops items, a position belongs to one rank. On
+    several ranks of a bounded stream, such a stage is an error: if a rank ends early, the others wait forever.
     """
 
     def __init__(self, stages: UserStages, number: int, stage: Any) -> None:
         self._stages = stages
         self._stage = stage
         self._name = stage_name(number, stage)
-        self._position = self._gave_at = stages.start  # after the last item taken, and after the last given
-        self._taken = 0  # items since the last given
+        self._position = self._gave_at = stages.start  # after the last item taken, and after the last item yielded
+        self._taken = 0  # items since the last item yielded
         self._bound = stages.start.bound_to == self._name
         self._search = LongSearch()
-        self._since: int | None = None  # the epoch in which it gave its last item
+        self._since: int | None = None  # the epoch of the last item yielded
         later = any(take > number for take in stages.takes)
         self._must_be_even = stages.ranks_may_differ(number) and not later
 
@@ -111,10 +112,10 @@ class _AppliedStage:
         for item in self._stage(feed()):
             if self._taken == 0:
                 raise ConfigError(
-                    f"stage {self._name} gave two items for one, so a state saved between them would lose the second; give one "
+                    f"stage {self._name} gave two items for one, so a state saved between them would lose the second; yield one "
                     "item that holds both"
                 )
-            self._bound |= self._taken > 1  # ranks may have taken unequally many items for equally many given
+            self._bound |= self._taken > 1  # ranks may have taken unequally many items to yield equally many
             if self._taken > 1:
                 self._dropped()
             self._taken, self._gave_at, self._since = 0, self._position, None
@@ -138,14 +139,14 @@ class _AppliedStage:
             )
 
     def _refuse_fruitless(self) -> None:
-        """Warn of a stage that gave nothing for seconds; ``ConfigError`` if it gives nothing for an epoch."""
+        """Warn of a stage that yields nothing for seconds; ``ConfigError`` if it yields nothing for an epoch."""
         if self._taken % _ITEMS_A_CHECK:
             return
         if (seconds := self._search.overdue()) is not None:
             log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)
         if (epoch_of := self._stages.epoch_of) is None:
             return
-        if self._since is None:  # the search may begin in the middle of an epoch
+        if self._since is None:  # items may begin in the middle of an epoch, which does not count then
             self._since = epoch_of(self._gave_at) - (self._gave_at.sequence_index == 0)
         patience = 1 if self._stages.context.world_size == 1 else _EPOCHS_OF_A_PART
         if epoch_of(self._position) - self._since > patience:

@@ -1,4 +1,4 @@
-"""The counts of a loader's workers, in memory that their parent sees."""
+"""The counts of a loader's workers, in memory that they share with their parent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.utils.data import get_worker_info
 
 MAX_WORKERS = 1 << 10
 _TEXT_BYTES = 64 << 10  # of the counts of all workers as JSON
-_LONG = ("sources", "rejected_by")  # left out if not everything fits
+_LONG = ("sources", "rejected_by")  # left out if there is no room for all counts
 
 
 class _Memory(ctypes.Structure):
-    """``workers``: how many read the latest pass. ``texts``: the counts of each as JSON, in so many equal parts.
+    """``workers`` read the latest pass. ``texts`` holds their counts as JSON, in ``workers`` equal parts.
 
-    ``totals``: the items, tokens and seconds of each, noted at every item.
+    ``totals`` are the items, tokens and seconds of each worker, noted at every item.
     """
 
     _fields_ = (
@@ -29,24 +29,24 @@ class _Memory(ctypes.Structure):
 
 
 class WorkerCounts:
-    """Counts that the workers of a loader note, for their parent to add up. Other processes note nothing."""
+    """Counts that the workers of a loader note, and their parent adds up. Other processes note nothing."""
 
     def __init__(self) -> None:
         self.memory: Any = RawValue(_Memory)
 
     def begin(self) -> None:
-        """Forget what this worker counted in an earlier pass."""
+        """Forget the counts of this worker in an earlier pass."""
         if (info := get_worker_info()) is not None:
             self.memory.workers = info.num_workers
             self._write(info.id, b"")
 
     def note_totals(self, items: int, tokens: int, seconds: float) -> None:
-        """Note the totals of this worker's pass: cheap enough for every item, so the sums are exact after any item."""
+        """Note the totals of this worker's pass. This is cheap enough for every item, so the sums are always exact."""
         if (info := get_worker_info()) is not None:
             self.memory.totals[info.id][:] = items, tokens, seconds
 
     def note(self, stats: dict[str, Any]) -> None:
-        """Note the counts of this worker's pass; long ones are left out if not everything fits."""
+        """Note the counts of this worker's pass. If there is no room for all, long ones are left out."""
         if (info := get_worker_info()) is None:
             return
         for left_out in ((), _LONG):

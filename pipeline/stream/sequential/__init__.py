@@ -1,8 +1,8 @@
 """Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
-lane.py               a lane: the windows that hold its next sequence, and where that begins
+lane.py               a lane: its windows in memory, and where its next sequence begins
 sequential_reader.py  the rows that a rank takes of each step
-catalogue.py          the documents that tokens belong to, for traces
+catalogue.py          the documents of tokens, for traces
 text/                 windows of raw text
 shard_windows.py      windows of documents of shards
 

@@ -1,10 +1,10 @@
-"""The documents that tokens of a sequential stream belong to: a trace reads the stream with a number in place of each token.
+"""The documents of tokens in a sequential stream. A trace reads the stream with a number in place of each token.
 
-Lanes, best fit, strides and mixes move numbers as they move ids, so none of them knows of traces. The user's functions look at
-ids, so their results are numbered::
+Lanes, best fit, strides and mixes move numbers as they move ids, so they need no code for traces. The user's functions need ids,
+so tokens are numbered after them::
 
-    documents of a window    | to be | or not |        a catalogue that gave 40 numbers before:
-    numbers in their place   | 40 41 | 42 43  |        41, 42 in a row are "be" of the first and "or" of the second
+    documents of a window    | to be | or not |        if 40 tokens were numbered before,
+    numbers in their place   | 40 41 | 42 43  |        41, 42 in a row are "be" of the first and "or" of the second document
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..windows.window import Window
 
 
 class Span(NamedTuple):
-    """Tokens ``first`` to before ``last`` of a document of ``source`` with ``length`` tokens; ``ids`` are these tokens."""
+    """Tokens ``first`` to ``last`` (exclusive) of a document of ``source`` with ``length`` tokens; ``ids`` are these tokens."""
 
     source: str
     origin: Any
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Catalogue:
-    """The windows whose tokens were numbered: those that lanes hold, and those that they dropped in the last step."""
+    """The windows whose tokens were numbered: those in the memory of lanes, and those that lanes dropped in the last step."""
 
     def __init__(self) -> None:
         self._windows: dict[int, tuple[str, Window]] = {}  # by their first numbers, ascending
@@ -53,12 +53,12 @@ class Catalogue:
         return window._replace(tokens=np.arange(first, self._next))
 
     def watch(self, numbered: Window, cut: Window) -> None:
-        """Keep a numbered window as long as ``cut``, the window that was made of it, exists."""
+        """Keep a numbered window as long as ``cut`` exists, the window that was made from it."""
         if len(numbered.tokens):
             finalize(cut.tokens, self._dropped.append, int(numbered.tokens[0]))
 
     def spans(self, numbers: NDArray[np.int64]) -> Iterator[Span]:
-        """Yield the documents that the numbers of a row belong to, in their order."""
+        """Yield the documents of the numbers in a row, in their order."""
         firsts, at = list(self._windows), 0
         breaks = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         for stop in breaks:

@@ -1,4 +1,4 @@
-"""One lane of a sequential stream: the windows that hold its next sequence, and where in them that begins."""
+"""One lane of a sequential stream: its windows in memory, and where its next sequence begins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..lanes import Cursor, WindowStart
 from ..windows.token_rows import fill_row
 from ..windows.window import Window
 
-REJECTED_BY = "rejected by "  # the names of counts of reasons are this and the reason
+REJECTED_BY = "rejected by "  # followed by a reason, the name of a count
 
 
 class SequentialWindow(NamedTuple):
-    """The documents that a lane keeps, from ``start`` to before ``following``.
+    """A lane's documents after the filters, from ``start`` to ``following`` (exclusive).
 
-    ``cuts`` (int64): the tokens at which sequences begin, and the end of the last; None if the documents are one stream of
-    tokens, to be cut later.
+    ``cuts`` (int64) are the tokens at which sequences begin, and the end of the last sequence; None if sequences run on from one
+    window into the next.
     """
 
     start: WindowStart
@@ -31,24 +31,24 @@ class SequentialWindow(NamedTuple):
 
     @property
     def units(self) -> int:
-        """The number of tokens; of sequences, if they are cut already."""
+        """The number of sequences, or of tokens if ``cuts`` is None."""
         return len(self.window.tokens) if self.cuts is None else len(self.cuts) - 1
 
     def gives_rows(self, lag: int) -> bool:
-        """Say whether it adds to a row: any token does; if sequences are cut already, one with a label (see `Lane`)."""
+        """Say whether the window adds to a row: it has a token, or with ``cuts`` a sequence that has a label (see `Lane`)."""
         if self.cuts is None or not lag:
             return self.units > 0
         return bool((np.diff(self.cuts) > lag).any())
 
 
 class WindowReader(Protocol):
-    """Makes the windows of lanes; ``shared``: all lanes of the rank share one run of windows."""
+    """Makes the windows of lanes. If ``shared``, all lanes of the rank share one run of windows."""
 
     shared: bool
 
     @property
     def counts(self) -> Counter[str]:
-        """Numbers of documents read, rejected (in all and by reason) and bad, and of damaged files."""
+        """Numbers of documents read and rejected (in all and by reason), of bad records and of damaged files."""
 
     @property
     def bytes_read(self) -> int: ...
@@ -61,9 +61,9 @@ class WindowReader(Protocol):
 
 
 class WholeSourceWindows:
-    """Windows of a source that has fewer documents than there are lanes: each lane reads all of them.
+    """Windows of a source that has fewer documents than there are lanes. Each lane reads all documents.
 
-    ``make_reader(lane)`` makes the reader of a lane, which reads as a stream of one lane does.
+    ``make_reader(lane)`` makes the reader of a lane, which reads like a stream of one lane.
     """
 
     shared = False
@@ -95,10 +95,10 @@ class WholeSourceWindows:
 
 
 class Lane:
-    """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
+    """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: the windows have ``cuts``).
 
-    Sequences of at most ``lag`` tokens have no label and are skipped; with 0, none is. ``make`` makes the windows.
-    ``on_empty()`` is called after each whole epoch without a row for the lane.
+    Sequences of at most ``lag`` tokens have no label and are skipped; if ``lag`` is 0, none is skipped. ``make`` makes the
+    windows. ``on_empty()`` is called after each whole epoch without a row for the lane.
     """
 
     _unit: int
@@ -118,11 +118,11 @@ class Lane:
         self._on_empty = on_empty
         self._windows: deque[SequentialWindow] = deque()  # all give rows; the next sequence begins in the first
         self._next: WindowStart = (epoch, cycle, round)
-        self._searched: int = epoch + any(cursor[1:])  # no epoch from this one on has given the lane a row
+        self._searched: int = epoch + any(cursor[1:])  # the lane has had no row from this epoch on
 
     @property
     def cursor(self) -> Cursor:
-        """Where the next sequence begins."""
+        """The position at which the next sequence begins."""
         return [*(self._windows[0].start if self._windows else self._next), self._unit]
 
     def ready(self) -> bool:
@@ -134,7 +134,7 @@ class Lane:
         return False
 
     def _has_label(self) -> bool:
-        """Say whether the next sequence has a label; makes further windows if the sequence is in several."""
+        """Say whether the next sequence has a label. If it spans several windows, these are made."""
         first = self._windows[0]
         if first.cuts is not None:
             begin, end = first.cuts[self._unit : self._unit + 2]
@@ -145,19 +145,19 @@ class Lane:
 
     @property
     def tokens_left(self) -> int:
-        """Tokens in the windows in memory that no sequence has given yet."""
+        """The number of tokens in memory that were in no row yet."""
         begins = [self._unit if one.cuts is None else int(one.cuts[self._unit]) for one in list(self._windows)[:1]]
         return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
 
     def gives_nothing_for(self, epochs: int) -> bool:
-        """Read on, and say whether so many whole epochs in a row give the lane no row."""
+        """Read on, and say whether the lane has no row in ``epochs`` whole epochs, one after another."""
         while not self._windows and self._next[0] < self._searched + epochs and self._read():
             pass
         epoch: int = self._next[0]
         return epoch >= self._searched + epochs
 
     def fill(self, buffer: RowBuffer, row: int) -> int:
-        """Fill a row with the next sequence; return how many tokens it has."""
+        """Fill a row with the next sequence; return how many tokens the sequence has."""
         if self._stride is None:
             window, begin, end = self._cut()
             return fill_row([(window, begin)], buffer, row, end - begin)
@@ -171,7 +171,7 @@ class Lane:
         return window.tokens[begin:end], None if window.mask is None else window.mask[begin:end]
 
     def _cut(self) -> tuple[Window, int, int]:
-        """Return the window of the next sequence, and its begin and end there; move to the sequence after it."""
+        """Return the next sequence as its window, begin and end, and move to the sequence after it."""
         first = self._windows[0]
         assert first.cuts is not None
         begin, end = first.cuts[self._unit : self._unit + 2].tolist()
@@ -179,7 +179,7 @@ class Lane:
         return first.window, begin, end
 
     def _parts(self) -> Iterator[tuple[Window, int]]:
-        """Yield where the next sequence begins, then the beginnings of the later windows, made when needed."""
+        """Yield where the next sequence begins, then the beginnings of later windows, which are made when needed."""
         yield self._windows[0].window, self._unit
         number = 1
         while number < len(self._windows) or self._load():
@@ -191,10 +191,10 @@ class Lane:
         while self._windows and self._unit >= self._windows[0].units:
             self._unit -= self._windows.popleft().units
         if not self._windows:
-            self._unit = 0  # a stream that ends may end inside a stride
+            self._unit = 0  # a stream may end inside a stride
 
     def _load(self) -> bool:
-        """Make windows until one gives rows; return False at the end of a bounded stream."""
+        """Make windows until one adds to a row; return False at the end of a bounded stream."""
         count = len(self._windows)
         while self._read():
             if len(self._windows) > count:
@@ -204,7 +204,7 @@ class Lane:
         return False
 
     def _read(self) -> bool:
-        """Make the next window, which stays if it gives rows; return False at the end of a bounded stream."""
+        """Make the next window, and keep it if it adds to a row; return False at the end of a bounded stream."""
         made = self._make(self._next)
         if made is None:
             return False

@@ -1,4 +1,4 @@
-"""The rows that one rank and worker takes of each step of a sequential stream."""
+"""The rows of one rank and worker in each step of a sequential stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..order import RankStep
 from ..order.mixture import Mixture
 from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
 
-_PATIENCE = 8  # epochs that may give a process no row, if another epoch may give one
+_PATIENCE = 8  # epochs without a row for a process before this is an error, if the next epoch may have one
 
 Cut = Callable[[int, int, SequentialWindow], SequentialWindow]
 
@@ -30,10 +30,10 @@ log = logging.getLogger("pipeline")
 class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
-    The local lanes begin at ``cursors`` and read the windows of each of ``sources``; ``cut(source, lane, window)`` cuts each
-    window. ``mixture`` says which source serves a lane's row; None for one source. ``buffer`` takes packed rows; None for whole
-    documents. In a ``bounded`` stream, never a mix, the row of a lane that has ended comes from the next local lane that has
-    not.
+    The lanes of this process begin at ``cursors`` and read windows of ``sources``; ``cut(source, lane, window)`` cuts each window
+    into sequences. ``mixture`` says which source serves a lane's row; None for one source. ``buffer`` takes packed rows; None
+    for whole documents. In a ``bounded`` stream, which is never a mix, the row of a lane that has ended comes from the next local
+    lane that has not ended.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SequentialReader:
         self._bounded = bounded
         self._mixture = mixture
         self._longest = layout.longest  # tokens of a row
-        # Another epoch may give a row: a process that reads a part sees another one, and best fit joins other documents.
+        # Another epoch may give a row to a process that reads only a part of each epoch, and to best fit, which joins documents.
         self._patience = 1 if len(cursors) == lanes.count and not layout.best_fit else _PATIENCE
         self._search = LongSearch()
         on_empty = weakly(self._on_empty)
@@ -72,7 +72,7 @@ class SequentialReader:
             for lane in cursors
         }
         self._cursors: dict[str, Cursor] = {}
-        self._moved = {*cursors}  # lanes that gave a row since their cursors were made
+        self._moved = {*cursors}  # lanes whose cursors in `_cursors` are outdated
 
     @property
     def cursors(self) -> dict[str, Cursor]:
@@ -83,7 +83,7 @@ class SequentialReader:
         return self._cursors
 
     def _cursor(self, lane: int) -> Cursor:
-        """Return a lane's cursor. Only that of the first local lane holds the state of a live source, which is text."""
+        """Return a lane's cursor. Only the cursor of the first local lane holds the state of a live source, which is text."""
         cursor = [number for source in self._local[lane] for number in source.cursor]
         if self._shares and lane != next(iter(self._local)):
             return [0 if isinstance(number, str) else number for number in cursor]
@@ -103,8 +103,8 @@ class SequentialReader:
         return self._documents(numbers) if self._buffer is None else self._packed(numbers, self._buffer)
 
     def tokens_left(self) -> int:
-        """Return how many tokens are in memory: the stream drops at least these if it ends here."""
-        # By id, since the lanes of a live source are one.
+        """Return how many tokens are in memory. The stream drops at least these if it ends here."""
+        # By id, since all rows share one lane of a live source.
         lanes = {id(lane): lane for lanes in self._local.values() for lane in lanes}
         return sum(lane.tokens_left for lane in lanes.values())
 
@@ -127,7 +127,7 @@ class SequentialReader:
         return DocumentRows.of(documents, len(numbers) - len(documents), sources)
 
     def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
-        """Yield the source and the lane that give the row of each number, until all local lanes have ended."""
+        """Yield the source and the lane of the row of each number, until all local lanes have ended."""
         for number in numbers:
             candidates = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
             ready = next((one for one in candidates if one is not None and one[1].ready()), None)
@@ -136,8 +136,8 @@ class SequentialReader:
             yield ready
 
     def _lane(self, number: int) -> tuple[int, Lane] | None:
-        """Return the source and the lane that a row belongs to; None if another process reads the lane."""
-        lane = self._lanes.lane(number)
+        """Return the source and the lane of a row; None if another process reads the lane."""
+        lane = number % self._lanes.count
         source = 0 if self._mixture is None else self._mixture.source(number // self._lanes.count, lane)[0]
         if lane not in self._local:
             return None
@@ -157,7 +157,7 @@ class SequentialReader:
         raise self._error_of_nothing(0, "of the whole stream")
 
     def _error_of_nothing(self, source: int, of: str) -> ConfigError:
-        """Return the error for a part of a source, such as "of 8 epochs", that gave no row."""
+        """Return the error for a part of a source that gave no row; ``of`` names the part, as in "of 8 epochs"."""
         if self._mixture is not None:
             of += f" of source {self._mixture.names[source]!r}"
         counts = self._sources[source].counts
@@ -187,7 +187,7 @@ def _make(
     lane: int,
     start: WindowStart,
 ) -> SequentialWindow | None:
-    """Return the window of a lane, cut in sequences; log a warning if no window has held a row for long."""
+    """Return the window of a lane, cut into sequences. Warn if no row has been found for long."""
     made = windows.make(lane, start)
     if (seconds := search.overdue()) is not None:
         read, rejected, bad = _read(windows)
@@ -199,13 +199,13 @@ def _make(
 
 
 def _read(windows: WindowReader) -> tuple[int, int, int]:
-    """Return how many documents were read, and rejected, and how many records were bad."""
+    """Return the numbers of documents read, of documents rejected, and of bad records."""
     counts = windows.counts
     return counts["documents"], counts["rejected"], counts["bad_records"]
 
 
 def lane_stats(counts: Counter[str], bytes_read: int) -> dict[str, Any]:
-    """Return what lanes count, by the names of `Stream.stats`."""
+    """Return the counts of lanes under the names of `Stream.stats`."""
     reasons = {
         name.removeprefix(REJECTED_BY): number for name, number in counts.items() if name.startswith(REJECTED_BY)
     }
@@ -213,7 +213,7 @@ def lane_stats(counts: Counter[str], bytes_read: int) -> dict[str, Any]:
     return stats | {"bytes_read": bytes_read, "rejected_by": dict(sorted(reasons.items()))}
 
 
-_SECONDS = 5.0  # without a find, before the first warning; each later one waits twice as long
+_SECONDS = 5.0  # before the first warning; the time doubles from one warning to the next
 
 
 class LongSearch:
@@ -223,7 +223,7 @@ class LongSearch:
         self.restart()
 
     def restart(self) -> None:
-        """Begin to wait for the next find."""
+        """Begin to wait again, since something was found."""
         self._since = time.monotonic()
         self._due = _SECONDS
 

@@ -20,10 +20,10 @@ _MOST_BYTES = 512 << 20  # of the windows that lanes need next
 
 
 class ShardWindows:
-    """Windows of about ``size`` documents: of ``D``, lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on.
+    """Windows of about ``size`` documents. Lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, out of ``D``.
 
-    ``starts``: where the lanes of this process begin. ``filters`` say which documents stay. The stream ends after ``epochs``
-    (None: never). ``with_origins`` lists the shard of each document, and its number there.
+    The lanes of this process begin at ``starts``. ``filters`` choose documents. The stream ends after ``epochs`` (None: never).
+    ``with_origins`` lists the shard and number of each document.
     """
 
     shared = False
@@ -48,7 +48,7 @@ class ShardWindows:
         self._filters = filters
         self._epochs = epochs
         self._with_origins = with_origins
-        self._needed = {lane: self._keys(lane, start) for lane, start in starts.items()}  # next, by each lane
+        self._needed = {lane: self._keys(lane, start) for lane, start in starts.items()}  # by each lane, next
 
     @property
     def bytes_read(self) -> int:
@@ -61,7 +61,7 @@ class ShardWindows:
             return None
         first, stop, following = self._part(lane, start)
         self._needed[lane] = []
-        # Windows of two epochs would take twice the memory, unless one window holds both.
+        # Windows of two epochs would take twice the memory, unless one window holds both epochs.
         if following[0] == epoch or self._loaded.maker.epochs > 1:
             here, needed = self._keys(lane, start), set(chain.from_iterable(self._needed.values()))
             has_room = len(needed) * self._order.blocks.bytes < _MOST_BYTES * self._order.windows
@@ -73,7 +73,7 @@ class ShardWindows:
         return SequentialWindow(start, following, made)
 
     def _part(self, lane: int, start: WindowStart) -> tuple[int, int, WindowStart]:
-        """Return a window's first document in the epoch's order, the one after its last, and the start of the next window."""
+        """Return a window's first and end document in the epoch's order (end exclusive), and the start of the next window."""
         epoch, _, number = start
         begin, end = (self._order.documents * n // self._lanes for n in (lane, lane + 1))
         count = max(1, (2 * (end - begin) + self._size) // (2 * self._size))  # windows of the lane's part
@@ -81,14 +81,14 @@ class ShardWindows:
         return first, stop, (epoch + 1, 0, 0) if number + 1 >= count else (epoch, 0, number + 1)
 
     def _keys(self, lane: int, start: WindowStart) -> list[Key]:
-        """Return the keys of the windows in memory that hold the documents of a lane's window."""
+        """Return the keys of the cached windows that hold the documents of a lane's window."""
         first, stop, _ = self._part(lane, start)
         (epoch, begin), _ = self._window_of(start[0], first)
         (_, end), _ = self._window_of(start[0], stop - 1)
         return [(epoch, number) for number in range(begin, end + 1)]
 
     def _window_of(self, epoch: int, document: int) -> tuple[Key, int]:
-        """Return the key of the window that holds a document of an epoch's order, and the first document of that window."""
+        """Return the key of the cached window that holds a document of an epoch's order, and that window's first document."""
         if (epochs := self._loaded.maker.epochs) > 1:
             return (epoch - epoch % epochs, 0), -(epoch % epochs) * self._order.documents
         starts = self._order.epoch(epoch).document_starts
@@ -99,7 +99,7 @@ class ShardWindows:
         self._loaded.close()
 
     def _documents(self, epoch: int, first: int, stop: int) -> Window:
-        """Return documents in an epoch's order."""
+        """Return the documents ``first`` to ``stop`` (exclusive) of an epoch's order."""
         tokens, lengths, masks = [np.zeros(0, np.uint8)], [np.zeros(0, np.int64)], list[NDArray[np.uint8] | None]()
         while first < stop:
             key, begin = self._window_of(epoch, first)
@@ -117,7 +117,7 @@ class ShardWindows:
         return Window(joined, running_sums(np.concatenate(lengths)), mask=mask)
 
     def _origins(self, epoch: int, first: int, stop: int) -> list[tuple[int, int]]:
-        """Return the shard of each of these documents, and its number there."""
+        """Return the shard and number of each of these documents."""
         origins = list[tuple[int, int]]()
         while first < stop:
             key, begin = self._window_of(epoch, first)

@@ -1,6 +1,6 @@
 """Windows: the documents of some blocks in their shuffled order, as arrays in memory.
 
-window.py         a window, made of its blocks by one blocking job; the windows of a stream that are in memory or on their way
+window.py         a window, which one blocking job makes from its blocks; the cache of windows
 indexed_lanes.py  which windows the lanes of an indexed stream need, now and next
 token_rows.py     packed rows, cut out of windows: of documents as they are stored, or as the user's functions change them
 best_fit.py       a window's documents packed whole, best fit first

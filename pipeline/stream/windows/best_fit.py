@@ -1,7 +1,7 @@
 """Best-fit packing: whole documents in sequences of a fixed size, cut only if they are longer than one.
 
-Concatenating and cutting breaks most sequences inside documents; packing them best fit first, longest first, breaks
-none that fits and pads about a percent (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
+Concatenating documents and cutting sequences breaks most documents. Packing the longest first, each where it fits best, breaks
+no document that fits into a sequence, and pads about a percent (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArra
     """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each into the bin where it leaves least room.
 
     If bins have equal room, the bin that reached this room last takes the item. Returns the items bin by bin, ascending in each
-    bin, and where each bin begins and ends there. Bins come in the order of their first items.
+    bin, and the bounds of the bins in this list. Bins are in the order of their first items.
 
     >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
     >>> items.tolist(), cuts.tolist()
     ([0, 2, 1, 3], [0, 2, 4])
     """
     bins = np.empty(len(sizes), np.int64)
-    by_room: dict[int, list[int]] = {}  # bins that have so much room
-    rooms: list[int] = []  # their rooms, ascending
+    by_room: dict[int, list[int]] = {}  # room left -> bins
+    rooms: list[int] = []  # the keys of `by_room`, ascending
     made = 0
     for item in np.argsort(-sizes, kind="stable").tolist():
         size = int(sizes[item])
@@ -55,10 +55,10 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArra
 
 
 def pack_documents(window: Window, seq_len: int, extra: int, key: int | None) -> tuple[Window, NDArray[np.int64]]:
-    """Return the documents of a window as sequences of up to ``seq_len`` tokens, end to end, and where each begins and ends.
+    """Return the documents of a window as sequences of up to ``seq_len`` tokens, end to end, and the bounds of the sequences.
 
-    A sequence that was cut out of a longer document has ``extra`` more tokens of it, for labels. ``key`` shuffles the sequences;
-    None keeps them in the order of their first documents.
+    A sequence that was cut out of a longer document has ``extra`` more tokens of the document, for labels. ``key`` shuffles the
+    sequences; None keeps them in the order of their first documents.
     """
     lengths = np.diff(window.ends)
     counts = -(-lengths // seq_len)

@@ -1,4 +1,4 @@
-"""The windows that the lanes of an indexed stream need: those of the current rows, and in time those of the next ones."""
+"""The windows that the lanes of an indexed stream need: those of the current rows, and soon those of the next rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from ..order import Sequences, Shuffle
 from .window import Key, Window, WindowCache
 
-_AHEAD = 8  # a lane's next window is requested when an eighth of its window is left: enough to load it in time
+_AHEAD = 8  # a lane's next window is requested when an eighth of its window is left, in time to load it
 
 Int = NDArray[np.int64]
 WindowOffset = tuple[Window, int]  # a window, and the unit in it at which a row begins
 
 
 class _Span(NamedTuple):
-    """The window that a lane is in, from position ``begin`` to before ``stop``.
+    """The window that a lane is in, from position ``begin`` to ``stop`` (exclusive).
 
-    The lane needs the windows ``keys`` up to position ``request_at``; from there on, others must be requested.
+    Up to position ``request_at``, the lane needs the windows ``keys``. From there on, other windows must be requested.
     """
 
     window: Window
@@ -34,9 +34,9 @@ class _Span(NamedTuple):
 class IndexedLanes:
     """Finds rows in windows. Positions count units of the endless stream: tokens, or whole ``documents``.
 
-    ``sequences`` say where rows begin. A row needs ``width`` units from there, if its pass has as many. A lane's next window is
-    loaded before the lane reaches it. But at the border of an epoch all lanes wait once: the windows of two epochs would double
-    the memory.
+    ``sequences`` say where rows begin. A row has ``width`` units, or fewer at the end of its pass. A lane's next window is loaded
+    before the lane reaches it. But at the end of an epoch all lanes wait once, since the windows of two epochs would double the
+    memory.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class IndexedLanes:
         return begins
 
     def locations(self, indices: Int, positions: Int) -> list[WindowOffset]:
-        """Return where the rows of sequence indices begin, at these positions."""
+        """Return the windows and units at which the rows of sequence indices begin, given their positions."""
         spans = self._spans
         rows = list(zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True))
         moved = {lane for lane, position in rows if not spans[lane].begin <= position < spans[lane].request_at}
@@ -85,13 +85,13 @@ class IndexedLanes:
         ]
 
     def request(self, indices: Int, positions: Int) -> None:
-        """Request the windows in which the rows of sequence indices begin, unless their lanes are there already."""
+        """Request the windows in which the rows of sequence indices begin, unless their lanes are in these windows already."""
         for lane, position in zip((indices % self.sequences.lanes).tolist(), positions.tolist(), strict=True):
             if not self._spans[lane].begin <= position < self._spans[lane].stop:
                 self.windows.request([self.window_of(position)[:2]])
 
     def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
-        """Request the windows that rows, given as (lane, position), need. Forget windows that no lane needs any more."""
+        """Request the windows of rows, given as (lane, position). Forget windows that no lane needs any more."""
         by_lane: dict[int, list[int]] = {}
         for lane, position in rows:
             by_lane.setdefault(lane, []).append(position)
@@ -114,27 +114,27 @@ class IndexedLanes:
             self._spans[lane] = span._replace(window=self.location(span.begin)[0])
 
     def location(self, position: int) -> WindowOffset:
-        """Return the window that holds a position, and the unit there."""
+        """Return the window that holds a position, and the unit of the position in it."""
         epoch, number, begin, _ = self.window_of(position)
         return self.windows.get((epoch, number)), position - begin
 
     def units_of_row(self, position: int) -> int:
-        """Return how many units the row has that begins at a position: fewer than ``width`` at the end of a pass."""
+        """Return how many units a row from a position on has: fewer than ``width`` at the end of a pass."""
         units = self.pass_units
         return self.width if units is None else min(self.width, units - position % units)
 
     def _last_of_row(self, position: int) -> int:
-        """Return the last position of the row that begins at one."""
+        """Return the last position of the row that begins at ``position``."""
         return position + self.units_of_row(position) - 1
 
     def _last_of_lane(self, lane: int, position: int) -> int:
-        """Return the last position that a lane, of sequence indices modulo lanes, needs in the epoch of a position."""
+        """Return the last position that a lane (a sequence index modulo the lanes) needs in the epoch of ``position``."""
         order, epoch = self.sequences, position // self.units
         number = (lane - order.first(epoch)) % order.lanes
         return self._last_of_row(epoch * self.units + order.begin_of_lane(epoch, number + 1) - order.stride)
 
     def _keys_of_rows(self, positions: list[int]) -> list[Key]:
-        """Return the windows of a lane's rows, epoch by epoch: rows of other lanes are between those of two epochs."""
+        """Return the windows of a lane's rows, found for each epoch apart, since other lanes' rows are between two epochs."""
         by_epoch: dict[int, list[int]] = {}
         for position in positions:
             by_epoch.setdefault(position // self.units, []).append(position)
@@ -150,16 +150,16 @@ class IndexedLanes:
         return keys
 
     def containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the sequences whose first ``held`` units contain one of the units ``begin`` to before ``end``.
+        """Yield the sequences whose first ``held`` units contain one of the units ``begin`` to ``end`` (exclusive).
 
-        Each is its index, the position at which it begins, and the position at which the units begin. Random offsets are
-        looked through before index ``stop``.
+        Each is a tuple of its index, the position at which it begins, and the position at which the units begin. Sequences at
+        random offsets are searched before index ``stop``.
         """
         for index, position in self.sequences.containing(begin, end, held):
             yield index, position, begin
 
     def window_with(self, epoch: int, extent: int) -> tuple[int, int, int]:
-        """Return (first) epoch and number of the window that holds an extent in an epoch, and its first position."""
+        """Return the (first) epoch and the number of the window that holds an extent in an epoch, and its first position."""
         order = self._order.epoch(epoch)
         block = int(self._order.blocks.bounds.searchsorted(extent, side="right")) - 1
         number = int(order.cuts.searchsorted(int(np.argmax(order.blocks == block)), side="right")) - 1
@@ -169,7 +169,7 @@ class IndexedLanes:
         return epoch, number, epoch * self.units + int(starts[number])
 
     def window_of(self, position: int) -> tuple[int, int, int, int]:
-        """Return (first) epoch and number of the window that holds a position, its first position, and the one after it."""
+        """Return the (first) epoch and the number of the window that holds a position, and its first and end position."""
         if (epochs := self.windows.maker.epochs) > 1:
             epoch = position // (self.units * epochs) * epochs
             return epoch, 0, epoch * self.units, (epoch + epochs) * self.units

@@ -1,4 +1,4 @@
-"""Packed rows, cut out of the windows of lanes: of stored documents, or of those that the user's functions return."""
+"""Packed rows, cut out of the windows of lanes: of stored documents, or of documents that the user's functions return."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Int = NDArray[np.int64]
 
 
 def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, size: int) -> int:
-    """Fill a row with up to ``size`` tokens: from the first location to the end of its window, then from the next ones.
+    """Fill a row with up to ``size`` tokens, from the first location to the end of its window, then from the next locations.
 
-    The rest of the row is zeros. Returns how many tokens there are.
+    The rest of the row is zeros. Returns the number of tokens.
     """
     tokens, ends, done = buffer.tokens[row], [np.zeros(0, np.int64)], 0
     for window, at in locations if size else ():
@@ -43,7 +43,7 @@ def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, siz
 
 
 class TokenRows:
-    """Rows of tokens, as wide as ``lanes`` says. Zeros stand for tokens after the end of a pass."""
+    """Rows of ``lanes.width`` tokens. Tokens after the end of a pass are zeros."""
 
     def __init__(self, lanes: IndexedLanes) -> None:
         self.lanes = lanes
@@ -52,7 +52,7 @@ class TokenRows:
     def fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> Int | None:
         """Fill rows of a buffer with the sequences of these indices, which begin at these positions.
 
-        Returns how many tokens of each exist (int64); None if all do.
+        Returns the number of tokens of each that exist (int64); None if all exist.
         """
         self._fill(buffer, rows, indices, positions)
         self.lanes.windows.bytes_read += len(rows) * self.width * buffer.tokens.itemsize
@@ -89,10 +89,10 @@ Mask = NDArray[np.uint8]
 
 
 class DocumentMaps:
-    """Functions of the user, called one after the other with the read-only ids of a document and its loss mask.
+    """Functions of the user, called one after another with the read-only ids of a document and its loss mask.
 
-    The ids that the last function returns must be below ``vocab_size`` (None: unknown). No function gets a redacted document:
-    the window masks it whole.
+    The ids that the last function returns must be below ``vocab_size`` (None: unknown). No function gets a redacted document,
+    which is one that its window masks whole.
     """
 
     def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any], vocab_size: int | None) -> None:
@@ -101,7 +101,7 @@ class DocumentMaps:
         self._vocab_size = vocab_size
 
     def document(self, window: Window, number: int) -> tuple[Tokens, Mask | None]:
-        """Return the ids that the functions make of a document, and their loss mask (None: all tokens count)."""
+        """Return a document's ids and loss mask after all functions (None: all tokens count)."""
         ids, mask = window.document(number), window.mask_of(number)
         if mask is not None and len(mask) and not mask.any():
             return ids, mask
@@ -127,7 +127,7 @@ class DocumentMaps:
         return ids, mask
 
     def window(self, window: Window) -> Window:
-        """Return a window with the documents that the functions return."""
+        """Return a window with all its documents mapped."""
         made = [self.document(window, number) for number in range(len(window.ends) - 1)]
         joined = np.concatenate([np.empty(0, self._dtype), *(tokens for tokens, _ in made)])
         lengths = [len(tokens) for tokens, _ in made]
@@ -163,9 +163,9 @@ def _checked_mask(name: str, result: Any, length: int) -> Mask:
 
 
 class MappedTokenRows(TokenRows):
-    """Rows of the documents that ``maps`` return; lengths stay, so all counts hold.
+    """Rows of the documents that ``maps`` return. Lengths do not change, so all counts hold.
 
-    A document is mapped whole, even if a row begins inside it. The documents of each lane's last row are kept for the next.
+    A document is mapped whole, even if a row begins inside it. The documents of each lane's last row are kept for its next row.
     """
 
     def __init__(self, lanes: IndexedLanes, maps: DocumentMaps) -> None:
@@ -183,7 +183,7 @@ class MappedTokenRows(TokenRows):
             )
 
     def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
-        """Yield the location of a position in its mapped document, then the beginnings of the next documents; fill ``kept``."""
+        """Yield the location of a position in its mapped document, then the beginnings of the next ones; fill ``kept``."""
         while True:
             window, at = self.lanes.location(position)
             number = int(window.ends.searchsorted(at, side="right")) - 1

@@ -1,4 +1,4 @@
-"""Windows: one blocking job makes each, and a cache keeps those that a stream needs, or has them made in threads.
+"""Windows: one blocking job makes a window, and a cache has windows made in threads and keeps those that a stream needs.
 
 A window holds the documents of its blocks. The blocks are read together, and one Arrow ``take`` shuffles their documents.
 """
@@ -23,7 +23,7 @@ from ...shards.extents.extent_table import running_sums, runs
 from ..data.counted_data import ExtentSelection
 from ..order import Shuffle
 
-_KEPT_BYTES = 16 << 20  # a thread keeps so much memory for its next window: fresh pages cost as much as the copy
+_KEPT_BYTES = 16 << 20  # that a thread keeps for its next window, since fresh pages cost as much as the copy
 
 Int = NDArray[np.int64]
 
@@ -31,9 +31,9 @@ Int = NDArray[np.int64]
 class Window(NamedTuple):
     """Documents end to end: ``tokens`` (1-D, stored dtype, read-only), and ``ends`` (int64 ``[documents + 1]``).
 
-    ``ends[j]`` tokens come before document ``j``; the last entry is the number of tokens. ``has_empty``: a document may have no
-    tokens. ``mask`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count. ``origins``: the
-    origin of each document, if a trace asks. ``sources`` (int64): the number of the source of each, if rows name sources.
+    ``ends[j]`` tokens come before document ``j``; the last entry is the number of tokens. If ``has_empty``, a document may have
+    no tokens. ``mask`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count. ``origins`` has the
+    origin of each document, for a trace. ``sources`` (int64) has the number of each document's source, if rows name sources.
     """
 
     tokens: NDArray[Any]
@@ -51,17 +51,17 @@ class Window(NamedTuple):
         return None if self.mask is None else self.mask[self.ends[number] : self.ends[number + 1]]
 
     def ends_inside(self, begin: int, end: int) -> Int:
-        """Return where documents end after token ``begin`` and up to ``end``, counted from ``begin``, each position once.
+        """Return where documents end after token ``begin`` and up to token ``end``, counted from ``begin``, without repeats.
 
         >>> Window(np.arange(9), np.array([0, 3, 3, 5, 9])).ends_inside(1, 5).tolist()
         [2, 4]
         """
         first, last = self.ends.searchsorted(begin, side="right"), self.ends.searchsorted(end, side="right")
         ends = self.ends[first:last] - begin
-        return np.unique(ends) if self.has_empty else ends  # documents of no tokens end where others do
+        return np.unique(ends) if self.has_empty else ends  # documents without tokens repeat an end
 
     def sources_inside(self, begin: int, end: int) -> Int:
-        """Return the number of the source of each token from ``begin`` to before ``end``.
+        """Return the number of the source of each token from ``begin`` to ``end`` (exclusive).
 
         >>> Window(np.arange(9), np.array([0, 3, 3, 5, 9]), sources=np.array([1, 0, 2, 1])).sources_inside(1, 6).tolist()
         [1, 1, 2, 2, 1]
@@ -72,7 +72,7 @@ class Window(NamedTuple):
 
 
 def join_masks(masks: Sequence[NDArray[np.uint8] | None], lengths: Iterable[int]) -> NDArray[np.uint8] | None:
-    """Return masks of these lengths end to end, ones in place of None; None if all are None.
+    """Return masks of these lengths end to end, with ones in place of None; None if all are None.
 
     >>> join_masks([None, np.array([0, 1], np.uint8)], [3, 2]).tolist()
     [1, 1, 1, 0, 1]
@@ -92,21 +92,21 @@ class WindowListing(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The documents of some blocks in file order: the rows of the table (first, and one after the last), and their index."""
+    """The documents of some blocks in file order. ``runs`` are the rows of the table of each block, as first and end."""
 
     runs: list[tuple[int, int]]
-    starts: Int  # bytes before each document in the memory that the blocks are read to
+    starts: Int  # bytes before each document in the memory into which the blocks are read
     lengths: Int
     counts: list[int]  # of documents, by block
     size: int
 
 
 class WindowMaker:
-    """Makes the windows of ``order`` from a source, in the thread that calls `make`; ``order`` was made of ``extents``.
+    """Makes the windows of ``order`` from a source, in the thread that calls `make`. ``order`` shuffles ``extents``.
 
-    Tokens of redacted documents are masked. ``sources``: the number of the source of each shard, if rows name sources.
-    An epoch of few tokens is one window, and its documents stay in memory. Such a window holds as many ``epochs`` as have up to
-    ``most`` tokens together, since making a window takes as long as thousands of tokens.
+    Tokens of redacted documents are masked. ``sources`` is the number of the source of each shard, if rows name sources.
+    An epoch of few tokens is one window, and its documents stay in memory. To make fewer windows, such a window holds several
+    ``epochs``, of up to ``most`` tokens together.
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class WindowMaker:
 
     @property
     def mean_bytes(self) -> int:
-        """How many bytes a window has in the files, on average."""
+        """The mean bytes of a window in the files."""
         return self._order.blocks.bytes // self._order.windows
 
     def make(self, epoch: int, number: int) -> Window:
-        """Read the blocks of a window and put their documents in order; it holds the epochs from ``epoch`` on.
+        """Read the blocks of a window, and return their documents in order, for ``epochs`` epochs from ``epoch`` on.
 
         Raises ``CorruptShardError`` if an index contradicts the counts, or puts documents outside their block.
         """
@@ -149,11 +149,11 @@ class WindowMaker:
             numbers = [np.full(len(own), self._sources[shard]) for shard, own in self._blocks(listed)]
             made = made._replace(sources=np.concatenate([np.zeros(0, np.int64), *numbers])[order])
         if len(memory) <= _KEPT_BYTES and not self._is_small:
-            self._of_thread.memory = memory.obj  # only now: after an error, requests may still write to it
+            self._of_thread.memory = memory.obj  # not after an error, since requests may still write to it
         return made
 
     def listing(self, epoch: int, number: int) -> WindowListing:
-        """Return the documents of a window by their indexes alone; errors are those of `make`."""
+        """Return the documents of a window without reading tokens; raises the errors of `make`."""
         listed = self._list(epoch, number)
         order, nothing = self._document_order(listed, epoch, number), np.zeros(0, np.int64)
         blocks = list(self._blocks(listed))
@@ -165,7 +165,7 @@ class WindowMaker:
         )
 
     def _blocks(self, listed: Listed) -> Iterator[tuple[int, Int]]:
-        """Yield the shard of each listed block, and the numbers of the block's documents there."""
+        """Yield the shard of each listed block, and the numbers of the block's documents in the shard."""
         table, sums = self._extents.table, self._extents.table.document_sums
         for first, last in listed.runs:
             begin, count = int(table.first_document_of(first)), int(sums[last] - sums[first])
@@ -202,7 +202,7 @@ class WindowMaker:
         return orders[0] if len(orders) == 1 else np.concatenate(orders)
 
     def _order_of_epoch(self, listed: Listed, epoch: int, number: int) -> Int:
-        # The documents are listed in the order of the blocks, and are shuffled as this list.
+        # The definition shuffles the list of documents in the order of the blocks; `listed` is in file order.
         order = self._order.document_order(epoch, number, len(listed.lengths))
         if len(listed.counts) == 1:
             return np.arange(len(listed.lengths)) if order is None else order
@@ -212,7 +212,7 @@ class WindowMaker:
         return in_blocks if order is None else in_blocks[order]
 
     def _checked(self, first: int, last: int, starts: Int, counts: NDArray[np.uint32]) -> tuple[Int, Int]:
-        """Return the bytes of a block before each streamed document, and the tokens of each."""
+        """Return the bytes of a block before each streamed document, and the number of tokens of each."""
         table = self._extents.table
         shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
         size = int(table.size_sums[last] - table.size_sums[first])
@@ -222,7 +222,7 @@ class WindowMaker:
             raise CorruptShardError(
                 f"{self.source.name(shard)}: documents from {int(table.first_document_of(first))} on: the index holds "
                 f"{int(lengths.sum())} tokens in {len(lengths)} documents, but {tokens} in {documents} were counted before; the "
-                "shard was replaced meanwhile"
+                "shard was replaced meanwhile: make the stream again"
             )
         ends = begins + lengths * table.itemsize
         outside = (begins < np.concatenate([[0], ends[:-1]])[: len(begins)]) | (ends > size)
@@ -237,7 +237,7 @@ class WindowMaker:
         return begins[streamed], lengths[streamed]
 
     def _memory(self, size: int) -> memoryview:
-        """Return memory that a window of this thread has used, or new."""
+        """Return memory that an earlier window of this thread used, or new memory."""
         used: NDArray[np.uint8] | None = self._of_thread.__dict__.pop("memory", None)
         if size > _KEPT_BYTES or used is None or len(used) < size:
             used = np.empty(size if size > _KEPT_BYTES else min(_KEPT_BYTES, size + size // 4), np.uint8)
@@ -245,13 +245,13 @@ class WindowMaker:
 
 
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: np.dtype[Any]) -> Window:
-    """Copy documents, which start at ascending bytes of ``memory``, end to end in ``order``, which may repeat some."""
+    """Return documents, which start at ascending bytes of ``memory``, end to end in ``order``, which may repeat documents."""
     count = len(starts)
     ends = np.zeros(len(order) + 1, np.int64)
     np.cumsum(lengths[order], out=ends[1:])
     if not ends[-1]:
         return Window(np.zeros(0, dtype), ends)
-    # Binary values of Arrow are the bytes between neighbouring offsets: documents and the gaps after them, in turn.
+    # Binary values of Arrow are the bytes between neighbouring offsets. Here they are documents and the gaps after them, in turn.
     cuts = np.empty(2 * count + 1, np.int64)
     cuts[0:-1:2], cuts[1::2] = starts, starts + lengths * dtype.itemsize
     cuts[-1] = cuts[-2]
@@ -264,11 +264,11 @@ def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: 
 
 Key = tuple[int, int]  # epoch, number of the window in it
 
-_SMALL = 256 << 10  # bytes of a window that is made in less time than a thread takes to begin
+_SMALL = 256 << 10  # bytes of a window that is made faster than a thread starts
 
 
 class WindowCache:
-    """Windows that ``maker`` makes, in threads or when they are read; ``spare`` windows stay that no lane needs.
+    """Windows that ``maker`` makes, in threads or when they are read. Up to ``spare`` windows that no lane needs are kept.
 
     Threads keep memory, so the ``sources`` of a mix share the number of threads that one source would have.
     """
@@ -296,7 +296,7 @@ class WindowCache:
                 self._pending[key] = self._threads.submit(partial(self.maker.make, *key))
 
     def keep(self, keys: set[Key]) -> None:
-        """Forget all windows but these, which stay until the next call."""
+        """Forget all windows except these, which stay until the next call."""
         self._needed = keys
         for key in self._pending.keys() - keys:
             self._pending.pop(key).cancel()
@@ -304,7 +304,7 @@ class WindowCache:
             del self._ready[key]
 
     def get(self, key: Key) -> Window:
-        """Return a window; it is made now if no thread has begun it."""
+        """Return a window. It is made now if no thread has begun to make it."""
         window = self._ready.get(key)
         if window is not None:
             return window

@@ -1,8 +1,8 @@
 """Raw text as a source of lanes.
 
-assignment.py    which blocks of text files each lane reads in an epoch: the definition
+assignment.py    the blocks of text files that each lane reads in an epoch: the definition
 block_scan.py    a file as fixed blocks of records
 scans.py         reads the blocks, by scans that the lanes of a process share
-documents.py     filters, counts, shuffles and tokenizes the documents of blocks; filters can be rules and languages
+documents.py     filters, counts, shuffles and tokenizes the documents of blocks; the filter by rules and languages
 text_windows.py  windows of these blocks, or of a live source
 """

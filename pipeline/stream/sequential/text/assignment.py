@@ -1,4 +1,4 @@
-"""Which blocks of text files each lane reads in an epoch, and when: computed from the sizes of files alone.
+"""The blocks of text files that each lane reads in an epoch, and their order: computed from the sizes of files alone.
 
 From the largest to the smallest::
 
@@ -69,7 +69,7 @@ _REQUESTS_AT_ONCE = 4
 
 
 class FilePart(NamedTuple):
-    """A part of a file that is read by itself: all of it, or a span. ``lines``: rows before it; ``weight``: from its bytes."""
+    """A part of a file that is read by itself: the whole file, or a span after ``lines`` rows. Its bytes give ``weight``."""
 
     file: int
     span: FileSpan
@@ -78,9 +78,9 @@ class FilePart(NamedTuple):
 
 
 class BlockShare(NamedTuple):
-    """How a run of blocks of a shared file part is divided.
+    """How groups divide a run of blocks of a shared file part.
 
-    ``groups``: the group of each block; ``numbers``: its number among the group's blocks; ``blocks_of``: each group's blocks.
+    ``groups`` is the group of each block, ``numbers`` its number among the group's blocks, ``blocks_of`` each group's blocks.
     """
 
     groups: list[int]
@@ -89,7 +89,7 @@ class BlockShare(NamedTuple):
 
 
 def cut_file_parts(data: TextData, lanes: int) -> list[FilePart]:
-    """Return the file parts of the files for ``lanes`` lanes; one lane reads whole files."""
+    """Return the parts of the files for ``lanes`` lanes; one lane reads whole files."""
     sizes = [data.size_of(file) for file in data.files]
     lines = [load_reader(format_of(file)).cut_anywhere and not is_named_compressed(file) for file in data.files]
     plain = sum(size for size, is_plain in zip(sizes, lines, strict=True) if is_plain)
@@ -108,7 +108,7 @@ def cut_file_parts(data: TextData, lanes: int) -> list[FilePart]:
 
 
 def _rows_of_parts(files: list[InputFile]) -> dict[int, list[int]]:
-    """Return the rows of each part of the files that have parts, by file number; remote files are asked at the same time."""
+    """Return the rows of each part of the files that have parts, by file number. Remote files are asked all at once."""
     count = {number: load_reader(format_of(file)).part_rows for number, file in enumerate(files)}
     wanted = [(number, files[number], rows) for number, rows in count.items() if rows]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-footer") as threads:
@@ -127,7 +127,7 @@ def _parts(number: int, rows: list[int], weight: int) -> list[FilePart]:
 
 
 class BlockAssignment:
-    """Says for each epoch which of ``groups`` groups of ``lanes`` lanes reads which blocks of the file parts."""
+    """Makes the assignment of each epoch, of blocks of file parts to ``groups`` groups of ``lanes`` lanes."""
 
     def __init__(self, parts: list[FilePart], *, groups: int, lanes: int, seed: int | None) -> None:
         self.groups = groups
@@ -145,9 +145,9 @@ class BlockAssignment:
 
 
 class EpochAssignment:
-    """Says for one epoch which lane reads which block; ``parts`` are in the epoch's order, and numbered in it.
+    """Says for one epoch which lane reads which block. ``parts`` are numbered in the epoch's order.
 
-    The example of the module; lanes, cycles and rounds of the blocks of B:
+    In the example of the module, the blocks of B have these lanes, cycles and rounds:
 
     >>> files = [FilePart(number, WHOLE, blocks) for number, blocks in enumerate([6, 3, 2, 1])]
     >>> assignment = EpochAssignment(files, groups=2, lanes=2, rotation=0)
@@ -169,11 +169,11 @@ class EpochAssignment:
         self._parts_of: Callable[[int], range] = weak_lru_cache(self._find_parts_of, None)
 
     def cycle(self, group: int, number: int) -> range:
-        """Return the numbers of the file parts of a group's cycle; none after its last."""
+        """Return the numbers of the file parts of a group's cycle; empty after its last cycle."""
         return self._parts_of(group)[number * self._cycle_length : (number + 1) * self._cycle_length]
 
     def block(self, group: int, part: int, lane: int, round: int) -> int:
-        """Return which block of a part the ``lane``-th of a group's lanes reads in a round of the cycle."""
+        """Return the number of the block of a part that the ``lane``-th lane of a group reads in a round of the cycle."""
         q = (part - self._parts_of(group).start) % self._cycle_length
         number = round * self._lanes + (lane - q - self._lane_rotation) % self._lanes
         share = self._share(part)
@@ -184,7 +184,7 @@ class EpochAssignment:
         return run * len(share.groups) + blocks[at]
 
     def lane_of(self, part: int, block: int) -> tuple[int, int, int]:
-        """Return the lane of the stream that reads a block, and the cycle and the round in which it does."""
+        """Return the lane of the stream that reads a block, and the cycle and round of the block."""
         share = self._share(part)
         if share is None:
             group, number = int(self._first[part]), block
@@ -197,7 +197,7 @@ class EpochAssignment:
         return (at + q + self._lane_rotation) % self._lanes * self._groups + group, cycle, round
 
     def _find_parts_of(self, group: int) -> range:
-        """Return the numbers of all file parts of a group: neighbours; the first and the last may be shared."""
+        """Return the numbers of all file parts of a group. They are neighbours; the first and the last may be shared."""
         first = int(self._last.searchsorted(group, side="left"))
         stop = int(self._first.searchsorted(group, side="right"))
         if first < stop and not self._has(group, first):

@@ -1,8 +1,8 @@
 """Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept.
 
-A block ends before the first record that begins so many bytes after the block's beginning. If bytes are unknown, it ends with
-the record whose text makes it reach so many characters. So the blocks depend on the file alone, and any number of readers can
-share them. The last record counts by its characters, since no next record shows where it ends.
+A block ends before the first record that begins ``block_bytes`` or more after the block's beginning. If bytes are unknown, it
+ends with the record whose text makes it reach so many characters. So blocks depend on the file alone, and any number of readers
+can share them. The last record counts by its characters, since no next record shows where it ends.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def begin_together(scans: Sequence[BlockScan]) -> None:
 
 
 class BlockScan:
-    """Goes once over the blocks of about ``block_bytes`` of a file or span, and yields (number, block) of the wanted ones.
+    """Reads a file or span once in blocks of about ``block_bytes``, and yields (number, block) for each ``wanted`` block.
 
-    ``span``: bytes of a plain file of lines, whose documents then have a byte offset and no line; or row groups of Parquet,
-    with ``rows_before`` rows before them. A compressed file cannot be sought, so its first span holds all of it. Records that
-    are not selected are in no block. ``options`` are those of a `DocumentReader`.
+    ``span`` is a range of bytes of a plain file of lines, whose documents then have a byte offset and no line; or of row groups
+    of Parquet, after ``rows_before`` rows. A compressed file can only be read from its start, so its first span is the whole
+    file. Records that are not selected are in no block. ``options`` are those of a `DocumentReader`.
 
-    ``number`` is the next block; at the end, the number of blocks. ``bytes_read`` counts raw bytes. If a file cannot be read
-    further, the blocks before the fault come first, then ``InputError``.
+    ``number`` is the next block; at the end, the number of blocks. ``bytes_read`` counts raw bytes. If a file is damaged, the
+    blocks before the damage come first, then ``InputError``.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class BlockScan:
         """Close the file."""
         if self._first is not None and not self._first.cancel():
             self._first.exception()
-        if not ending():  # at exit files close by themselves; modules may be gone, so `sys` is bound early
+        if not ending():  # at exit files close by themselves; modules may be gone, so `ending` is bound early
             self._blocks.close()
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
@@ -118,7 +118,7 @@ class BlockScan:
                     first = byte or 0
                 records.append(record)
                 size += length
-        except DamagedInputError as error:  # the records before the damage are a block, in every scan
+        except DamagedInputError as error:  # the records before the damage form a block, in every scan
             fault = error
         if records:
             yield Block(size, records)
@@ -126,9 +126,9 @@ class BlockScan:
             raise fault
 
     def _read(self) -> Iterator[tuple[Record, int | None, int]]:
-        """Yield each selected record, the byte at which it begins (None if the format has no lines), and its length.
+        """Yield each selected record, the byte at which it begins (None if the format has no lines), and its characters.
 
-        The length is in characters: its bytes are known only when the next record begins.
+        The number of its bytes is known only when the next record begins.
         """
         span, has_lines = self._span, load_reader(format_of(self._file)).cut_anywhere
         options = self._options

@@ -1,4 +1,4 @@
-"""Filters the documents of blocks of text, by functions, rules and languages, and makes token ids of those that are kept."""
+"""Filters the documents of blocks of text by functions, rules and languages, and tokenizes those that are kept."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from ...data.text_data import TextData
 
-_BLOCK_COST = 512  # bytes that an empty block takes
-_DOCUMENT_COST = 300  # bytes that a document takes beside its text
+_BLOCK_COST = 512  # bytes of an empty block
+_DOCUMENT_COST = 300  # bytes of a document without its text
 
 Filters = tuple[Callable[[Any], Any], ...]
 
 
 class FilteredBlock(NamedTuple):
-    """A block of ``read_bytes`` after the filters: None for each document that is not kept.
+    """A block of ``read_bytes`` after the filters, with None for each document that is not kept.
 
-    ``read``: documents before the filters; ``rejected``: how many, by reason; ``size``: about the bytes in memory.
+    ``read`` is the documents before the filters, ``rejected`` those rejected by reason, ``size`` its memory in bytes.
     """
 
     size: int
@@ -85,12 +85,12 @@ class DocumentEncoder:
             try:
                 is_kept = predicate(document)
             except Exception as error:
-                error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
+                error.add_note(f"in a filter, for the document of {_where(document)}, id {document.id!r}")
                 raise
             yield None if is_kept else "filter"
 
     def count(self, filtered: FilteredBlock) -> None:
-        """Count the outcomes of a block that a window takes; ``InputError`` for a bad record under ``on_error="stop"``."""
+        """Count the documents of a block by outcome; ``InputError`` for a bad record under ``on_error="stop"``."""
         for record in filtered.bad:
             if self._data.on_error == "stop":
                 detail = f" ({record.detail})" if record.detail else ""
@@ -104,7 +104,7 @@ class DocumentEncoder:
         self.counts["bad_records"] += sum(record.count for record in filtered.bad)
 
     def window(self, documents: list[Document | None], key: int | None) -> Window:
-        """Return the tokens of the documents that are kept, shuffled by ``key`` (None: as they are)."""
+        """Return the tokens of the documents that are kept, shuffled by ``key`` (None: in their order)."""
         if key is not None:
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
         kept = [document for document in documents if document is not None]
@@ -112,7 +112,7 @@ class DocumentEncoder:
         return Window(ids, np.append(0, np.cumsum(lengths)), origins=kept if self._with_origins else None)
 
     def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the ids of documents, and how many each has; an error names the document's file and line."""
+        """Return the ids of documents, and the number of ids of each. An error names the document's file and line."""
         encode, marks = self._data.encoder.encode_flat, self._data.marks
         if self._data.vocabulary is not None:
             return self._joined([document.tokens for document in documents if document.tokens is not None])
@@ -127,7 +127,7 @@ class DocumentEncoder:
             raise
 
     def _joined(self, documents: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return documents of ids as ``_encode`` does; begin and end marks are added if a document lacks them."""
+        """Do the same for documents that are ids already. Begin and end marks are added if a document lacks them."""
         encoder, marks = self._data.encoder, self._data.marks
         begin, end = (np.array([id or 0], self._data.dtype) for id in (encoder.bos_id, encoder.eos_id))
         parts, lengths = [np.empty(0, self._data.dtype)], []
@@ -144,14 +144,14 @@ def _memory_of(document: Document) -> int:
 
 
 def _where(record: Document | BadRecord) -> str:
-    """Name file and line of a record, for an error."""
+    """Return the file and line of a record, for an error."""
     return f"{record.file}, {f'line {record.line}' if record.line else f'byte {record.byte}'}"
 
 
 class RuleFilter:
-    """A filter of a stream by the rules of a build, and by the languages to keep, as ``"en,de=0.7"``.
+    """A filter of a stream by the rules of a build, and by the languages to keep, as in ``"en,de=0.7"``.
 
-    ``name`` changes whenever decisions can: with the rules, their files and the language model.
+    ``name`` changes with everything that decides: the rules, their files and the language model.
     """
 
     def __init__(self, rules: Any, language: Any) -> None:
@@ -173,10 +173,10 @@ class RuleFilter:
             described.append(hash_file(self._identifier.path))
         digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=8).hexdigest()
         self.name = f"rules#{digest}"
-        self.rules.prepare()  # compiles here, not while rows are waited for
+        self.rules.prepare()  # compiles now, not while the consumer waits for rows
 
     def __call__(self, documents: Sequence[Document], *, normalized: bool) -> list[Drop | None]:
-        """Return why each document is dropped. Rules with a [cut] table edit texts; these are ``normalized`` again if set."""
+        """Return why each document is dropped (None: kept). Rules with a [cut] table edit texts, ``normalized`` again if set."""
         if self.rules.cleaners:
             for document in documents:
                 text, _ = self.rules.cut(document.text, document.where)

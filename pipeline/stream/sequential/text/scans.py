@@ -1,7 +1,7 @@
 """The blocks of file parts, read by scans that the lanes of one process share.
 
-A scan keeps each block that it passes for the lane that needs it. If too much is kept already, that lane reads the part again.
-Filters judge a block before it is kept. So if they keep little, a lane may be far ahead of others.
+A scan keeps each block that it passes for the lane that needs the block. If too much is kept already, that lane reads the part
+again. Filters judge a block before it is kept. So if filters keep little, a lane may be far ahead of others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEPT_BYTES = 256 << 20
 _WHOLE_BYTES = 128 << 20
 _SMALL_BYTES = 256 << 10
-_SCANS = 8  # open scans beyond one for each lane
+_SCANS = 8  # open scans in addition to one for each lane
 
 BlockKey = tuple[int, int, int]  # epoch, number of the file part in its order, number of the block
 
@@ -34,9 +34,10 @@ log = logging.getLogger("pipeline")
 
 
 class SharedScans:
-    """Reads blocks of about ``block_bytes`` of file parts; ``starts`` is where each lane reads next, and the lanes move it.
+    """Reads blocks of about ``block_bytes`` of file parts.
 
-    ``documents`` filters blocks before they are kept, so that they take less memory.
+    ``starts`` is the window start from which each lane reads next; the lanes update it. ``documents`` filters blocks before they
+    are kept, so that they take less memory.
     """
 
     def __init__(
@@ -62,15 +63,15 @@ class SharedScans:
         self._is_remote = any(file.stored for file in data.files)
         self._begun: set[tuple[int, int]] = set()  # epochs and remote parts whose first blocks were read ahead
         self._scans: list[_Scan] = []  # the most recently used last
-        # One for each part that a lane reads; for remote files, also for the part that it reads next.
+        # One for each part that a lane reads; for remote files, another for the part that it reads next.
         self._most_scans = min(
             (2 if self._is_remote else 1) * len(starts) + _SCANS, max(1, _allowed_files() // sources)
         )
-        # All blocks of a small text: to open its files takes longer than to go through an epoch of it.
+        # All blocks of a small text, since opening its files takes longer than an epoch in memory.
         self._small: dict[tuple[FilePart, int], FilteredBlock | None] | None = (
             {} if data.bytes <= _SMALL_BYTES else None
         )
-        self._ends: dict[FilePart, int] = {}  # how many blocks a part has, once a scan came to its end
+        self._ends: dict[FilePart, int] = {}  # how many blocks a part has, if a scan has reached its end
         self._whole = _whole_files(data, _WHOLE_BYTES // sources)
 
     @property
@@ -79,7 +80,7 @@ class SharedScans:
         return self._bytes_read + sum(scan.blocks.bytes_read for scan in self._scans)
 
     def block(self, epoch: int, at: int, number: int) -> FilteredBlock | None:
-        """Return a block of file part ``at`` of an epoch, kept or scanned now; None after the end of the part."""
+        """Return a block of file part ``at`` of an epoch; None after the end of the part."""
         if self._small is None:
             return self._block(epoch, at, number)
         key = self._assignment.epoch(epoch).parts[at], number
@@ -96,7 +97,7 @@ class SharedScans:
         return None if block is None else self._documents.filter(block)
 
     def begin(self, epoch: int, group: int, cycle: int) -> None:
-        """Read the first blocks of remote parts at the same time: of a cycle and the next; at first, of all lanes' cycles."""
+        """Read the first blocks of the remote parts of a cycle and the next at the same time; at first, of all lanes' cycles."""
         if not self._is_remote:
             return
         cycles = [(epoch, group, cycle), (epoch, group, cycle + 1)]
@@ -109,7 +110,7 @@ class SharedScans:
             assignment = self._assignment.epoch(epoch)
             for at in assignment.cycle(group, cycle):
                 if len(self._scans) >= self._most_scans:
-                    break  # else scans that lanes use now would be closed
+                    break  # so that no scan that a lane uses now is closed
                 if self._data.files[assignment.parts[at].file].stored is not None and (epoch, at) not in self._begun:
                     self._begun.add((epoch, at))
                     begun.append(self._open_scan(epoch, at))
@@ -123,10 +124,10 @@ class SharedScans:
             self._drop(self._scans[0])
 
     def _scan(self, epoch: int, at: int, number: int) -> Block | None:
-        """Return a block by a scan, which keeps the blocks before it for other lanes; None after the end of the part."""
+        """Scan to a block and return it, keeping the blocks before it for other lanes; None after the end of the part."""
         part = self._assignment.epoch(epoch).parts[at]
         scans = [scan for scan in self._scans if scan.part == (epoch, at) and scan.blocks.number <= number]
-        if scans:  # it goes to its end even if this lane needs no more: others need the blocks
+        if scans:  # a scan goes on after this lane's last block, since other lanes need its blocks
             scan = max(scans, key=lambda scan: scan.blocks.number)
             self._scans.remove(scan)
             self._scans.append(scan)
@@ -142,7 +143,7 @@ class SharedScans:
         except InputError as error:
             is_remote = self._data.files[part.file].stored is not None
             if self._data.on_error != "skip" or (is_remote and not isinstance(error, DamagedInputError)):
-                raise  # a remote file that changed is not damaged: other ranks may have read it before
+                raise  # a remote file that changed is not damaged, and other ranks may have read it before
             self._documents.counts["damaged_files"] += part not in self._ends
             log.warning("%s; the rest of this file is skipped", error)
         self._ends[part] = scan.blocks.number
@@ -155,7 +156,7 @@ class SharedScans:
         data, assignment, starts = self._data, self._assignment.epoch(epoch), self._starts
         part = assignment.parts[at]
         file = data.files[part.file]
-        if data.on_error != "skip" or os.path.exists(file):  # a missing file is skipped like a damaged one
+        if data.on_error != "skip" or os.path.exists(file):  # a missing file is skipped like a damaged file
             data.check(file)
 
         def wanted(number: int) -> bool:
@@ -199,9 +200,9 @@ def _allowed_files() -> int:
 
 
 def _whole_files(data: TextData, most: int) -> set[int]:
-    """Return the remote files of plain lines that are downloaded whole: all of them if they have at most ``most`` bytes.
+    """Return the remote files of plain lines, to download whole, if they have at most ``most`` bytes together.
 
-    Otherwise each piece of a small input would take a request for a few KB.
+    This saves a request for each piece of a few KB of a small input.
     """
     plain = [
         number

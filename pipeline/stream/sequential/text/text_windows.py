@@ -3,8 +3,8 @@
 `assignment` says which blocks of files a lane reads in an epoch, and in which order. A window is some rounds of these blocks.
 Its documents are shuffled by seed, lane and the window's start; without a seed they stay in file order.
 
-A window of a live source is a run of its records. Its start is (epoch, records of the epoch before it, state of the source
-there). A source may write one state in several ways, so only the first two numbers decide how documents are shuffled.
+A window of a live source is a run of its records. Its start is (epoch, records of the epoch before the window, state of the
+source). A source may write one state in several ways, so only the first two numbers decide how documents are shuffled.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from ...data.text_data import LiveData, TextData
 
 _BLOCK_BYTES = 32 << 10
-_BLOCKS_A_LANE = 8  # of an epoch, at least: small input has small blocks, so that every lane gets some
+_BLOCKS_A_LANE = 8  # in an epoch, at least: small input has small blocks, so that every lane gets some
 
 
 class TextWindows:
-    """Makes the windows of some of the ``lanes``; ``starts`` says where each of these begins to read.
+    """Makes the windows of those ``lanes`` that have a start in ``starts``.
 
-    ``filters`` say which documents stay. The stream ends after ``epochs`` (None: never). ``sources`` of a mix share the memory
-    and the open files. ``with_origins`` keeps the documents of a window beside their tokens.
+    ``filters`` choose documents. The stream ends after ``epochs`` (None: never). ``sources`` of a mix share the memory and the
+    open files. ``with_origins`` keeps the documents of a window beside their tokens.
     """
 
     shared = False
@@ -127,8 +127,8 @@ _FIRST_DOCUMENTS = 8  # in the first window of an epoch
 class LiveWindows:
     """Makes the windows that all lanes of ``rank`` share.
 
-    A window ends with the document that reaches ``window.bytes`` of text, or as many documents as the epoch had records before
-    it, at least 8. So the first batch of a slow source comes soon.
+    A window ends with the document that reaches ``window.bytes`` of text, or with as many documents as the epoch had records
+    before the window, at least 8. So the first batch of a slow source is ready soon.
     """
 
     shared = True
