@@ -1,34 +1,34 @@
-"""Shards or raw text -> batches: what is read, in which order, and the position of a stream.
+"""Shards or raw text -> batches, in an order that is arithmetic and resumes exactly.
 
-datasets.py           ShardDataset, TextDataset, mix: where a stream starts
+datasets.py           ShardDataset, TextDataset, mix: the start of every stream
 open_dataset.py       open_dataset: data of any kind by its name
 stream.py             the chain: each method returns a new stream. Start here
 config.py             the settings of the chain, as one value
 schedule.py           weights of a mix in tokens, steps or shares of a run, as changes at sequences
 layout.py             the kinds of samples: packed, sampled, whole documents; their readers and collators
-shape.py              a config and its data: the lanes, and the shape that a state holds
-lanes.py              the lanes of a sequential stream: how many, which rank reads them, their windows and cursors
+shape.py              a config and its data -> the lanes, and the shape that a state holds
+lanes.py              the lanes of a sequential stream: their number, their ranks, their windows and cursors
 data/                 the kinds of data: counts, fingerprints, extents
 train_val_split.py    the two parts of .split(val=)
 order/                the order as integer arithmetic; its docstring is the definition
 windows/              shuffled documents in memory, and the rows that are cut out of them
-indexed.py            readers of data whose counts are known in advance: any sequence, directly
-sequential/           readers of data whose counts are unknown in advance: a cursor for each lane
+indexed.py            readers of data whose counts are known in advance: they compute where any sequence is
+sequential/           readers of data whose counts are unknown in advance: they keep a cursor for each lane
 assemble.py           a config and its data -> a reader: the one place that knows how each kind of data is read
 position.py           a position, and the part of a stream that a process iterates
 context.py            the slices of rows that a peer of context parallelism keeps
-ranks.py              the rank of a process, and the end of a stream on which ranks must agree
-state.py              a position as plain JSON, refused by any other stream
+ranks.py              the rank of a process, and the agreement of ranks on the end of a stream
+state.py              a position as plain JSON, which any other stream refuses
 batch/                rows -> batches -> the device
 iteration/            positions, passes, iterators, the user's stages
 frameworks.py         stream.loader() and stream.rows() for training frameworks
-readers.py            who reads a stream, and which readers are refused
+readers.py            refuses frameworks that would lose data or train on other labels
 arguments.py          checks of the users' arguments
 function_identity.py  a name for a function's source and values, for states
 fim.py                fill in the middle, for map_documents
 testing.py            assert_resumes
-trace.py              the documents of a step
-seen.py               the steps of a document
+trace.py              stream.trace(): the documents of a step
+seen.py               stream.seen(): the steps of a document
 mix_plan.py           stream.plan(): what a run of a mix will read, and weights within caps
-decoding.py           rows of a batch as text
+decoding.py           stream.decode(): rows of a batch as text
 """

@@ -1,4 +1,4 @@
-"""Weights of a mix that change over a run, given in tokens, steps or shares, as changes at sequence indices."""
+"""Weights of a mix that change over a run: points in tokens, steps or shares -> changes at sequence indices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .arguments import check_choice, check_flag, check_integer
 from .order.mixture import Changes, Weights, exact_weights
 from .position import MAX_NUMBER
 
-_PIECES = 32  # of a linear stretch: weights are off by 1/64 of its change at most, and a resume counts 32 pieces
+_PIECES = 32  # between two linear points: weights are off by 1/64 of the change at most, and a resume counts 32 pieces
 RowTokens: TypeAlias = Callable[[Weights], Fraction]  # the mean tokens of a row under weights
 
 
@@ -30,14 +30,14 @@ class Schedule:
     - ``"shares"``: parts, from 0 to 1, of a run of ``tokens`` tokens.
 
     A packed row counts as ``seq_len`` tokens, with the padding of best fit. A row of ``.documents()`` counts as the mean
-    document of its source, cut at ``max_length``. So positions in tokens are expectations there.
+    document of its source, cut at ``max_length``, so its positions in tokens are expected values.
 
     Weights are constant from each point to the next. With ``linear=True`` they follow a straight line instead, in 32 equal
     pieces, each with the weights of its middle. Two points at one position make a jump. After the last point, weights stay.
 
-    The schedule becomes changes at global sequences: ranks, workers and stops do not move it. A change takes effect at the
-    next row of all lanes: at most 15 sequences later in an indexed mix, 47 steps in a sequential one. A mix with another
-    schedule refuses the state.
+    Changes are made at global sequences, so ranks, workers and stops do not move them. A change takes effect at the next row of
+    all lanes: at most 15 sequences later in an indexed mix, 47 steps in a sequential mix. A mix with another schedule refuses
+    the state.
 
     Raises ``ConfigError`` for positions that do not begin at 0 or do not ascend, and for a missing ``tokens`` or
     ``global_batch``.
@@ -84,7 +84,7 @@ class Schedule:
             object.__setattr__(self, name, value)
 
     def for_sources(self, names: Sequence[str]) -> Schedule:
-        """Return the schedule with exact weights; ``ConfigError`` for weights of other sources."""
+        """Return the schedule with exact weights; ``ConfigError`` if they do not name these sources."""
         return replace(self, points=tuple((at, exact_weights(weights, names)) for at, weights in self.points))
 
     def begins(self, row_tokens: RowTokens) -> list[int]:
@@ -112,13 +112,13 @@ class Schedule:
         return tuple(sorted(changes.items(), key=lambda change: change[0]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the schedule of exact weights as plain JSON."""
+        """Return the schedule, whose weights are exact, as plain JSON."""
         points = [[str(at), {name: str(share) for name, share in weights.items()}] for at, weights in self.points]
         return {**vars(self), "points": points}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Schedule:
-        """Return the schedule of `to_json`."""
+        """Return the schedule that `to_json` wrote."""
         points: Any = [
             (Fraction(at), {name: Fraction(share) for name, share in weights.items()})
             for at, weights in value["points"]
