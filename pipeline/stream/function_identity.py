@@ -1,8 +1,8 @@
 """A name for a function of the user in a state: a hash of its source, and of the values that it reads.
 
 The source is hashed without comments and formatting. The values are defaults, closure, globals, and constants of the user's
-modules, such as ``settings.LIMIT``; functions among them are hashed in the same way. Of an object of the standard library or of
-an installed package, only the name is hashed.
+modules, such as ``settings.LIMIT``; functions among them are hashed in the same way. An object of the standard library or of an
+installed package is hashed by its name alone.
 """
 
 from __future__ import annotations

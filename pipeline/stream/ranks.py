@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """What process ``process`` tells a loader's worker that it starts without fork, and so without its process group.
+    """Facts that process ``process`` sends to a loader's worker that it starts without fork, and so without a process group.
 
     ``part`` is rank and world size; None if they are unknown although several ranks were ``launched``.
     """

@@ -1,7 +1,7 @@
 """The rows of a run that contain a document: the inverse of `trace`.
 
-For an indexed stream, the order is computed backwards: from a document to its extent and block, from there to its window in
-each epoch, its position in that window, and the sequences around this position with their steps, ranks and rows. A sequential
+For an indexed stream, the order is computed backwards. The document has an extent and a block; in each epoch, the block has a
+window, and the document a position in the window. The sequences around this position have steps, ranks and rows. A sequential
 stream is read from the beginning of its pass.
 """
 

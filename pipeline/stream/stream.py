@@ -96,8 +96,8 @@ class Stream(IterableDataset[Any]):
         The order depends on ``seed`` (an int from 0 on) and the epoch; ranks and workers do not change it. A block is a run
         of neighbouring documents: at most about 512 KiB of one shard, or about 32 KiB of one file of a ``TextDataset``.
         ``window`` is the number of blocks whose documents are shuffled together; in a ``TextDataset``, the sum over all lanes,
-        each of which has at least one block. The defaults are windows of about 4 MiB and 64 lanes. A mix has 16 lanes and
-        windows of 3 MiB, or less, so that all its windows hold at most 256 MiB. There is no buffer: ``.shuffle(1000)`` and
+        each of which has at least one block. The defaults are windows of about 4 MiB and 64 lanes; in a mix, windows of about
+        3 MiB, but of 256 MiB at most in all, and 16 lanes. There is no buffer: ``.shuffle(1000)`` and
         ``buffer_size=`` of other libraries are errors that show what to write.
 
         In a sequential stream, each row of a global batch (ranks x batch size) has its own lanes: 4 to 48, fewer for little
@@ -244,8 +244,8 @@ class Stream(IterableDataset[Any]):
         ``input_ids`` and ``labels`` are int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
         ``labels="same"`` they are the inputs, for models that shift by themselves.
 
-        With ``boundaries=True``, a label in another document than its input is -100. With ``labels="same"``, the first label
-        of each document is -100. Batches then have ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each document),
+        ``boundaries=True`` sets a label to -100 if it is in another document than its input, or with ``labels="same"`` if it is
+        the first of its document. It adds ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each document),
         ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
 
         With ``boundaries=True``, ``pad_to_multiple_of`` pads each document to a multiple of so many tokens, as

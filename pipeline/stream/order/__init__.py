@@ -45,7 +45,7 @@ The JSON has ``, `` between items, strings in double quotes, characters beyond A
 2. Extents and blocks
 ---------------------
 An array of tokens that nothing divides into documents is cut into pieces of 4,096 tokens, the last of which may be shorter.
-They stand for documents in what follows, and give no ``boundaries``.
+These pieces count as documents in what follows, but have no ``boundaries``.
 
 Shards are in the order of the manifest, or of the list of files that the stream was given. `pipeline.shards.extents`
 defines the table of extents: runs of consecutive documents of one shard, each of at least one document, with their sizes in
@@ -64,14 +64,14 @@ A **selection** (``.split``) keeps some of the extents: `pipeline.stream.train_v
 keeps of few extents are in memory one after the other, as those of an array are.
 
 An **upsampled** source (``.upsample``) reads each document a number of times an epoch; the largest number is ``m``. Its shards
-are listed ``m`` times, the whole list again and again. Listing ``k`` gives only the documents whose number is above ``k``, and
-the others do not exist. An extent that gives none is left out, as by a selection. The bytes of an extent stay as they are;
-its tokens and documents are those that it gives.
+are listed ``m`` times, the whole list again and again. Listing ``k`` has only the documents whose number is above ``k``. An
+extent without such a document is left out, as by a selection. The bytes of an extent stay as they are; its tokens and documents
+are those that the listing has.
 
 3. Windows
 ----------
-``C`` is the number of lanes, ``W`` the blocks of a shuffle window. ``.shuffle(lanes=C, window=W)`` states them; each that it
-does not state is::
+``C`` is the number of lanes, ``W`` the blocks of a shuffle window. ``.shuffle(lanes=C, window=W)`` states them. If it does not
+state one of them, its value is::
 
     C = 64     x = 4194304                               a stream of one source: 4 MiB
     C = 16     x = min(3145728, 268435456 // (C * S))    each source of a mix of S: 3 MiB, of all lanes and sources 256 MiB
@@ -115,12 +115,12 @@ A global step begins at any sequence index ``a`` and consists of the next ``n`` 
 ``n = R * B`` for ``R`` ranks with batches of ``B`` (1 without ``.batch``), fewer at the end of a bounded stream. The next
 step begins at ``a + n``. Rank ``r`` takes of a step:
 
-- where ``R`` divides ``C``: the ``i`` with ``(i - b) % R == r``, ascending;
+- if ``R`` divides ``C``: the ``i`` with ``(i - b) % R == r``, ascending;
 - otherwise: sort the step's indices by ``(((i - b) * s) % C, i)``; rank ``r`` takes the entries ``r * n // R`` to
   ``(r + 1) * n // R`` of the sorted list, in this order. ``s`` is the smallest integer that is at least
   ``(39 * C + 50) // 100`` and coprime to ``C`` (``C = 64``: 25; 16: 7; 1: 0).
 
-``b`` is the sequence index at which the step's pass begins (section 6), 0 of an endless stream. Rows of a batch are in the order
+``b`` is the sequence index at which the step's pass begins (section 6), 0 in an endless stream. Rows of a batch are in the order
 in which the rank takes them. The set of a step depends on ``a`` and ``R * B`` alone, never on how many ranks share it.
 
 6. Ends
@@ -132,18 +132,18 @@ With ``epochs=E``, pass ``e`` is the epochs ``e * E`` to ``(e + 1) * E`` alone, 
 with epoch ``e * E``: it is cut from its own first token, and each pass has ``S = ceil(E * T / stride)`` stream sequences. So
 for epoch ``e * E + k``, ``k < E``, the ``A`` of section 4 is ``A(e * E + k) = e * S + ceil(k * T / stride)``. Tokens after the
 last of a pass do not exist: they are missing in inputs and labels. Only the first ``U`` stream sequences of a pass are given,
-those that have a label: ``U = max(0, ceil((E * T - d) / stride))``, where ``d`` is ``shift``, of ``labels="same"`` 1, of
-``shift="divisors"`` the largest divisor, of samples and documents 0; ``U = 0`` is an error. Pass ``e`` is the sequence indices
-``e * S`` to ``e * S + U``. One of these whose stream sequence is not given takes the stream sequence of an index of the same
-epoch from ``e * S + U`` on: the first such index the first that is given there, the second the second, and so on.
+those that have a label: ``U = max(0, ceil((E * T - d) / stride))``. ``d`` is ``shift``; 1 for ``labels="same"``; the largest
+divisor for ``shift="divisors"``; 0 for samples and documents. ``U = 0`` is an error. Pass ``e`` is the sequence indices
+``e * S`` to ``e * S + U``. Some of these may have a stream sequence that is not given. In each epoch, the first of these indices
+takes the first given stream sequence of the epoch's indices from ``e * S + U`` on instead, the second the second, and so on.
 
 ``.take(t)`` ends each pass after ``t`` sequence indices (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes no
 token missing. With both, the smaller end holds. With ``.take(t)`` alone, of a mix too, pass ``e`` is the sequence indices
 ``e * t`` to ``(e + 1) * t`` of the endless stream.
 
 An endless stream has no end, but ``set_epoch(e)`` moves it to ``A(e)``; an endless mix has no passes. A stream that loads a state
-ends where the pass ends in which the state was saved; of a state that was saved under another ``t``, ``R`` or ``B`` and lies
-outside of that pass, where the pass ends that holds its sequence index.
+ends with the pass in which the state was saved. If the state was saved under another ``t``, ``R`` or ``B``, and its sequence
+index is outside of that pass, the stream ends with the pass that holds this index.
 
 If the last step has ``n < R * B`` rows, ``last="pad"`` gives each rank the rows of section 5, then rows that are filled, up to
 ``B``; ``last="drop"`` drops the step. Without ``.batch`` nothing is filled or dropped: a rank that section 5 gives no row
@@ -169,11 +169,11 @@ names, sorted by code points.
 
 A weight is an integer, a ``Fraction`` or a float, taken as ``Fraction(str(weight))``; all are divided by their sum
 (``temperature=`` states the weights that `mixture.temperature_weights` gives). The first weights are a change at sequence
-index 0. A change of weights at sequence index ``x`` takes effect at row ``ceil(x / C)`` of every lane; in buckets of ``b``, of
-that row's first sequence index ``y``, at row ``ceil(64 * b * ceil(y / (64 * b)) / C)``. If several take effect at one row, the
-last one made holds. ``set_weights`` is a change at the sequence index where the stream stands, and
-removes the changes of later rows. Each lane's rows from a change to the next are cut into periods of 4,096 rows, beginning
-at the change; the next change cuts the last one short.
+index 0. A change of weights at sequence index ``x`` takes effect at row ``ceil(x / C)`` of every lane. With buckets of ``b``, it
+takes effect at row ``ceil(64 * b * ceil(y / (64 * b)) / C)``, where ``y`` is the first sequence index of row ``ceil(x / C)``. If
+several changes take effect at one row, the last one made holds. ``set_weights`` is a change at the stream's sequence index, and
+removes the changes of later rows. Each lane's rows from a change to the next are cut into periods of 4,096 rows, beginning at the
+change; the next change cuts the last period short.
 
 A ``Schedule`` states changes: the weights of its point ``k`` are a change at sequence index ``x(k)``, the sum of the sizes
 ``s(1)`` to ``s(k)``, rounded up. In steps, ``s(k) = (p(k) - p(k - 1)) * global_batch``, where ``p`` are the positions. Else

@@ -28,9 +28,9 @@ A global batch has ``G`` rows, ranks x batch size (1 without ``.batch``). There 
 the next sequence of lane ``(k G + j) % L``, and rank ``r`` of ``R`` has rows ``r G / R`` to before ``(r + 1) G / R``. So
 the rows of a step are the same for every ``R`` that divides ``G``. In a stream bounded by ``epochs``, a row whose lane has
 ended comes from the next lane of its rank, in turn, that has not. The stream ends with the last lane of all ranks, or with
-``last="drop"`` where a rank lacks a row: ranks agree on this at each step.
+``last="drop"`` when a rank lacks a row: ranks agree on this at each step.
 
-``L`` is 1 without ``.shuffle()``, and what ``.shuffle(lanes=)`` states: a multiple of ``G``. Else it is ``m G``. ``m`` is
+``L`` is 1 without ``.shuffle()``; ``.shuffle(lanes=)`` may state it, as a multiple of ``G``. Else it is ``m G``. ``m`` is
 the least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none). If there are fewer than ``m G`` records, ``m`` is lowered to the
 greatest of 24, 12, 4, 2, 1 that is at most ``records // G``; fewer than ``G`` records have as many lanes. Best fit also
 lowers ``m`` along these numbers, until it is 1, or each lane's epoch has at least 16 sequences and the least windows of all
@@ -38,25 +38,26 @@ lanes (below) take at most 512 MiB.
 
 A lane reads windows. Each is made again from its start (epoch, cycle, round), and its documents are shuffled by ``key("text
 window", seed, lane, epoch, cycle, round)``. The documents that filters keep are one stream, endless or of ``epochs``
-epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a sequence every
+epochs; a lane goes on to its next epoch if filters keep nothing of one. ``.pack`` joins the documents and cuts a sequence every
 ``stride`` tokens; ``best_fit`` packs each window alone (`windows.best_fit`), in an order by ``key("best fit", seed, lane, epoch,
-cycle, round)``; ``.documents`` gives each. A packed sequence of which no label exists is passed over. A bounded stream without
-a row is an error, and so is an epoch of an endless source that gives no lane a row (8 epochs, for a process that reads a part
-of each, and for best fit). ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``, from where ``.take`` counts.
+cycle, round)``; with ``.documents``, each document is a sequence. A packed sequence without any existing label is skipped. A
+bounded stream without a row is an error. So is an epoch of an endless source without a row for any lane; for best fit, and for
+a process that reads a part of each epoch, 8 such epochs are. ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``,
+from where ``.take`` counts.
 
 Text
 ----
-A block is a run of records of a file part (`text.assignment`); it ends with the record that reaches ``b`` bytes, each
-counted with one byte more (lines of JSON Lines as they are, of other formats the characters of their text): ``b = max(1,
-min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. `text.assignment` says which
-blocks each lane reads in which round.
+A block is a run of records of a file part (`text.assignment`). It ends with the record that reaches ``b = max(1, min(32 KiB, n
+// (8 L)))`` bytes. A record counts as the bytes of its line in JSON Lines, as the characters of its text in other formats, and
+one byte more. ``n`` is the bytes of all files; compressed files count three times. `text.assignment` says which blocks each lane
+reads in which round.
 
 If there are several lanes, a file of plain JSON Lines of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)``
 bytes (``plain``: bytes of all such files, of any size) is cut at ``size k // parts`` into ``parts = ceil(size / p)`` file
 parts. A part holds the lines that begin in it. Plain text files of many documents count as JSON Lines here, unless their
 separator may overlap itself.
 
-A window is a number of rounds, at least one; no window goes on after its epoch. ``.shuffle(window=w)`` ends it with the
+A window is one or more rounds, and ends with its epoch at the latest. ``.shuffle(window=w)`` ends it with the
 round that reaches ``max(1, w // L)`` blocks. Without ``window=``, it ends with the round that reaches ``256 MiB // L`` bytes of
 blocks, or ``max(4, 4 (cycle + round))`` blocks if that is earlier. ``cycle`` and ``round`` are those of its start, so the first
 windows are short. Best fit needs at least ``4 t`` bytes in each case, ``t = seq_len * max(32, min(256, 64 MiB //
@@ -64,10 +65,10 @@ windows are short. Best fit needs at least ``4 t`` bytes in each case, ``t = seq
 The tokenizer ``bytes`` makes two bytes of each byte of text, so its windows hold half as much: in this paragraph, 128 stands
 for 256 MiB, and 32 for 64 MiB.
 
-Each rank reads a part of a live source, as one lane that all its lanes share: a row is the next sequence of it. Alone, it has a
-lane for each row. Windows are runs of its records. If the epoch had ``n`` records before a window, the window ends with its
-record number ``max(8, n)``, or earlier with the document that reaches its characters of text: 1 Mi, with ``.shuffle()`` 16 Mi,
-with ``.shuffle(window=w)`` ``w * 32`` Ki. Best fit needs at least ``4 t`` characters, with a quarter of these numbers for
+Each rank reads a part of a live source in one lane, which all lanes of the rank share: each row is its next sequence. Unless it
+is in a mix, ``L`` is ``G``. Windows are runs of its records. If the epoch had ``n`` records before a window, the window ends with
+its record number ``max(8, n)``, or earlier with the document that reaches ``c`` characters of text: ``c`` is 1 Mi, with
+``.shuffle()`` 16 Mi, with ``.shuffle(window=w)`` ``w * 32`` Ki. Best fit needs at least ``4 t`` characters, with ``c // 4`` for
 ``64 MiB // L``. ``key("live window", seed, rank, epoch, n)`` shuffles the window's documents. Its round counts as 0.
 
 Shards
@@ -80,10 +81,10 @@ A start is (epoch, 0, number of the window), and the documents stay in the order
 
 Mixes
 -----
-A mix of texts, or of anything that makes it sequential, has the lanes of its source of the most documents, of which a live one
-has any number; each lane has a cursor in each source, and reads source ``n`` under the seed ``key("text source", seed, n)``,
-where ``256 MiB / L`` above is ``256 MiB / L / sources``. A block of shards is one extent, as in section 8 of
-`pipeline.stream.order`, which says which source gives row ``i // L`` of lane ``i % L``. A source of fewer documents than lanes
-is not shared out: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``. Best
-fit counts the sequences of the largest source and the windows of all, and orders them by the seed of the mix.
+A sequential mix has the lanes of its source of the most documents; a live source has as many documents as are asked for. Each
+lane has a cursor in each source, and reads source ``n`` under the seed ``key("text source", seed, n)``. ``256 MiB / L / sources``
+replaces ``256 MiB / L`` above. A block of shards is one extent, as in section 8 of `pipeline.stream.order`, which says which
+source serves row ``i // L`` of lane ``i % L``. A source of fewer documents than lanes is not divided: lane ``l`` reads all of it
+as a stream of one lane, under the seed ``key("text source", seed, n, l)``. Best fit counts the sequences of the largest source
+and the windows of all sources, and orders the sequences by the seed of the mix.
 """

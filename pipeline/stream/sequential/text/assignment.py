@@ -25,20 +25,21 @@ their documents are shuffled together.
 
 The definition
 ==============
-What is read apart is a *file part*: a file, row groups of Parquet where there are fewer files than lanes, byte ranges of plain
-JSON Lines (`FormatReader.part_rows`, `cut_anywhere`). Epoch ``e`` permutes them by ``key("text pieces", seed, e)`` and lays them
-side by side on a line, as long as their weights. The line is cut into equal parts, one for each group (the lanes of one row of a
-batch).
+A *file part* is read by itself: a file, row groups of Parquet if there are fewer files than lanes, or a byte range of plain JSON
+Lines (`FormatReader.part_rows`, `cut_anywhere`). Epoch ``e`` permutes the file parts by ``key("text pieces", seed, e)`` and puts
+them side by side on a line, each as long as its weight. The line is cut into equal parts, one for each group (the lanes of one
+row of a batch).
 
 Every epoch has a rotation ``u = key("text turns", seed, e)`` (0 without a seed), so that lanes get other blocks in each epoch.
 
-A file part inside one group's part of the line belongs to that group. One that touches the parts of ``n`` groups is shared. It
-has ``8 n`` equal slots, and its block ``b`` has slot ``k = (b + u) * s % (8 n)``. The block belongs to the group in whose part
-of the line the middle of slot ``k`` is. ``s`` is the first number from ``(8 n) * 5 // 8`` on that is coprime to ``8 n``.
+A file part inside one group's part of the line belongs to that group. A file part that touches the parts of ``n`` groups is
+shared. It has ``8 n`` equal slots, and its block ``b`` has slot ``k = (b + u) * s % (8 n)``. The block belongs to the group in
+whose part of the line the middle of slot ``k`` is. ``s`` is the first number from ``(8 n) * 5 // 8`` on that is coprime to
+``8 n``.
 
-A *cycle* is ``cycle_length`` file parts of a group, which it reads at a time: as many as the group has lanes, but at most ``128
-// groups``, and at least 1. The group's block ``c`` (from 0) of file part ``q`` of a cycle belongs to the group's lane ``(c + q
-+ (u >> 32)) % lanes``, which reads it in round ``c // lanes``: *round* ``r`` gives each lane its block ``r`` of each file part.
+A *cycle* is the ``cycle_length`` file parts that a group reads at a time: as many as the group has lanes, but at most ``128 //
+groups``, and at least 1. The group's block ``c`` (from 0) of file part ``q`` of a cycle belongs to the group's lane ``(c + q + (u
+>> 32)) % lanes``, which reads it in round ``c // lanes``: in *round* ``r``, each lane reads its block ``r`` of each file part.
 """
 
 from __future__ import annotations
