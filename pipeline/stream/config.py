@@ -23,7 +23,7 @@ from .schedule import Schedule
 if TYPE_CHECKING:
     from .context import ContextPeer
 
-_UNEVEN = 0.05  # part of an epoch: a mix that ends further from the end of one logs it
+_UNEVEN = 0.05  # part of an epoch: a mix that ends further from an epoch's end logs so
 
 
 class Map:

@@ -134,8 +134,8 @@ class ShardDataset(Documents):
       for servers without ranged requests.
     - ``storage_options`` are passed to fsspec.
     - ``tries`` is how often a request is made at most (8).
-    - ``timeout`` (20) is in seconds: a server that sends no byte for so long is asked again. A server that has never answered
-      is given up after half of it.
+    - ``timeout`` is in seconds: a request without a byte for so long is repeated (20). A server that has never answered is
+      given up after half that time.
 
     Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
 

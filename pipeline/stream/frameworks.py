@@ -165,7 +165,7 @@ def key_map(keys: str | KeyMap | None, config: StreamConfig, *, rows: bool = Fal
     ):
         if unsuitable:
             wanted = "rows" if rows else "batches"
-            raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream yields {what}; {cure}")
+            raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream gives {what}; {cure}")
     same = config.layout is not None and config.layout.same_labels
     if keys == "hf" and config.sliced:
         return _slices_of_hugging_face
