@@ -209,7 +209,7 @@ class ShardDataset(Documents):
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )
         if self._config.epochs is not None:
-            raise ConfigError("each source of a mix repeats in epochs of its own: leave epochs out")
+            raise ConfigError("each source of a mix repeats by epochs of its own: leave epochs out")
         return {name: Documents(data, epochs=None) for name, data in sources.items()}
 
     @classmethod

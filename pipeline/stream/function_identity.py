@@ -192,5 +192,5 @@ def _source(code: types.CodeType) -> ast.AST:
         if (min(lines), getattr(node, "name", "<lambda>")) == (code.co_firstlineno, code.co_name):
             nodes += [node] * all(begin <= first and last <= end for first, last in spans)
     if not nodes or (len(nodes) > 1 and not spans):
-        raise _UnknownError(f"code that {code.co_filename!r} does not contain any more")
+        raise _UnknownError(f"code that {code.co_filename!r} does not hold any more")
     return nodes[-1]

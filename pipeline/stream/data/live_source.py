@@ -129,7 +129,7 @@ class LiveSource:
         state = value.state_dict()
         for wrong in _no_json(state, ""):
             raise ConfigError(
-                f"state_dict() of {self.name} returned a value that JSON cannot hold: {wrong}; a state is plain JSON, so return "
+                f"state_dict() of {self.name} holds a value that JSON cannot hold: {wrong}; a state is plain JSON, so return "
                 "dicts with string keys, lists, strings and numbers, or give a function that returns an iterator"
             )
         return json.dumps(state, separators=(",", ":"))

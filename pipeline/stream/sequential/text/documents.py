@@ -85,7 +85,7 @@ class DocumentEncoder:
             try:
                 is_kept = predicate(document)
             except Exception as error:
-                error.add_note(f"in a filter, for the document of {_where(document)}, id {document.id!r}")
+                error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
                 raise
             yield None if is_kept else "filter"
 
