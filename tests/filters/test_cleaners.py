@@ -13,6 +13,7 @@ from filters.rules.ruleset import load_rules
 from filters.unicode_classes import SPACES
 
 C4 = load_rules("c4")
+POLICIES = "our Privacy Policy,a cookie policy,terms of use,it uses cookies,use of cookies,we use cookies".split(",")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,10 @@ C4 = load_rules("c4")
         (f"This has a {'long' * 251} word.", "long_word"),
         (f"This has a {'x' * 1000} word.", None),
         ("Please enable JavaScript to read this page.", "javascript"),
-        ("By reading on you accept our Privacy Policy.", "policy"),
+        ("Please enable JavaScript for lorem ipsum dolor sit.", None),
+        *((f"By reading on you accept {policy}.", "policy") for policy in POLICIES),
+        ("The privacy policy of {this} page is short.", None),
+        ("The privacy policy of lorem ipsum is short.", None),
     ],
 )
 def test_c4_cuts_the_lines_that_its_paper_names(line: str, reason: str | None) -> None:
