@@ -123,6 +123,4 @@ def npy_header(dtype: np.dtype[Any] | str, count: int) -> bytes:
 def footer_payload(fields: dict[str, Any]) -> bytes:
     """Return ``fields`` as JSON padded with spaces to the 512 bytes of a footer."""
     text = json.dumps({"format": FORMAT_NAME, "version": FORMAT_VERSION, **fields}, separators=(",", ":"))
-    if len(text) > BLOCK:
-        raise ValueError(f"footer of {len(text)} bytes does not fit {BLOCK}")
     return text.encode().ljust(BLOCK)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +26,7 @@ from pipeline.cli import COMMANDS
 from pipeline.cli.command import exit_status
 from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
+from pipeline.signals import deferred_signals, kept_handlers, reraise_swallowed_signals
 from tests.helpers import interpreters
 from tests.helpers.faulty_server import FaultyServer
 from tests.helpers.shard_samples import make_documents, write_dataset
@@ -366,3 +367,21 @@ def test_an_interrupt_is_one_line_whatever_the_command_is_doing(number: signal.S
     assert 130 in ends
     # 1: problems were found first. By the signal: it came while the interpreter was starting or ending.
     assert set(ends) <= {130, 1, -number}
+
+
+def test_a_signal_during_a_call_of_a_library_is_handled_at_its_end() -> None:
+    done: list[str] = []
+
+    def interrupted(block: AbstractContextManager[None]) -> None:
+        with block, suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            done.append("deferred")
+
+    for block in (deferred_signals(), reraise_swallowed_signals()):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(block)
+    assert done == ["deferred"]
+    before = signal.getsignal(signal.SIGINT)
+    with kept_handlers():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is before

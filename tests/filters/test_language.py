@@ -97,7 +97,9 @@ def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeyp
 def test_a_model_that_is_not_whole_is_refused_with_path_and_remedy(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "cut.ftz"
     path.write_bytes((bundled_model().read_bytes() + b"x")[:kept])
-    with pytest.raises(ConfigError, match=rf"cut\.ftz is .* damaged at {kept:,} bytes: copy"):
+    with pytest.raises(
+        ConfigError, match=rf"cut\.ftz is .* damaged at {kept:,} bytes: copy it again, or leave --lid-model out"
+    ):
         LanguageIdentifier(path)
 
 

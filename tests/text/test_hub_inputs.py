@@ -249,6 +249,12 @@ def test_another_commit_than_the_pinned_one_is_refused(hub: InputServer, tmp_pat
 def test_a_file_that_the_hub_no_longer_has_is_named(hub: InputServer, tmp_path: Path) -> None:
     fill(hub, tmp_path)
     file = find_inputs("hf://datasets/org/name:sample:test", requests=QUICK)[0]
+    hub.faults = ["418"] * 9
+    with pytest.raises(
+        StorageError, match=rf"held/a.jsonl: the hub says: 418 .*; look at {hub.root}/datasets/org/name$"
+    ):
+        texts_of(file)
+    hub.faults = []
     del hub.files[file.name]
     with pytest.raises(StorageError, match=r"held/a.jsonl: the hub says: .*check the path.*/org/name/tree/main"):
         texts_of(file)

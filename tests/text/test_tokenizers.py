@@ -188,7 +188,9 @@ def test_a_class_that_gives_other_ids_than_its_file_is_refused(cause: str, train
     assert of_class == load_tokenizer(loaded).encode(text).tolist() == loaded(text)["input_ids"] != file
 
 
-def test_a_folder_of_which_files_are_missing_is_refused(trained: Tokenizer, tmp_path: Path) -> None:
+def test_a_folder_of_which_files_are_missing_is_refused(
+    trained: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, (name, text) in enumerate(
         {
             "config.json": '{"model_type": "gpt2"}',
@@ -201,6 +203,18 @@ def test_a_folder_of_which_files_are_missing_is_refused(trained: Tokenizer, tmp_
         (tmp_path / str(number) / name).write_text(text)
         with pytest.raises(ConfigError, match=f"no vocabulary in {name}.*hf download"):
             load_tokenizer(tmp_path / str(number))
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "tokenizer.model").write_bytes(b"\xff\xfe")
+    (tmp_path / "junk" / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    with pytest.raises(ConfigError, match=r"no vocabulary in tokenizer.model, tokenizer_config.json; .*hf download"):
+        load_tokenizer(tmp_path / "junk")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)  # as where the package is not installed
+    with pytest.raises(
+        ConfigError, match=r"tokenizer.model cannot be read without the package sentencepiece: `pip install"
+    ):
+        load_tokenizer(tmp_path / "junk")
+    with pytest.raises(ConfigError, match="cannot be read without its library: `pip install sentencepiece protobuf`"):
+        load_tokenizer(tmp_path / "junk" / "tokenizer.model")
     trained.save(tmp_path / "class")
     (tmp_path / "class" / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
     with pytest.raises(ConfigError, match=r"AutoTokenizer cannot load it.*name .*tokenizer.json"):
@@ -211,15 +225,22 @@ def test_a_folder_of_which_files_are_missing_is_refused(trained: Tokenizer, tmp_
     "ignore:.*other ids than sentencepiece"
 )  # by a Unigram model, of text that spells its pieces
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("settings", [{}, {"add_dummy_prefix": False, "remove_extra_whitespaces": True}])
-def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, bool], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"add_dummy_prefix": False, "remove_extra_whitespaces": True},
+        {"user_defined_symbols": ["[tool]"]},
+    ],
+)
+def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     path = train_sentencepiece(tmp_path / "tokenizer.model", kind, byte_fallback=True, **settings)
     judge = sentencepiece.SentencePieceProcessor(model_file=str(path))
     for spec in (path, tmp_path):
         tokenizer = load_tokenizer(spec)
         assert (tokenizer.eos_id, tokenizer.bos_id, tokenizer.can_lose) == (judge.eos_id(), judge.bos_id(), False)
-        for text in [*CORPUS[:5], *STRINGS]:
+        for text in [*CORPUS[:5], *STRINGS, "a[tool]"]:
             if kind == "bpe" or "<" not in text:
                 assert tokenizer.encode(text).tolist() == judge.encode(text), text
         assert tokenizer.decode(tokenizer.encode("many  texts")).split() == ["many", "texts"]

@@ -487,3 +487,5 @@ for module, extract in (("fastwarc", "resiliparse"), ("resiliparse", "resilipars
     lines = [line for line in done.stderr.splitlines() if "not installed" in line]
     for line, module in zip(lines, ("fastwarc", "resiliparse", "trafilatura"), strict=True):
         assert re.search(rf"pip install .*{module}", line)
+    for line, said in zip(lines, ("WARC files", "HTML of WARC files", "extract trafilatura"), strict=True):
+        assert said in line
