@@ -82,9 +82,7 @@ def export_tokens(
             "eos_id": manifest.tokenizer["eos_id"],
             "splits": splits,
             "files": {
-                path.relative_to(directory).as_posix(): path.stat().st_size
-                for path in sorted(directory.rglob("*.*"))
-                if path.is_file()
+                path.relative_to(directory).as_posix(): path.stat().st_size for path in sorted(directory.rglob("*.*"))
             },
         }
         write_json(directory / EXPORT_NAME, summary)

@@ -81,13 +81,22 @@ def test_megatron_is_given_no_ids_that_int32_may_not_hold(tmp_path: Path) -> Non
 @pytest.mark.parametrize("size", [2, None])
 def test_parquet_holds_fields_of_any_kind_under_one_schema(size: int | None, tmp_path: Path) -> None:
     import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
 
-    fields = [{"id": "a"}, {"url": "u", "n": 1}, {"url": 3, "n": 2.5}, {"tags": ["x"], "key": "mine"}]
+    fields = [{"id": "a"}, {"url": "u", "n": 1}, {"url": 3, "n": 2.5, "mixed": "a", "no": None}]
+    fields.append({"tags": ["x"], "key": "mine", "mixed": {"a": 1}})
     dataset_of(
         [([k + 1], field) for k, field in enumerate(fields)], tmp_path / "set", val_fraction=0, tokens_per_shard=size
     )
     export(tmp_path / "set", tmp_path / "out", "parquet")
+    names = [f"train-{k:05d}-of-00004.parquet" for k in range(4)] if size else ["train-00000-of-00001.parquet"]
+    assert sorted(path.name for path in (tmp_path / "out" / "data").iterdir()) == names
+    first = pq.ParquetFile(tmp_path / "out" / "data" / names[0])
+    assert first.metadata.row_group(0).column(0).compression == "ZSTD"
+    types = {field.name: str(field.type) for field in first.schema_arrow}
+    assert (types["input_ids"], types["n"], types["no"]) == ("list<element: int32>", "double", "string")
     rows = ds.dataset(tmp_path / "out" / "data").to_table().to_pylist()
+    assert [row["mixed"] for row in rows] == [None, None, "a", '{"a": 1}']
     assert [row["input_ids"] for row in rows] == [[1, 0], [2, 0], [3, 0], [4, 0]]
     assert [row["url"] for row in rows] == [None, "u", "3", None]
     assert [row["n"] for row in rows] == [None, 1, 2.5, None]

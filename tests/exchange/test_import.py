@@ -99,7 +99,7 @@ def test_each_format_gives_the_same_documents_by_any_name(write: Callable[[Path]
 
 def test_megatron_files_are_found_without_ending_and_by_their_index(tmp_path: Path) -> None:
     write_megatron(tmp_path)
-    for number, name in enumerate(("x", "x.idx")):
+    for number, name in enumerate(("x", "x.idx", "x.*")):
         read(tmp_path / name, tmp_path / f"out{number}")
         assert stored(tmp_path / f"out{number}") == DOCUMENTS
 
@@ -114,6 +114,8 @@ def test_fields_are_kept_and_records_selected_where_asked(tmp_path: Path) -> Non
     read(write_parquet(tmp_path), tmp_path / "out", keep_fields=["score:int"], where="score > 2")
     columns = Shard(tmp_path / "out" / "train-000000.tar").table()
     assert (columns["id"], columns["column:score"], columns["line"]) == (["c", "d"], [3, 4], [3, 4])
+    read(tmp_path / "x.parquet", tmp_path / "other", id_key="score")
+    assert Shard(tmp_path / "other" / "train-000000.tar").table()["id"] == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,11 @@ def cut(name: str, size: int) -> Callable[[Path], None]:
             "x.idx: it holds modes of sequences, so it is multimodal, not text; leave it out",
         ),
         (damage_index(134, bytes(4)), "x.idx: 138 bytes, but its 5 sequences need 134"),
+        (damage_index(9, b"\x02"), "not a Megatron index of version 1"),
+        (damage_index(54, b"\x01"), "points outside them or between ids"),
+        (damage_index(54, struct.pack("<q", -8)), "points outside them or between ids"),
+        (damage_index(94, b"\x01"), "do not cover its 5 sequences"),
+        (damage_index(102, b"\x03"), "do not cover its 5 sequences"),
         (damage_index(0, b"X"), "not a Megatron index of version 1"),
         (damage_index(17, b"\x07"), "not a Megatron index of version 1 and whole numbers"),
         (damage_index(34, b"\xff\xff\xff\xff"), "points outside them"),
@@ -173,6 +180,25 @@ def test_damage_of_megatrons_files_is_named(damage: Callable[[Path], None], said
     with pytest.raises(DamagedInputError, match=said):
         read(tmp_path / "x.bin", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_document_of_no_sequence_is_empty(tmp_path: Path) -> None:
+    write_megatron(tmp_path)
+    damage_index(118, b"\x02")(tmp_path)
+    read(tmp_path / "x.bin", tmp_path / "out")
+    assert stored(tmp_path / "out") == [[5, 6, EOS], [7, EOS], [EOS], [EOS, 300, 65_000, 8, EOS]]
+
+
+def test_arrays_of_a_folder_are_read_in_natural_order_without_hidden_ones(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, ids in (("a10", [6, EOS]), ("a2", [EOS, 5, EOS]), (".hidden", [7, EOS])):
+        np.array(ids, "<u2").tofile(tmp_path / "in" / f"{name}.bin")
+    for number, source in enumerate((tmp_path / "in", tmp_path / "in" / "a*.bin")):
+        read(source, tmp_path / str(number))
+        assert stored(tmp_path / str(number)) == [[EOS], [5, EOS], [6, EOS]]
+        columns = Shard(tmp_path / str(number) / "train-000000.tar").table()
+        assert columns["id"] == ["a2.bin:0", "a2.bin:1", "a10.bin:0"]
+        assert columns["file"] == ["a2.bin", "a2.bin", "a10.bin"]
 
 
 def test_a_damaged_file_is_skipped_where_asked(tmp_path: Path) -> None:
@@ -189,7 +215,7 @@ def test_a_flat_array_whose_documents_nothing_ends_is_refused(tmp_path: Path) ->
     file = write_bin(tmp_path)
     with pytest.raises(ConfigError, match=r"name the tokenizer \(--tokenizer\), or eos_id"):
         read(file, tmp_path / "out", eos_id=None)
-    with pytest.raises(DamagedInputError, match="none of its 10 ids is 4"):
+    with pytest.raises(DamagedInputError, match=r"none of its 10 ids is 4, .*\(uint16 was read\)"):
         read(file, tmp_path / "out", eos_id=4)
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DamagedInputError, match="19 bytes are no whole number of uint16 ids"):

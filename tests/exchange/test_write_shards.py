@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.shard_samples import Shard
+from tests.helpers.shard_samples import Shard, scan_tar
 
 QUIET = Progress(quiet=True)
 EOS = 1  # of the tokenizer "bytes"
@@ -64,6 +64,7 @@ def test_every_document_is_stored_once_closed_and_in_order(
     manifest = write(iter(documents), output, val_fraction=val_fraction, **shards)
     assert stored(output) == [[*ids, EOS] for ids in documents]
     assert manifest.counts["kept"] == len(documents)
+    assert [name for name, split in manifest.splits.items() if not split.documents] in ([], ["train"])
     assert list(verify_dataset(output)) == []
     assert Manifest.read(output) == manifest
 
@@ -95,8 +96,15 @@ def test_a_dataset_of_ids_streams_as_a_built_one(tmp_path: Path) -> None:
 
 def test_fields_of_documents_are_columns_of_the_tables_and_ids_are_found(tmp_path: Path) -> None:
     documents = [([2], {"url": "a", "id": 7}), [3], ([4], {"tags": ["x"], "id": "c"})]
-    write(documents, tmp_path / "set", val_fraction=0)
-    table = Shard(tmp_path / "set" / "train-000000.tar").table()
+    manifest = write(documents, tmp_path / "a" / "set", val_fraction=0, tokens_per_sample=4)
+    path = tmp_path / "a" / "set" / "train-000000.tar"
+    table = Shard(path).table()
+    assert [*table] == ["key", "id", "column:url", "column:tags", "hash", "crc32"]
+    ids = [np.array([document, EOS], "<u4").tobytes() for document in (2, 3, 4)]
+    assert table["hash"] == [hashlib.blake2b(one, digest_size=16).hexdigest() for one in ids]
+    assert [info.name for info in manifest.files] == ["tokenizer_config.json"]
+    members = [member.name for member in scan_tar(path)]
+    assert [name for name in members if name[0] != "_"] == ["000000000000.npy", "000000000002.npy"]
     assert table["id"] == ["7", None, "c"]
     assert (table["column:url"], table["column:tags"]) == (["a", None, None], [None, None, ["x"]])
 
@@ -111,6 +119,8 @@ def test_equal_documents_are_counted_and_lie_in_one_split(tmp_path: Path) -> Non
     assert val.isdisjoint({tuple(doc) for doc in stored_split(tmp_path / "set", "train")})
     write([*documents, [9]], tmp_path / "more", val_fraction=0.5)
     assert val <= {tuple(doc) for doc in stored_split(tmp_path / "more", "val")}
+    write(documents, tmp_path / "seed", val_fraction=0.5, seed=1)
+    assert len(val & {tuple(doc) for doc in stored_split(tmp_path / "seed", "val")}) < len(val)
 
 
 def stored_split(output: Path, split: str) -> list[list[int]]:
@@ -134,7 +144,8 @@ def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id(tmp_path: Path) -> N
     nothing = {"name": None, "sha256": None, "vocab_size": None, "bos_id": None, "special_ids": {}}
     assert narrow.tokenizer == {**nothing, "eos_id": 0}
     assert narrow.recipe == {"tokens": {"val_fraction": 0.005, "seed": 0, "eos_id": 0}}
-    assert write([[1, 65_536]], tmp_path / "wide", None, eos_id=0).dtype == "<u4"
+    assert write([[1, 65_536], [1]], tmp_path / "wide", None, eos_id=0).dtype == "<u4"
+    assert write([[1]], tmp_path / "end", None, eos_id=65_536).dtype == "<u4"
     batch = next(iter(pipeline.ShardDataset(tmp_path / "wide").pack(4).batch(1)))
     assert batch["input_ids"].tolist() == [[1, 65_536, 0, 1]]
 
