@@ -46,7 +46,9 @@ def test_texts_are_exported_with_their_keys_and_ids(tmp_path: Path, capsys: pyte
         "text": TEXTS,
     }
     said = capsys.readouterr()
-    assert "4 texts" in said.out
+    assert said.out == f"{tmp_path}/texts.parquet: 4 texts\n"
+    assert run_command("texts", [str(source), "--output", str(source)]) == 2
+    assert "in.jsonl: it is an input, which would be replaced; choose another name" in capsys.readouterr().err
     assert "1 bad records; the first" in said.err
     assert run_command("texts", [str(source), "--output", str(tmp_path / "some.parquet"), "--where", "n > 2"]) == 0
     assert pq.read_table(tmp_path / "some.parquet")["text"].to_pylist() == TEXTS[2:]

@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -56,6 +57,9 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
     for action in flags_of(command):
         assert action.help, f"{command}: {action.option_strings or action.dest} has no help"
         assert all(flag in shown for flag in action.option_strings)
+        default = re.search(r"\(default: (\S+)\)", action.help)
+        if default and action.default not in (None, Path(), 1):
+            assert default[1] == f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("doctor", "near-vectors")])
@@ -132,6 +136,18 @@ def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
         (["try-rules", "x", "--examples", "-1"], "--examples must be 0 or more, got -1"),
         (["diff", "a", "b", "--samples", "-1"], "--samples must be 0 or more, got -1"),
         (["diff", "a", "b", "--judged", "0"], "--judged must be 1 or more, got 0"),
+        (["find", "x", "y", "--most", "0"], "--most must be 1 or more, got 0"),
+        (["try-rules", "x", "--limit", "0"], "--limit must be 1 or more, got 0"),
+        (["card", "x", "--croissant", "--eu-summary"], "not allowed with argument"),
+        (["trace", "x", "--state", "s"], "one of the arguments --step --document is required"),
+        (["trace", "x", "--step", "1"], "required: --state"),
+        (["trace", "x", "--state", "s", "--step", "1", "--document", "a"], "not allowed with argument"),
+        (["redact", "x"], "required: --ids, --reason"),
+        (["plan", "a=x:1"], "required: --tokens"),
+        (["export", "x"], "required: --to, --output"),
+        (["import", "x"], "required: --output"),
+        (["texts", "x"], "required: --output"),
+        (["near-vectors", "x"], "required: --threshold, --output"),
         (["verify", "x", "--workers", "0"], "--workers must be 1 or more, got 0"),
         (["build"], "name at least one INPUT and --output"),
         (["inspect", "x", "--key", "a", "--document", "1"], "not allowed with argument"),
@@ -241,6 +257,20 @@ def test_a_missing_dataset_is_exit_status_2_of_every_command_that_reads_one(
 def test_an_error_of_the_system_has_a_cure(error: OSError, cure: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(raises(error), hint="then go on") == 1
     assert capsys.readouterr().err.startswith(f"error: {cure}")
+
+
+def test_a_command_runs_in_a_thread_and_not_with_other_filters(tmp_path: Path) -> None:
+    ends: list[int] = []
+    thread = threading.Thread(target=lambda: ends.append(exit_status(lambda: 3)))
+    thread.start()
+    thread.join()
+    assert ends == [3]
+    (tmp_path / "filters").mkdir()
+    (tmp_path / "filters" / "__init__.py").touch()
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([*SHARDWRIGHT, "doctor"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    said = f"error: 'filters' is imported from {tmp_path}/filters, which hides {ROOT}/filters: rename"
+    assert (done.returncode, done.stderr.startswith(said)) == (2, True)
 
 
 def test_an_interrupt_that_passes_through_executed_text_ends_with_130_too() -> None:

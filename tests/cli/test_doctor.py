@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +20,23 @@ def test_the_doctor_says_versions_extras_cache_disk_and_locks(
     monkeypatch.setenv("SHARDWRIGHT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "block").write_bytes(bytes(30_000_000))
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho H100\necho H200\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     status = main(["doctor", "--output", str(tmp_path / "not" / "yet")])
     lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if not line.startswith("extra "))
     assert status == 0
     assert lines["shardwright"].startswith(pipeline.__version__)
     assert lines["cache"] == f"{tmp_path}/cache, 0.03 GB"
     assert lines["disk"].startswith(f"{tmp_path}, ")
-    assert lines["locks"] == "yes"
+    assert (lines["locks"], lines["gpu"]) == ("yes", "H100, H200")
     assert {"python", "torch", "gpu", "machine"} <= lines.keys()
+
+
+def test_a_directory_that_cannot_be_written_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--output", "/proc/none"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"locks +/proc: .*  <- this user cannot write there; name another --output", last)
 
 
 def test_a_problem_is_status_1_and_its_line_says_the_cure(tmp_path: Path) -> None:

@@ -151,8 +151,10 @@ def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--key", "nothing"], "no key 'nothing' in split 'train'"),
-        (["--id", "page-999"], "no id 'page-999' in split 'train'"),
+        (["--key", "nothing"], "documents; keys look like 000000000040; it may be in --split val\n"),
+        (["--document", "-1"], "no document -1 in split 'train' of"),
+        (["--document", "999"], "no document 999 in split 'train' of"),
+        (["--id", "page-999"], "documents; it may be in --split val, or have been dropped\n"),
         (["--split", "trai", "--document", "0"], "no split 'trai' in this dataset (did you mean 'train'?)"),
         (["--split", "trai"], "no split 'trai' in this dataset (did you mean 'train'?)"),
     ],

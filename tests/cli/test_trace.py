@@ -173,6 +173,12 @@ def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
     for origin in (span["origin"] for span in rows[1]["documents"]):
         where = f"in.jsonl:{origin['line']}" if "line" in origin else f"in.jsonl, byte {origin['byte']}"
         assert where in shown
+    if datasets == [str(named["text"])]:
+        files = [str(write_texts(tmp_path / f"{k}.jsonl", TEXTS[40 * k : 40 * k + 40])) for k in range(2)]
+        two = make(None, pipeline.TextDataset(files, tokenizer="bytes")).batch(4)
+        (tmp_path / "two.json").write_text(json.dumps(two.state_dict()))
+        assert trace([*files, "--state", str(tmp_path / "two.json"), "--step", "5", "--json"]) == 0
+        assert rows_of(capsys.readouterr().out) == two.trace(5)
     assert trace([*datasets, "--state", str(state), "--step", "1"]) == 2
     assert "load a state of an earlier step" in capsys.readouterr().err
 
@@ -214,6 +220,11 @@ def test_a_state_of_another_dataset_and_a_row_that_is_not_there_are_refused(
     state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(99)).pack(4).batch(2).state_dict()))
     assert trace([str(built), "--state", str(state), "--step", "0", "--global-batch", "2"]) != 0
     state.write_text(json.dumps(pipeline.ShardDataset(built).pack(4).batch(2).state_dict()))
+    capsys.readouterr()
+    assert trace(["a", "b", "--state", str(state), "--step", "0", "--global-batch", "2"]) == 2
+    assert "the state belongs to one dataset, got 2: a, b" in capsys.readouterr().err
+    assert trace([str(built), "--state", str(state), "--step", "0"]) == 2
+    assert "--global-batch is missing" in capsys.readouterr().err
     arguments = [str(built), "--state", str(state), "--step", "0", "--global-batch", "2", "--row", "2"]
     assert trace(arguments) == 2
     assert "--row 2: step 0 has the rows 0 to 1" in capsys.readouterr().err

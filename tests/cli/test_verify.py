@@ -59,6 +59,11 @@ def test_single_shards_are_held_to_a_manifest_beside(dataset: Path, capsys: pyte
     second.rename(dataset / "other.tar")
     assert main([str(dataset / "other.tar")]) == 1
     assert "does not name this shard" in capsys.readouterr().out
+    (dataset / "manifest.json").write_text("{")
+    assert main([str(first)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"{dataset}/manifest.json: ")
+    assert said.splitlines()[-1].startswith("1 problem in 0.0 MB")
     (dataset / "manifest.json").unlink()
     assert main([str(first)]) == 0
     first.write_bytes(first.read_bytes()[:-1])
