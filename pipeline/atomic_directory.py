@@ -68,8 +68,8 @@ def _rename(source: Path, target: Path) -> None:
 def sweep(directory: Path) -> None:
     """Remove half-written files and directories that killed processes left below ``directory``.
 
-    A process on another machine may still write such a path, and give it its final name while it is half removed. So each path is
-    renamed first.
+    A process on another machine may still write such a path, and rename it to its final name while it is half removed. So each
+    path is renamed first.
     """
     for left in filter(is_temporary, sorted(directory.rglob(".*.tmp"))):
         discard_whole(left)

@@ -79,7 +79,7 @@ def make_reader(
 ) -> Reader[Any]:
     """Make the reader of one worker of one rank from a position on.
 
-    With a ``catalogue``, a sequential reader gives the catalogue's numbers (int64) in place of ids.
+    With a ``catalogue``, a sequential reader returns the catalogue's numbers (int64) in place of ids.
     """
     if config.sequential:
         return _sequential_reader(config, start, context, share, catalogue)

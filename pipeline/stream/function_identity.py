@@ -137,7 +137,7 @@ class _Identity:
             yield [name, self._named(name, value, attributes)]
 
     def _named(self, name: str, value: Any, attributes: list[str]) -> Any:
-        """Return the identity of a global's value; of a module of the user, that of the constant that ``attributes`` name."""
+        """Return the identity of a value, or of the constant that ``attributes`` name if it is a module of the user."""
         for attribute in attributes:
             if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
                 break

@@ -182,7 +182,7 @@ def part_of_source(cursor: Cursor, source: int) -> Cursor:
 
 
 def missing_lanes(missing: list[int], count: int, number: int | None = None) -> StateError:
-    """Return the error for a state that lacks ``number`` lanes (default: all of ``missing``), of which ``missing`` are named."""
+    """Return the error for a state that lacks lanes: ``missing``, or ``number`` lanes of which ``missing`` are the first."""
     return StateError(
         f"the state lacks lanes {first_few(missing, 8)} ({number or len(missing)} of {count}): each rank saves its own lanes; "
         "join the states of all ranks with pipeline.merge_states([...]) to go on with other ranks"

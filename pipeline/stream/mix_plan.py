@@ -155,7 +155,7 @@ def _shown(weights: Any) -> str:
 
 
 def _lowered(weights: Changes | Schedule, factors: Mapping[str, Fraction]) -> Changes | Schedule | None:
-    """Return weights of a mix, those of some sources times ``factors``; None if no other source can take their rows."""
+    """Return weights of a mix with ``factors`` applied to some sources; None if no other source can take their rows."""
     points: Any = weights.points if isinstance(weights, Schedule) else weights
     lowered: Any = tuple((at, _lowered_at(of_point, factors)) for at, of_point in points)
     if any(of_point is None for _, of_point in lowered):

@@ -135,7 +135,7 @@ class Stream(IterableDataset[Any]):
         rules: RuleSet | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
         language: str | Sequence[str] | None = None,
     ) -> Stream:
-        """Keep the documents for which ``predicate`` returns true, or those of a ``TextDataset`` that pass rules.
+        """Keep the documents for which ``predicate`` returns true, or in a ``TextDataset`` the documents that pass rules.
 
         The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
         ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else.
@@ -477,7 +477,7 @@ class Stream(IterableDataset[Any]):
     ) -> Stream:
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
-        Without this method, the rank is that of ``torch.distributed`` if it is initialised, else 0 of 1. Ranks that need the
+        Without this method, ``torch.distributed`` states the rank if it is initialised; else it is 0 of 1. Ranks that need the
         same batches, as in tensor parallelism, pass the same rank. The ranks of a mesh or a group agree on the end of a
         sequential stream with ``epochs``, as all ranks do without this method.
 
@@ -763,7 +763,7 @@ class Stream(IterableDataset[Any]):
         """Skip so many of this rank's ``batches``, for example past data where the loss jumped; the state remembers it.
 
         The call counts from the position after the items handed out, and stops at the end of the pass. Every ``iter()`` then
-        starts there. All ranks give the same number. An indexed stream skips without reading; a sequential stream, and one
+        starts there. All ranks must pass the same number. An indexed stream skips without reading; a sequential stream, and one
         with ``apply``, reads what it skips. Raises ``StateError`` while an iterator is live.
 
         >>> import pipeline
@@ -928,7 +928,7 @@ class Stream(IterableDataset[Any]):
     def metrics(self) -> dict[str, float]:
         """Return the numbers of ``stats`` under flat names, for ``wandb.log``, TensorBoard or MLflow.
 
-        The names are those of ``stats`` after ``data/``: ``data/tokens``, ``data/waited_share``; for a mix,
+        Each name is ``data/`` and a name of ``stats``: ``data/tokens``, ``data/waited_share``; for a mix,
         ``data/source/NAME/served`` and the like.
 
         >>> import pipeline

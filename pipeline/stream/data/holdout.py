@@ -59,7 +59,7 @@ def parse_share(val: Any) -> Fraction:
 
 
 def hashes_of(names: Sequence[str], counts: NDArray[np.integer[Any]]) -> Hashes:
-    """Return the hashes of the extents or documents of shards, of which each shard has ``counts``."""
+    """Return the hashes of the extents or documents of shards. ``counts`` is their number in each shard."""
     pairs = zip(names, counts.tolist(), strict=True)
     hashes = [keyed_hashes(count, derive_key("split", name)) for name, count in pairs]
     return np.concatenate([np.zeros(0, np.uint64), *hashes])

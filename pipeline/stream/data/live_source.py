@@ -43,7 +43,7 @@ def refuse_iterator(value: Any) -> None:
 class LiveReading:
     """Iterates over the records of a rank, each with its number in the epoch, from 1 on.
 
-    ``number`` is that of the last record read, kept or not. All ``ranks`` read the same records; rank ``rank`` keeps record
+    ``number`` counts the records read, kept or not. All ``ranks`` read the same records; rank ``rank`` keeps record
     ``n`` if ``(n - 1) % ranks == rank``. ``save(record)`` returns the state after ``record``, the last record read.
     """
 

@@ -145,7 +145,7 @@ class SequentialReader:
         return source, self._local[lane][source]
 
     def _on_empty(self, source: int) -> None:
-        """Raise ``ConfigError`` if an epoch of an endless stream gives no local lane a row."""
+        """Raise ``ConfigError`` if no local lane has a row in an epoch of an endless stream."""
         if self._bounded:
             return
         if all(lanes[source].gives_nothing_for(self._patience) for lanes in self._local.values()):

@@ -1,4 +1,4 @@
-"""The windows that the lanes of an indexed stream need: those of the current rows, and soon those of the next rows."""
+"""The windows that the lanes of an indexed stream need for the current rows, and soon for the next rows."""
 
 from __future__ import annotations
 

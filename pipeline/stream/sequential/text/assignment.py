@@ -2,13 +2,13 @@
 
 From the largest to the smallest::
 
-    group    the lanes that give one row of every batch; each group reads a part of all files
+    group    the lanes that make one row of every batch; each group reads a part of all files
     cycle    the files that a group reads at a time, as many as it has lanes; when they end, its next cycle begins
     round    one step through the files of a cycle, in which each lane of the group reads one block of each
     block    a run of records of one file, about 32 KiB
 
 An example: four files A to D of 6, 3, 2 and 1 blocks of the same size, and 4 lanes for 2 rows of a batch, without a seed. Lanes
-0 and 2 give the first row of every batch, so they are group 0; lanes 1 and 3 are group 1::
+0 and 2 make the first row of every batch, so they are group 0; lanes 1 and 3 are group 1::
 
     the line    A0 A1 A2 A3 A4 A5 | B0 B1 B2 C0 C1 D0       all files side by side, cut into equal parts, one a group
     cycles      [A]               | [B, C], then [D]        at most two files, as a group has two lanes
@@ -70,7 +70,7 @@ _REQUESTS_AT_ONCE = 4
 
 
 class FilePart(NamedTuple):
-    """A part of a file that is read by itself: the whole file, or a span after ``lines`` rows. Its bytes give ``weight``."""
+    """A part of a file that is read by itself: the whole file, or a span after ``lines`` rows. ``weight`` is about its bytes."""
 
     file: int
     span: FileSpan
