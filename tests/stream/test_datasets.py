@@ -103,6 +103,7 @@ def test_tars_without_a_manifest_say_what_they_lack(folder: Path, tmp_path: Path
 def test_an_eos_id_is_one_of_the_vocabulary(folder: Path, tmp_path: Path) -> None:
     (bare := tmp_path / "bare.tar").write_bytes((folder / "data" / "train-000000.tar").read_bytes())
     assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._data.eos_id == 59_999
+    assert pipeline.ShardDataset(bare)._data.eos_id == 0
     with pytest.raises(ConfigError, match=r"from 0 to 59999, .*got 60000"):
         pipeline.ShardDataset(folder / "data", eos_id=60_000)
     with pytest.raises(ConfigError, match=r"from 0 to 65535, .*uint16.*got 65536"):

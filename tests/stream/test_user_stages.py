@@ -127,8 +127,16 @@ def test_drop_gives_full_batches_and_reports_the_rest(dataset: Path, caplog: pyt
     whole = ids(packed(dataset, 1))
     with caplog.at_level(logging.WARNING, "pipeline"):
         batches = ids(packed(dataset, 1).batch(4, last="drop"))
+        filtered = pipeline.ShardDataset(dataset, epochs=1).filter(len, name="all").pack(16)
+        counted = len(ids(filtered))
+        for samples in (filtered, filtered.map(dict)):
+            assert len(list(samples.batch(4, last="drop"))) == counted // 4
     assert [row for batch in batches for row in batch] == whole[: len(whole) // 4 * 4]
-    assert f"drops the last {len(whole) % 4} of {len(whole)} sequences" in caplog.text
+    said = (
+        f"last='drop' drops the last {len(whole) % 4} of {len(whole)} sequences, {len(batches)} batches a rank remain"
+    )
+    short = f"last='drop' drops the last {counted % 4} sequences, short of a batch"
+    assert [record.message for record in caplog.records] == [said, short, short]
 
 
 def test_reading_ahead_changes_nothing_and_leaves_no_thread(dataset: Path) -> None:
