@@ -165,7 +165,9 @@ def test_a_server_without_ranges_gives_whole_shards_and_that_is_said_once(
     assert caplog.messages.count(said) == 1
 
 
-def test_remote_tars_of_another_tool_stream(tmp_path: Path, server: FaultyServer) -> None:
+def test_remote_tars_of_another_tool_stream(
+    tmp_path: Path, server: FaultyServer, caplog: pytest.LogCaptureFixture
+) -> None:
     import webdataset
 
     documents = [np.arange(1, n, dtype="<u2") for n in range(2, 60)]
@@ -176,6 +178,9 @@ def test_remote_tars_of_another_tool_stream(tmp_path: Path, server: FaultyServer
         server.files[f"web-{shard}.tar"] = (tmp_path / f"web-{shard}.tar").read_bytes()
     wanted = whole([tmp_path / "web-0.tar", tmp_path / "web-1.tar"])
     assert whole(server.url("web-{0..1}.tar"), cache_dir=str(tmp_path / "cache")) == wanted
+    assert caplog.messages == []
+    assert ids(packed(server.url("web-0.tar"), cache_dir=tmp_path / "own")) == ids(packed(tmp_path / "web-0.tar"))
+    assert caplog.messages == [f"{server.url('web-0.tar')}: tars without an index: shards are downloaded whole"]
     with pytest.raises(ConfigError, match=r"web-0\.tar: it must be downloaded whole, .*give a cache_dir"):
         whole(server.url("web-0.tar"), cache_dir=None)
     with pytest.raises(

@@ -153,6 +153,17 @@ def test_helpers_globals_and_constants_count_and_comments_do_not(tmp_path: Path)
     assert len(set(found)) == 1 + len(others)
 
 
+def test_the_decorator_of_a_filter_is_no_value_that_it_reads() -> None:
+    def noted(function: Any) -> Any:
+        return function
+
+    @noted
+    def keep(ids: Any) -> bool:
+        return len(ids) > 3
+
+    assert source().filter(keep)._config.filters[0].name.startswith("test_the_decorator_of")
+
+
 class Above:
     """A filter that is an object."""
 

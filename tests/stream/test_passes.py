@@ -296,15 +296,21 @@ def test_weights_set_inside_a_pass_hold_in_the_passes_after_it(small: Path) -> N
     assert changed[1][2:] == changed[0]
 
 
-def test_a_forked_rank_does_not_end_the_pass_of_its_parent(small: Path) -> None:
+def test_a_forked_rank_neither_moves_nor_ends_the_pass_of_its_parent(small: Path) -> None:
     stream = batched(small, 1)
     stream.load_state_dict(stream.state_dict(batches=4))
     first = ids(batched(small, 1))
-    child = multiprocessing.get_context("fork").Process(target=_read_all, args=(stream,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+    for work in (_begin_again, _read_all):
+        child = multiprocessing.get_context("fork").Process(target=work, args=(stream,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
     assert ids(stream) == first[4:]
+
+
+def _begin_again(stream: pipeline.Stream) -> None:
+    stream.load_state_dict(stream.state_dict(batches=0) | {"sequence_index": 0})
+    assert stream.state_dict()["sequence_index"] == 0
 
 
 def _read_all(stream: Iterator[Any]) -> None:

@@ -259,6 +259,7 @@ def bad(message: str, *points: Any, **options: Any) -> Any:
         bad(r"must begin at 0 and ascend, got \[0, 9, 5\]", (0, A), (9, A), (5, B), unit="tokens", linear=True),
         bad(r"must begin at 0 and ascend, got \[0, 5, 5\]", (0, A), (5, A), (5, B), unit="tokens"),
         bad("must be a number of tokens, got '5'", (0, A), ("5", A), unit="tokens"),
+        bad("must be a number of tokens, got True", (0, A), (True, A), unit="tokens"),
         bad("must be a number of tokens, got nan", (0, A), (math.nan, A), unit="tokens"),
         bad("at most 1, got 80", (0, A), (80, B), unit="shares", tokens=100),
         bad("linear must be True or False, got 'yes'", (0, A), unit="tokens", linear="yes"),
