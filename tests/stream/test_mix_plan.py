@@ -171,21 +171,47 @@ def test_a_mix_by_best_fit_is_planned_to_a_few_percent() -> None:
         assert row["tokens"] == pytest.approx(read[name]["tokens"] * row["rows"] / read[name]["sequences"], rel=0.1)
 
 
+PRINTED = """\
+8,000 tokens, 1,000 rows
+
+phase 0: tokens 0 to 4,000
+source    share  rows  tokens  epochs
+books     0.00%     0       0   0.000
+web     100.00%   500   4,000   0.444
+
+phase 1: tokens 4,000 to 8,000
+source   share  rows  tokens  epochs
+books   32.80%   164   1,312   1.458
+web     67.20%   336   2,688   0.299
+
+the whole run
+source   share  rows  tokens  epochs  second pass at
+books   16.40%   164   1,312   1.458           6,808
+web     83.60%   836   6,688   0.743
+
+share of the rows over the run, and the pass that a source is in
+books                      ▃▂▄▃▃▂▄▃▃▃▁▃▃▄▄▄▂▅▂▃  1111111111111111111111111111111112222222
+web    ████████████████████▆▇▅▆▆▇▅▆▆▆█▆▆▅▅▅▇▄▇▆  1111111111111111111111111111111111111111
+
+weights that keep books within max_epochs: points=[(0, {'books': 0, 'web': 4096}), (4000, {'books': 1371, 'web': 2725})]"""
+
+
 def test_a_printed_plan_has_a_table_for_each_phase_and_a_chart() -> None:
     points = [(0, {"books": 0, "web": 1}), (4000, {"books": 1, "web": 1})]
-    stream = pipeline.mix(sized(books=900, web=9000), pipeline.Schedule(points, unit="tokens")).pack(8)
-    lines = str(plan := stream.plan(8000)).splitlines()
-    assert lines[0] == "8,000 tokens, 1,000 rows"
-    assert "phase 0: tokens 0 to 4,000" in lines
-    assert "phase 1: tokens 4,000 to 8,000" in lines
-    [books] = [
-        line for line in lines if line.startswith("books") and f"{plan.sources['books']['second_pass']:,}" in line
-    ]
-    assert books.split()[:3] == ["books", f"{plan.sources['books']['share']:.2%}", f"{plan.sources['books']['rows']:,}"]
-    chart = {line.split()[0]: line for line in lines[-2:]}
-    assert chart["web"].count("█") == 20
-    assert chart["books"].count(" " * 20) == 1
-    assert chart["books"].endswith("3")
+    data = sized(books=900, web=9000)
+    stream = pipeline.mix(data, pipeline.Schedule(points, unit="tokens")).pack(8)
+    assert str(stream.plan(8000, max_epochs={"books": 1.5}, on_cap="renormalize")) == PRINTED
+    at_rows = pipeline.mix(data, [(0, points[0][1]), (500, points[1][1])]).pack(8)
+    for capped, weights in (
+        (stream, PRINTED.partition("max_epochs: ")[2]),
+        (at_rows, "[(0, {'books': 0, 'web': 4096}), (500, "),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            capped.plan(8000, max_epochs={"books": 1.5})
+        said = "8,000 tokens read 'books' 2.240 times, above max_epochs {'books': 1.5}; give the weights that fit, "
+        assert str(refused.value).startswith(said + weights)
+    expected = str(pipeline.mix(data, {"books": 1, "web": 1}).documents().plan(8000)).splitlines()
+    assert expected[:3] == ["8,000 tokens, 1,600 rows; numbers are expectations", "", PRINTED.splitlines()[13]]
 
 
 DATA = {"web": 10_000, "books": 500}
