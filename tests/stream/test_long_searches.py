@@ -92,6 +92,17 @@ def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(small: Path, t
         next(iter(on_two))
 
 
+@pytest.mark.parametrize(("ranks", "epoch", "taken"), [(1, 0, 128), (1, 3, 256), (2, 0, 448), (2, 3, 512)])
+def test_a_search_is_given_up_after_an_epoch_or_eight_of_a_ranks_part(ranks: int, epoch: int, taken: int) -> None:
+    data = pipeline.ShardDataset.from_tokens(range(800), lengths=[800]).shuffle(seed=3, lanes=4)
+    stream = data.pack(8).apply(drop_all).shard(0, ranks)
+    stream.set_epoch(epoch)
+    with pytest.raises(
+        ConfigError, match=f"took {taken} items, those of {'a whole epoch' if ranks == 1 else '8 epochs'}, "
+    ):
+        next(iter(stream))
+
+
 def test_a_stage_that_gives_one_item_of_an_epoch_is_left_alone(small: Path) -> None:
     tokens = Counter(int(t) for batch in batched(small, 1) for t in batch["input_ids"].flatten())
     rare = min(tokens, key=tokens.__getitem__)
