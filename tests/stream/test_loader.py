@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import pipeline
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StateError
 from tests.stream.streams import batched, ids
 
 IGNORE = -100
@@ -221,6 +221,18 @@ def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream(dataset: Path, t
     assert exactly(loader, len(whole)) == whole
     loader.load_state_dict(state)
     assert ids(loader) == whole
+
+
+def test_a_next_pass_is_refused_while_the_stream_is_read_elsewhere(dataset: Path) -> None:
+    stream = make(dataset, 1)
+    loader = stream.loader()
+    assert len(list(loader)) == len(loader)
+    other = iter(stream)
+    next(other)
+    with pytest.raises(StateError, match="a live iterator of this stream would ignore the next pass; end or drop it"):
+        iter(loader)
+    del other
+    assert len(list(loader)) == len(loader)
 
 
 def test_a_loader_that_repeats_moves_no_stream_read_elsewhere(dataset: Path) -> None:

@@ -85,6 +85,12 @@ def test_the_spans_of_each_document_are_those_of_all_traces(folders: list[Path],
     assert_inverse(stream, draw(st.integers(0, 14)), documents)
 
 
+def test_documents_of_rows_that_each_pass_drops_are_in_no_step(folders: list[Path]) -> None:
+    stream = pipeline.ShardDataset(folders[0], epochs=1).pack(7).batch(4, last="drop")
+    assert (len(stream), len(list(pipeline.ShardDataset(folders[0], epochs=1).pack(7))) % 4) == (4, 3)
+    assert_inverse(stream, 10, range(DOCUMENTS - 3, DOCUMENTS))
+
+
 def test_sequences_are_found_by_the_tokens_that_they_hold() -> None:
     settings = product(range(5, 13), range(1, 5), range(1, 5), (None, 1, 2), (0, 1, 3))
     for tokens, stride, lanes, epochs, lag in settings:

@@ -69,8 +69,8 @@ def metrics_of(stats: Mapping[str, Any], prefix: str = "data") -> dict[str, floa
 def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sums of the counts of a loader's workers. Workers do not know how long their consumer waits.
 
-    >>> one, two = ({"items": 2, "tokens": 8, "seconds": s, "sequence_index": i, "epoch": 0} for s, i in ((1.0, 8), (2.0, 10)))
-    >>> stats_of_workers([one, two])
+    >>> one = {"items": 2, "tokens": 8, "seconds": 1.0, "waited_seconds": 0.1, "sequence_index": 8, "epoch": 0}
+    >>> stats_of_workers([one, one | {"seconds": 2.0, "sequence_index": 10, "documents": 3}])
     {'items': 4, 'tokens': 16, 'seconds': 2.0, 'sequence_index': 10, 'epoch': 0, 'tokens_per_second': 8.0}
     """
     furthest = max(workers, key=lambda stats: stats["sequence_index"])
