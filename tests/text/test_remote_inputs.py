@@ -25,7 +25,7 @@ from pipeline.text.readers.document_reader import DocumentReader, split_file
 from pipeline.text.readers.parquet import read_parquet
 from pipeline.text.storage.open_input import open_input
 from pipeline.text.storage.remote_file import RemoteFile
-from tests.helpers.input_server import InputServer
+from tests.helpers.input_server import InputServer, running_inputs
 from tests.helpers.remote_inputs import QUICK, TEXTS, build, columns_file, only, shards_of, texts_of
 from tests.helpers.text_samples import KINDS, jsonl, make_texts, write_texts
 from tests.helpers.text_streams import ids
@@ -186,6 +186,11 @@ def test_a_server_without_ranges_is_asked_for_a_file_once(tmp_path: Path, server
         remote = stream(server.url(path.name), epochs=2)
     assert ids(remote) == ids(stream(path, epochs=2))
     assert len(server.asked) <= 3  # one for the size
+    with running_inputs() as other:  # one that answers with ranges at first
+        other.files[path.name] = server.files[path.name]
+        file = only(other.url(path.name))
+        other.ranges = False
+        assert texts_of(file) == texts_of(only(str(path)))
     there, here = (build(each, tmp_path / str(n), workers=1) for n, each in enumerate((server.url(path.name), path)))
     assert shards_of(there) == shards_of(here)
     assert len([each for each in server.asked if each.range != "bytes=0-0"]) <= 2  # the others ask for the size

@@ -125,6 +125,29 @@ def test_spans_of_json_lines_hold_each_line_once(
     assert len(spans) == max(1, -(-path.stat().st_size // max(unit, 8)))
 
 
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(
+        st.sampled_from([b"a", b"bc\r", b" ", b"\n", b"\n\n", b"<|x|>", b"<|", b"|>", b"\xc3\xa9", b"\xff", b"d" * 30])
+    ),
+    st.sampled_from(["lines", "paragraphs", "separator=<|x|>", "separator=\n|>", "separator=aa"]),
+    st.booleans(),
+    st.integers(8, 60),
+)
+def test_spans_of_separated_text_hold_each_document_once(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], format: str, mark: bool, unit: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "spans.txt"
+    path.write_bytes(b"\xef\xbb\xbf" * mark + b"".join(parts))
+    file = InputFile(path, "F", forced_format=format)
+
+    def texts(*span: FileSpan) -> list[Any]:
+        records = list(DocumentReader(file, *span))
+        return [each.text if isinstance(each, Document) else (each.detail, each.byte) for each in records]  # type: ignore[union-attr]
+
+    assert [text for span in split_file(file, unit) for text in texts(span)] == texts()
+
+
 def test_spans_of_parquet_are_row_groups(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", {"text": [f"{n} " * 50 for n in range(20)]}, rows_per_group=3)
     assert len(check_spans(path, 1)) == 7

@@ -102,8 +102,6 @@ def _pieces(stream: ByteStream, delimiter: _Delimiter) -> Iterator[tuple[int, li
         ends = False
         for match in delimiter.pattern.finditer(buffer):
             ends = stop is not None and position + match.start() >= stop - 1
-            if skips and ends:
-                return
             if skips:
                 begin = position + match.end()
             else:
