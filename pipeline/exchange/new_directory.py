@@ -25,7 +25,6 @@ def new_directory(output: str | os.PathLike[str]) -> Iterator[Path]:
     if path.exists() and any(path.iterdir()):
         there = "a dataset" if (path / MANIFEST_NAME).exists() else "files"
         raise ConfigError(f"{path}: holds {there} already; choose another output, or remove it first")
-    path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with suppress(OSError), _locked(left):  # the lock is free, so its process has ended
             discard(left)

@@ -81,6 +81,9 @@ def test_signatures_of_another_build_are_refused_and_found_by_verify(tmp_path: P
         run_plain(tmp_path / "one.jsonl", tmp_path / "later", against=[str(tmp_path / "one")])
     names = {Path(problem.shard).name for problem in verify_dataset(tmp_path / "one")}
     assert names == {"hashes.npy", "signatures.npy"}
+    (tmp_path / "one" / "signatures" / "hashes.npy").unlink()
+    with pytest.raises(ConfigError, match=r"one/signatures/hashes\.npy: the manifest names this file"):
+        run_plain(tmp_path / "one.jsonl", tmp_path / "later", against=[str(tmp_path / "one")])
 
 
 def test_any_changed_byte_beside_the_shards_is_found(tmp_path: Path) -> None:

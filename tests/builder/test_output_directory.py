@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.setting import setting_of
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
+from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
@@ -114,6 +116,23 @@ def test_changed_input_is_refused_and_overwrite_begins_anew(source: Path, tmp_pa
     second = build(source, tmp_path / "out", overwrite=True)
     assert second.counts["read"] == 40 > first.counts["read"]
     assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_differences_are_listed_up_to_twenty_and_cut(source: Path, tmp_path: Path) -> None:
+    inputs = [str(write_jsonl(tmp_path / f"{k:02}.jsonl", [{"content": english(k)}])) for k in range(21)]
+    build(inputs[:1], tmp_path / "out")
+    with pytest.raises(PlanChangedError) as raised:
+        build([*inputs[1:], str(source)], tmp_path / "out")
+    lines = str(raised.value).split("\n")
+    assert len(lines) == 1 + 20 + 1 + 1
+    gone, new = lines[1:3]
+    assert gone.startswith('  inputs: 00.jsonl: gone (was {"source": "", "bytes": ')
+    assert new.startswith('  inputs: 01.jsonl: new ({"source": "", "bytes": ')
+    assert (new[-4:], len(new)) == ("...)", len("  inputs: 01.jsonl: new ()") + 100)
+    assert lines[-2] == "  ... and 3 more"
+    pipeline.write_shards([[5]], tmp_path / "ids", eos_id=0, progress=Progress(quiet=True))
+    with pytest.raises(BuildError, match=r"ids/manifest\.json: not made by this builder .* is missing\)"):
+        build(source, tmp_path / "ids")
 
 
 def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp_path: Path) -> None:

@@ -201,6 +201,11 @@ def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> N
         ({"transforms": ["no_such_module_at_all:f"]}, "no module 'no_such_module_at_all'"),
         ({"transforms": ["HOME/own_transforms:drop_bloked"]}, "no function 'drop_bloked' .did you mean 'drop_bl"),
         ({"transforms": ["gone@1"]}, "gone@1.*give it again"),
+        ({"transforms": [pipeline.transform(lambda one: one, name="f", version="1", batch=0)]}, "of at least 1, got 0"),
+        (
+            {"transforms": [pipeline.transform(lambda one: one, name="f", version="1", batch=1.5)]},
+            "of at least 1, got 1.5",
+        ),
         ({"transforms": [3]}, "3 is neither a function"),
         (
             {"transforms": [pipeline.transform(lambda one: one, name="a b", version="1")]},

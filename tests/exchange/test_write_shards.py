@@ -65,6 +65,7 @@ def test_every_document_is_stored_once_closed_and_in_order(
     assert stored(output) == [[*ids, EOS] for ids in documents]
     assert manifest.counts["kept"] == len(documents)
     assert [name for name, split in manifest.splits.items() if not split.documents] in ([], ["train"])
+    assert "train" in manifest.splits
     assert list(verify_dataset(output)) == []
     assert Manifest.read(output) == manifest
 
