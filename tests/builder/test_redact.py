@@ -506,6 +506,31 @@ def test_a_copy_is_found_in_shards_and_in_texts(tmp_path: Path, capsys: pytest.C
     assert f", document {keys[12]}: holds a copy of document {keys[3]}\n" in capsys.readouterr().out
 
 
+def test_a_copy_is_found_in_the_page_and_all_that_the_certificate_says(tmp_path: Path) -> None:
+    text = 'One <b> & "two" of a text that is shown'
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [text, f"{text} and more", "short"]), tmp_path / "set", dedup=False)
+    certificate = redact(tmp_path / "set", ["d0", "d2"], "opt-out <of> May")
+    assert certificate is not None
+    found, documents = certificate["search"]["found"], certificate["documents"]
+    assert sorted((one["file"], one["key"], one.get("document", "")) for one in found) == [
+        ("manifest.json", "000000000000", ""),
+        ("report.html", "000000000000", ""),
+        ("train-000000.tar", "000000000000", "000000000001"),
+    ]
+    page = (tmp_path / "set" / "redaction-1.html").read_text().split("<h1>")[1].split("<h2>Files")[0]
+    assert [said for part in re.split(r"<[^>]*>", page) if (said := " ".join(html.unescape(part).split()))] == [
+        f"Redaction of {tmp_path}/set",
+        f"{certificate['date']}: 2 documents were overwritten by end-of-text ids. Reason: opt-out <of> May.",
+        f"Searched after it: 3 files, {certificate['search']['bytes']:,} bytes.",
+        "Left:",
+        "3 copies, listed below. Too short, or gone before the search: 000000000002.",
+        *("file", "byte", "in document", "copy of"),
+        *(str(one[name]) for one in found for name in ("file", "byte", "document", "key") if name in one),
+        *("Documents", "key", "shard", "number", "tokens"),
+        *(str(one[name]) for one in documents for name in ("key", "shard", "number", "tokens")),
+    ]
+
+
 @pytest.mark.parametrize("kept_by", ["parquet", "jsonl.zst", "rejected.jsonl", None])
 def test_a_copy_is_found_by_its_text_if_tokens_lose_it(tmp_path: Path, kept_by: str | None) -> None:
     texts = [english(k, 40) for k in range(6)]
