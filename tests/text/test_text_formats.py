@@ -80,8 +80,11 @@ def test_binary_data_are_no_text(tmp_path: Path, format: str) -> None:
         for each in DocumentReader(InputFile(tmp_path / "x.txt", "x.txt", forced_format=format))
         if isinstance(each, BadRecord)
     ]
-    assert [(each.reason, each.detail[:22]) for each in bad[1:]] == [("invalid UTF-8", "byte 3 of the document")]
-    assert bad[0].reason == BINARY
+    assert [(each.reason, each.byte) for each in bad] == [
+        (BINARY, data.index(b"t\0")),
+        ("invalid UTF-8", data.index(b"caf")),
+    ]
+    assert (bad[0].detail, bad[1].detail[:22]) == ("a NUL at byte 1", "byte 3 of the document")
     assert [text for _, text in streamed(tmp_path / "x.txt", format, on_error="records")] == ["one", "three"]
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(tar_of({"x.txt": data})))
     with pytest.raises(InputError, match=r"begins as a tar .*; read it under the name"):

@@ -435,6 +435,12 @@ def test_an_extractor_is_named_and_one_of_the_user_is_kept_by_its_source(tmp_pat
     assert manifest.counts["dropped"] == {"page without text": 1}
     assert manifest.recipe["settings"]["extract"] == "own_text:text_of"
     (tmp_path / "own_text.py").write_text("def text_of(html, url):\n    return 'another text'\n")
+    for extract in ("own_text:text_of", f"{tmp_path}/own_text:text_of"):
+        found = DocumentReader("a.warc", extract=extract)
+        assert [each.text for each in found if isinstance(each, Document)] == ["another text"] * 2
+        assert len(list(pipeline.TextDataset("a.warc", "bytes", epochs=1, extract=extract).documents())) == 2
+    with pytest.raises(ConfigError, match="extract must be a name or a function of HTML and url, got 7"):
+        list(DocumentReader("a.warc", extract=7))  # type: ignore[arg-type]
     with pytest.raises(pipeline.PlanChangedError):
         run_plain("a.warc", tmp_path / "own", extract=f"{tmp_path}/own_text:text_of")
     (tmp_path / "config").mkdir()
