@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import itertools
 import logging
@@ -289,6 +291,26 @@ def test_a_folder_where_a_file_belongs_is_read_past_or_named(tmp_path: Path, cap
     (tmp_path / "objects" / f"{1:032}" / "object.tar").mkdir(parents=True)
     with pytest.raises(StorageError, match=r"cannot keep object\.tar .*Is a directory"):
         whole(Cache(tmp_path), 1)
+    caplog.clear()
+    (tmp_path / "other" / "objects").mkdir(parents=True)
+    (tmp_path / "other" / "objects" / "blocks").touch()  # and a file where a folder belongs
+    assert block(Cache(tmp_path / "other"), 1) == contents(1)
+    assert caplog.text.count("cannot keep blocks: ") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_system_without_locks_keeps_the_limit(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    cache = Cache(tmp_path, SIZE)
+    for number in (1, 1, 2, 2):
+        assert READ[kind](cache, number) == contents(number)
+    assert [path.read_bytes() for path in kept(tmp_path)] == [contents(2)]
+    assert caplog.text == ""
 
 
 def test_files_read_together_are_fetched_by_one_call_of_all_threads(tmp_path: Path) -> None:

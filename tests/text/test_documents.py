@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline.text import formats, readers
+from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile, find_inputs, made_id
 from pipeline.text.readers.format_reader import FormatReader, load_reader
 from tests.helpers.documentation import PAGES
@@ -23,7 +24,7 @@ from tests.helpers.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_pa
 ELSEWHERE = {".txt", ".tsv"}  # which cannot hold several texts, or any text, and have tests of their own
 
 
-def documents(path: Path, **settings: Any) -> list[Document]:
+def documents(path: Path | InputFile, **settings: Any) -> list[Document]:
     records = list(DocumentReader(path, **settings))
     assert [record for record in records if isinstance(record, BadRecord)] == []
     return records  # type: ignore[return-value]
@@ -123,6 +124,24 @@ def test_python_writes_nan_and_it_is_read(tmp_path: Path) -> None:
 
 
 # Lines.
+
+
+def test_ids_by_byte_say_where_a_line_begins(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "a"}\n\n{"text": "b", "x": 1.0}\n{"text": "c", "id": "own"}\n{"text": "d", "id": 1.5}'
+    )
+    (tmp_path / "a.json").write_text('[{"text": "a"}, {"text": "b"}]')
+    for keep in ((), parse_fields(["x"])):
+        found = documents(InputFile(tmp_path / "a.jsonl", "a.jsonl"), by_byte=True, keep=keep)
+        assert [(each.id, each.line) for each in found] == [
+            ("a.jsonl:@0", 0),
+            ("a.jsonl:@15", 0),
+            ("own", 0),
+            ("1.5", 0),
+        ]
+    assert [each.id for each in documents(InputFile(tmp_path / "a.json", "a.json"), by_byte=True)] == [
+        made_id("a.json", line) for line in (1, 2)
+    ]
 
 
 def test_only_line_feeds_end_lines_and_every_line_is_counted(tmp_path: Path) -> None:

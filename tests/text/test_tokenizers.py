@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -136,7 +136,16 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
     (tmp_path / "latin.json").write_bytes(b"caf\xe9")
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "tokenizer_config.json").write_text("{")
+
+    class Slow:
+        special_tokens_map: ClassVar[dict[str, str]] = {}
+        name_or_path = "slow"
+
+        def __call__(self, text: str) -> None: ...
+
     for spec, message in (
+        (Slow(), "slow: Slow has no tokenizer.json; convert it, or choose another"),
+        (object(), "must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got object$"),
         (tmp_path / "bad.json", "not a tokenizer.json"),
         (tmp_path / "empty", "no vocabulary in an empty folder"),
         (tmp_path / "gone.json", "no such file"),
