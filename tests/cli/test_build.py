@@ -98,12 +98,35 @@ def test_what_cannot_work_is_one_clear_line_and_status_2(
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("text", ["", '{"text": "dropped"}\n'])
-def test_an_empty_dataset_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    (tmp_path / "in.jsonl").write_text(text)
-    paths = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([""], "0 that were read from 1 input file (0 bytes); check the files, --limit and --max-tokens"),
+        (
+            ["{}"],
+            "0 that were read from 1 input file (2 bytes; unreadable (no field 'text'): 1); check the files, --limit and",
+        ),
+        (
+            ['{"text": "dropped"}'],
+            "1 that were read from 1 input file: dropped by words: 1; loosen what drops most, and add",
+        ),
+        (
+            ['{"text": "a"}\n{"text": "b"}', '{"text": 3}'],
+            "2 that were read from 2 input files: dropped by words: 2; unreadable ('text' is a number, not text): 1; loosen",
+        ),
+    ],
+)
+def test_an_empty_dataset_is_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[str], said: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate(files):
+        (tmp_path / "in" / f"{number}.jsonl").write_text(text)
+    paths = [str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--on-error", "skip"]
     assert build_main([*paths, "--tokenizer", "bytes", "--workers", "1"]) == 1
-    assert "warning: no document was kept" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "warning: no document was kept" in error
+    assert f"\nerror: no document was kept of {said}" in error
     assert Manifest.read(tmp_path / "out").counts["kept"] == 0
 
 
