@@ -125,6 +125,43 @@ def test_transforms_may_be_functions_text_or_none_and_files_may_be_paths(tmp_pat
         assert kept(tmp_path / name) == ["Another." * (1 + (name == "functions"))]
 
 
+LEAST = {
+    **dict.fromkeys(("limit", "shortest_passage", "dedup_bands", "dedup_rows", "dedup_ngram", "tokens_per_shard"), 1),
+    **dict.fromkeys(("max_errors", "words_left", "reserve", "tokens_per_sample"), 0),
+    "dedup_passages": 10,
+    "dedup_num_perm": 1,
+}
+SHARES = {"language_threshold": "<=", "repeated_share": "<=", "dedup_threshold": "<=", "val_fraction": "<"}
+
+
+def test_numbers_are_refused_below_their_least_and_shares_beyond_one() -> None:
+    for name, least in LEAST.items():
+        with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least {least}"):
+            Recipe(**{name: least - 1})
+        assert name == "dedup_num_perm" or getattr(Recipe(**{name: least}), name) == least
+    for name, sign in SHARES.items():
+        for wrong in (-0.01, 1.01, *([1] if sign == "<" else [])):
+            with pytest.raises(ConfigError, match=f"{name} must be 0 <= value {sign} 1, got {wrong}"):
+                Recipe(**{name: wrong})
+        assert getattr(Recipe(**{name: 1 if sign == "<=" else 0}), name) in (0, 1)
+
+
+DEFAULTS = """\
+"format": "", "text_key": "text", "id_key": "id", "normalize": true, "keep_fields": [], "license": [], "extract": \
+null, "scores": null, "where": null, "limit": null, "on_error": "records", "max_errors": 1000, "transforms": [], \
+"rules": ["gopher"], "language": [], "language_threshold": 0.65, "lid_model": null, "keep_rejected": false, \
+"keep_texts": null, "drop_ids": null, "dedup_lines": false, "dedup_paragraphs": false, "shortest_passage": 30, \
+"words_left": 50, "dedup_passages": null, "repeated_passages": "cut", "repeated_share": 0.5, "dedup": true, \
+"dedup_threshold": 0.8, "dedup_bands": 14, "dedup_rows": 8, "dedup_num_perm": null, "dedup_ngram": 5, \
+"dedup_keep": "first", "keep_signatures": true, "against": [], "decontaminate": [], "decontaminate_key": null, \
+"tokenizer": "train:32000", "special_tokens": [], "reserve": 0, "bos": "never", "eos": "always", "val_fraction": \
+0.005, "tokens_per_shard": null, "tokens_per_sample": 0, "max_tokens": [], "seed": 0"""
+
+
+def test_a_default_changes_with_the_text_above_alone() -> None:
+    assert json.dumps(Recipe().to_json()) == f"{{{DEFAULTS}}}"
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dedup": "false"}, "dedup must be true or false, got 'false'"),
     ({"tokenizer": 32000}, "tokenizer must be text, got 32000 .Hugging Face name, .*bytes, or train:N.$"),

@@ -190,6 +190,15 @@ def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: p
         assert list(verify_dataset(folder)) == []
 
 
+def test_a_dropped_document_of_an_equal_text_goes_too(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", [english(1), english(1), english(2)])
+    (tmp_path / "drop.txt").write_text("d1\nd2\n")
+    run_plain(source, tmp_path / "out", dedup=False, keep_rejected=True, drop_ids=str(tmp_path / "drop.txt"))
+    redact(tmp_path / "out", ["d0"], REASON)
+    rejected = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in rejected] == [english(2)]
+
+
 @pytest.mark.parametrize("options", [{"dedup_lines": True}, {"dedup_passages": 20, "repeated_passages": "drop"}])
 def test_what_was_dropped_for_lines_or_passages_of_a_document_goes_too(tmp_path: Path, options: dict[str, Any]) -> None:
     first, second = english(1, 9), english(2, 9)
