@@ -233,7 +233,7 @@ def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = tmp_path / "ids.txt"
-    ids.write_text(f"d3\r\n\n{table(dataset)['key'][5]}\n")
+    ids.write_text(f"\ufeffd3\r\n\n{table(dataset)['key'][5]}\n", encoding="utf-8")
     assert run(dataset, "--ids", ids, "--texts") == 0
     assert "2 documents of" in capsys.readouterr().out
     before = contents_of(dataset)
@@ -260,6 +260,9 @@ def test_unknown_names_and_texts_without_the_flag_are_refused(
     assert run(dataset, "--ids", ids) == 2
     assert "give --texts" in capsys.readouterr().err
     assert run(dataset, "--ids", tmp_path / "none", "--texts") == 2
+    (tmp_path / "latin").write_bytes(b"d\xe9\n")
+    assert run(dataset, "--ids", tmp_path / "latin", "--texts") == 2
+    assert f"--ids {tmp_path}/latin: cannot be read: 'utf-8' codec" in capsys.readouterr().err
     assert run(tmp_path / "nowhere", "--ids", ids) == 2
     assert contents_of(dataset) == before
 
