@@ -134,8 +134,8 @@ def test_ids_by_byte_say_where_a_line_begins(tmp_path: Path) -> None:
     for keep in ((), parse_fields(["x"])):
         found = documents(InputFile(tmp_path / "a.jsonl", "a.jsonl"), by_byte=True, keep=keep)
         assert [(each.id, each.line) for each in found] == [
-            ("a.jsonl:@0", 0),
-            ("a.jsonl:@15", 0),
+            ("a.jsonl:byte 0", 0),
+            ("a.jsonl:byte 15", 0),
             ("own", 0),
             ("1.5", 0),
         ]
