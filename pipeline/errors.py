@@ -102,8 +102,8 @@ def first_line(error: BaseException) -> str:
 def value_text(value: object) -> str:
     """Return a value as errors show it: its ``repr``, shortened to 60 characters, and its type.
 
-    >>> value_text([1, 2])
-    '[1, 2] of type list'
+    >>> value_text([1, 2]), len(value_text("a" * 58)), len(value_text("a" * 59)), value_text("a" * 59)[54:]
+    ('[1, 2] of type list', 72, 72, 'aaa... of type str')
     """
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
@@ -112,8 +112,8 @@ def value_text(value: object) -> str:
 def first_few(values: Sequence[object], most: int = 5) -> str:
     """Return values as errors list them: the first ``most``, then "..." if there are more.
 
-    >>> first_few(["a", "b", "c"], 2)
-    "'a', 'b', ..."
+    >>> first_few(["a", "b", "c"], 2), first_few([1, 2], 2)
+    ("'a', 'b', ...", '1, 2')
     """
     return ", ".join([*map(repr, values[:most]), *(["..."] if len(values) > most else [])])
 

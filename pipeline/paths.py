@@ -85,8 +85,8 @@ def named_twice(names: Sequence[str], identities: Sequence[str]) -> str | None:
 def shortened(names: Sequence[str], most: int = 10) -> str:
     """Return the first ``most`` names and the number of the others as text.
 
-    >>> shortened(["a", "b", "c"], 2)
-    'a, b and 1 more'
+    >>> shortened(["a", "b", "c"], 2), shortened(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline
+from pipeline.atomic import move
+from pipeline.atomic_directory import result_directory
 from pipeline.builder.limits import Limits
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.setting import setting_of
@@ -305,3 +307,14 @@ def test_a_plan_that_cannot_be_written_leaves_what_is_there(source: Path, tmp_pa
     with pytest.raises((ConfigError, InputError, UnicodeEncodeError)):
         build(odd, tmp_path / "out", overwrite=True)
     assert digests(tmp_path / "out") == before
+
+
+def test_a_result_that_cannot_get_its_name_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(NotADirectoryError), result_directory(tmp_path / "file") as folder:
+        (folder / "a").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        move(tmp_path / "file", tmp_path / "folder")
+    assert caught.value.filename == str(tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

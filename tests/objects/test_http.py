@@ -242,7 +242,16 @@ def test_a_host_that_never_answers_fails_after_few_tries_with_the_cause(kind: st
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"tries": 0}, {"tries": 1.5}, {"timeout": 0}, {"timeout": float("nan")}, {"timeout": "9"}]
+    "wrong",
+    [
+        {"tries": 0},
+        {"tries": 1.5},
+        {"timeout": 0},
+        {"timeout": float("nan")},
+        {"timeout": float("inf")},
+        {"timeout": "9"},
+        {"tries": True},
+    ],
 )
 def test_wrong_limits_are_named(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
