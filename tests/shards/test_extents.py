@@ -202,7 +202,7 @@ def test_a_selection_of_shards_is_the_join_of_their_tables(chosen: list[int]) ->
     assert found.offsets.tolist() == [at for part in parts for at in part.offsets.tolist()]
 
 
-def test_an_index_of_another_number_of_documents_is_wrong() -> None:
+def test_an_index_or_bytes_other_than_the_table_says_are_named_by_their_place() -> None:
     lengths = np.full(3_000, 500)
     starts, size = laid_out(lengths.tolist(), 2, 1)
     table = ExtentTable.of_shard(starts, lengths, "<u2", size, indexed=True)
@@ -210,8 +210,22 @@ def test_an_index_of_another_number_of_documents_is_wrong() -> None:
     mine = slice(int(table.document_sums[2]), int(table.document_sums[4]))
     assert table.wrong_index(2, 4, starts[mine], tokens[mine]) is None
     for part in (slice(mine.start, mine.stop - 1), slice(0, 0)):
-        assert "table of extents says" in str(table.wrong_index(2, 4, starts[part], tokens[part]))
-        assert "table of extents says" in str(table.wrong_index(2, 4, starts[mine], tokens[part]))
+        for numbers in (starts[mine], starts[part]):
+            count, said = len(tokens[part]), f"says {mine.stop - mine.start} documents"
+            wrong = table.wrong_index(2, 4, numbers, tokens[part])
+            assert f"from document {mine.start} on holds {len(numbers)} starts and {count} lengths" in str(wrong)
+            assert said in str(wrong)
     wrong = starts[mine].copy()
     wrong[-1] += 2
-    assert "has checksum" in str(table.wrong_index(2, 4, wrong, tokens[mine]))
+    last = int(table.document_sums[3])
+    said = f"byte {size + 640 + 8 * last}: the index of documents {last} to {mine.stop} has checksum "
+    assert str(table.wrong_index(2, 4, wrong, tokens[mine])).startswith(said)
+    data = bytearray(size)
+    table = table.with_checksums(memoryview(data))
+    begin, end = table.size_sums[[3, 4]].tolist()
+    data[end - 1] = 1
+    said = f"bytes {begin} to {end} have checksum {zlib.crc32(data[begin:end])}, but the table of extents says {table.crc32[3]}"
+    assert table.wrong_bytes(2, 4, memoryview(data)[int(table.size_sums[2]) : end]) == said
+    assert table.wrong_bytes(2, 3, memoryview(data)[int(table.size_sums[2]) : begin]) is None
+    with pytest.raises(ValueError, match="tables of one dtype can be joined, got uint16, uint32"):
+        ExtentTable.join([table], "<u4")
