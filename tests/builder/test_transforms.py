@@ -14,6 +14,7 @@ import pytest
 
 import pipeline
 from pipeline.builder.limits import Limits
+from pipeline.builder.transforms.user_functions import with_config_folder
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
@@ -166,6 +167,17 @@ def test_a_config_file_names_transforms_of_modules_beside_it(tmp_path: Path) -> 
     (home / "build.yaml").write_text(json.dumps({**settings, "inputs": [str(source)], "output": str(tmp_path / "out")}))
     assert run_command("build", ["--config", str(home / "build.yaml"), "--quiet"]) == 0
     assert Manifest.read(tmp_path / "out").counts["dropped"] == {"own_transforms:drop_blocked": 1}
+    (tmp_path / "build.yaml").touch()
+    specs = [
+        "home/own_transforms:shout",
+        f"{home}/own_transforms:shout",
+        "home.own_transforms:shout",
+        "json:dumps",
+        "clean",
+    ]
+    given = with_config_folder(",".join(specs), tmp_path / "build.yaml")
+    assert given == [f"{tmp_path}/{specs[0]}", specs[1], f"{tmp_path}/{specs[2]}", "json:dumps", "clean"]
+    assert (with_config_folder(None, tmp_path), with_config_folder([3], tmp_path)) == (None, [3])
     listed = ",".join(["normalize", f"{home}/own_transforms:shout"])
     flags = ["--transforms", listed, "--rules", "none", "--tokenizer", "bytes", "--workers", "1", "--quiet"]
     assert run_command("build", [str(source), "--output", str(tmp_path / "flags"), *flags]) == 0
@@ -347,6 +359,23 @@ def test_all_parts_of_a_document_go_to_the_same_split(tmp_path: Path, options: d
     assert all(len(found) == 1 for found in sides.values())
     assert sides["d0"] == sides.get("d400", sides["d0"])  # documents of equal texts go together
     assert 80 < sum(found == {"val"} for found in sides.values()) < 160
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "said"),
+    [
+        ("x", object(), "document 'd0': keep_fields: Type is not JSON serializable: object; keep plain JSON values"),
+        ("x:int", "a", "document 'd0': field 'x' .*; mend the transform that sets it"),
+    ],
+)
+def test_a_field_that_cannot_be_kept_is_named(tmp_path: Path, fields: str, value: object, said: str) -> None:
+    def sets(document: Document) -> Document:
+        document.metadata = {**document.metadata, "x": value}
+        return document
+
+    source = write_records(tmp_path / "in.jsonl", ["One."])
+    with pytest.raises(BuildError, match=said):
+        make(source, tmp_path / "out", transforms=[named(sets, adds=("x",))], keep_fields=fields)
 
 
 def test_a_load_that_fails_names_the_transform(tmp_path: Path) -> None:
