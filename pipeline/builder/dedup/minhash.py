@@ -69,8 +69,6 @@ class MinHasher:
     """
 
     def __init__(self, ngram: int = 5, bands: int = 14, rows: int = 8, num_perm: int | None = None) -> None:
-        if min(ngram, bands, rows) < 1:
-            raise ConfigError(f"ngram={ngram}, bands={bands} and rows={rows} must each be at least 1")
         self.ngram, self.bands, self.rows = ngram, bands, rows
         self.num_perm = signature_values(bands, rows, num_perm)
         self._a, self._b = permutations(self.num_perm)
