@@ -148,6 +148,10 @@ def test_marks_and_rates_that_cannot_work_are_refused_at_the_call(coder: Tokeniz
     for wrong in (2, -0.1, "0.5", True, float("nan")):
         with pytest.raises(ConfigError, match=f"rate must be a share from 0 to 1, got {wrong!r}"):
             pipeline.fim(coder, rate=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"spm must be a share from 0 to 1, got 1\.5"):
+        pipeline.fim(coder, rate=1, spm=1.5)
+    with pytest.raises(ConfigError, match="seed must be an integer of at least 0, got -1"):
+        pipeline.fim(coder, rate=1, seed=-1)
 
 
 def test_a_state_is_refused_by_a_stream_with_another_rate(coder: Tokenizer) -> None:

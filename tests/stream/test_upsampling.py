@@ -184,6 +184,11 @@ def test_every_reading_of_a_document_is_found_by_its_key(folder: Path) -> None:
     assert stream.seen("train-000001.tar:1", steps=steps) == stream.seen(f"{7:012d}", steps=steps) != []
 
 
+def test_a_block_of_a_mix_is_one_extent_of_what_is_read(folder: Path) -> None:
+    data: Any = dataset(folder)._data
+    assert len(data.extents.blocks(in_mix=True)) == len(data.rows) == 18 > len(data.extents.blocks())
+
+
 def test_a_redacted_document_is_in_no_quantile_and_is_not_read(tmp_path: Path) -> None:
     records = [{"id": f"d{n}", "text": f"{n} and some words, the same for all", "score": n} for n in range(40)]
     options: dict[str, Any] = {
