@@ -70,6 +70,15 @@ def test_a_set_that_yields_no_n_gram_is_refused(tmp_path: Path, records: list[di
         decontaminated(tmp_path, [QUESTION], write_jsonl(tmp_path / "quiz.jsonl", records))
 
 
+def test_texts_of_a_set_that_are_too_short_are_counted(tmp_path: Path) -> None:
+    words = QUESTION.split()
+    quiz = write_jsonl(
+        tmp_path / "quiz.jsonl", [QUESTION, *(" ".join(words[:count]) for count in (SHORTEST - 1, SHORTEST))]
+    )
+    with pytest.warns(UserWarning, match=r"1 of 3 .* too short \(under 8 words"):
+        decontaminated(tmp_path, ["nothing of it"], quiz)
+
+
 def test_evaluation_sets_have_a_key_of_their_own(tmp_path: Path) -> None:
     quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"question": QUESTION, "text": "of another kind"}])
     manifest = decontaminated(tmp_path, [f"So: {QUESTION}!", "nothing of it"], quiz, decontaminate_key="question")

@@ -248,6 +248,12 @@ def test_a_missing_dataset_is_exit_status_2_of_every_command_that_reads_one(
         (PermissionError(13, "Permission denied", "/out"), "/out: Permission denied; give this user access"),
         (OSError(30, "Read-only file system", "/out"), "/out: Read-only file system; choose another directory"),
         (OSError(28, "No space left on device", "/out"), "/out: No space left on device; make room"),
+        (OSError(122, "Quota exceeded", "/out"), "/out: Quota exceeded; make room; then go on"),
+        (
+            PermissionError(1, "Not permitted", "/out"),
+            "/out: Not permitted; give this user access, or choose another directory",
+        ),
+        (FileNotFoundError(2, "No such file", "/none"), "/none: No such file; then go on"),
         (
             FileNotFoundError(2, "No such file", "/no/out"),
             "/no/out: No such file; /no is not a directory; make it first",
