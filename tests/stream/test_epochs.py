@@ -31,6 +31,7 @@ def saved(stream: pipeline.Stream, epoch: int, batches: int) -> dict[str, Any]:
     stream.set_epoch(epoch)
     assert len(list(islice(stream, batches))) == batches
     state: dict[str, Any] = json.loads(json.dumps(stream.state_dict()))
+    assert state["start_epoch"] == epoch
     return state
 
 
