@@ -118,7 +118,7 @@ def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, st
 def start(workspace: Workspace, plan: Plan, references: References, *, overwrite: bool) -> Plan:
     """Write the plan and the references of a build, and return the plan. A build that continues keeps its units and limits.
 
-    Its inputs, and the files that it names, may have moved. Raises ``PlanChangedError`` if another build was started here, and
+    Its inputs, and the files that it names, may have moved. Raises ``PlanChangedError`` if another build was started here. Raises
     ``BuildError`` if a new build finds anything in the output, unless it may ``overwrite`` the results of other builds.
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None

@@ -52,11 +52,11 @@ class BuildStats:
     ``bad`` counts records without a document, by reason, ``dropped`` documents by rule, and ``cut`` lines by rule. ``histograms``
     has the bins of each rule.
 
-    If repeated lines or paragraphs were cut, ``repeats`` counts the ``passages`` and characters that were ``compared``, the
-    ``lines``, ``paragraphs`` and ``characters`` that were cut, and the ``documents`` that were cut and kept.
+    If repeated lines or paragraphs were cut, ``repeats`` counts ``passages`` and characters ``compared``; ``lines``,
+    ``paragraphs`` and ``characters`` cut; and ``documents`` that were cut and kept.
 
-    If runs of words were compared, ``passages`` counts the ``passages`` that occur earlier, their ``words`` and ``documents``,
-    the documents that were ``cut`` and kept, and the ``characters`` that were cut from these documents.
+    If runs of words were compared, ``passages`` counts the ``passages`` that occur earlier, their ``words`` and ``documents``;
+    documents that were ``cut`` and kept; and ``characters`` cut from them.
     """
 
     read: int = 0

@@ -7,7 +7,7 @@ The documents are cut into groups. The keys of a group are one file:
     uint32          [repeats, 2]            documents of the group with equal texts: the first, and each further one
 
 List 0 has the first half of the texts' hashes, list k the keys of band k - 1. A bucket holds the keys that begin with the
-same bits. Of the group's documents with equal texts, only the first has entries. A band without shingles has no entry.
+same bits. Only the first of a group's documents with equal texts has entries. A band without shingles has no entry.
 
 Two reads fetch a bucket from a group, for any number of buckets, and there are at most `MOST_GROUPS` groups. So the bytes
 read for all buckets grow in proportion to the documents.

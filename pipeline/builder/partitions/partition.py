@@ -16,8 +16,8 @@ Every later stage works on one partition at a time. The module of a stage also h
 Line dedup writes each partition again as ``round/partitions/000034``, with the same files, and later stages read these. If
 passages are cut, the stage passage_dedup writes the documents once more, and later stages read those.
 
-A large compressed file can only be read from its start. Since the text of a partition is bounded, such a file does not fill the
-memory, a kill does not lose all work on it, and several units, its lanes, share its partitions.
+The text of a partition is bounded, since a large compressed file can only be read from its start. So the file does not fill the
+memory, and a kill does not lose all work on it. Several units, the lanes of the file, share its partitions.
 """
 
 from __future__ import annotations

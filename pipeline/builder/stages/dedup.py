@@ -16,7 +16,7 @@ with an entry for each document that passed the filters:
     starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
 A worker holds a bucket's keys and the signatures of some pairs, or a group's keys: some 20 MB in all, or 200 MB for the
-larger groups of a thousand million documents. The parent holds 8 bytes a document while it joins edges and no worker runs,
+larger groups of a thousand million documents. While the parent joins edges, no worker runs. It then holds 8 bytes a document,
 or 12 if the longest or highest of a cluster is kept. The work directory takes some 190 bytes a document. A bucket is larger
 only if very many different texts agree on a whole band.
 """

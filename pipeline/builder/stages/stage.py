@@ -124,8 +124,8 @@ class Run:
 class Stage(ABC):
     """A stage of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
-    A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
-    that its `wanted` reads and that is also its flag. Its place in the order decides what it can do:
+    A new stage is a module with a subclass, and a line in `registry`. Unless every build wants it, `wanted` reads a setting of
+    `Recipe`, which is also its flag. The place of the stage in the order decides what it can do:
 
     - Before dedup, it may edit documents: it writes partitions again, counts of outcomes included, as `line_dedup` does.
     - After dedup, texts stay as they are, and it reads ``partition.folder``. `survivors.survives` returns which documents are
