@@ -134,6 +134,17 @@ def test_all_that_the_page_tells_of_counts(tmp_path: Path) -> None:
     assert "\n".join(told(page)) == TOLD
 
 
+def test_the_page_tells_of_passages_that_were_cut(tmp_path: Path) -> None:
+    shared = " ".join(english(1, 9).split()[:40])
+    source = write_jsonl(tmp_path / "in.jsonl", [f"{english(2)} {shared}", f"{english(3)} {shared} {english(4)}"])
+    run_plain(source, tmp_path / "out", dedup_passages=20, words_left=1)
+    [cut] = [each for each in told((tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")) if each[:3] == "Cut"]
+    assert cut == (
+        "Cut from documents | passages that occur earlier | 1 | words of these passages | 40 | documents that have them | 1 | "
+        "documents they were cut from and that were kept | 1"
+    )
+
+
 def test_bars_of_every_histogram_stand_on_its_lower_edge_where_their_values_are(dataset: Path) -> None:
     histograms = Manifest.read(dataset).counts["histograms"]
     plots = (dataset / REPORT_NAME).read_text(encoding="utf-8").split('aria-label="histogram of ')[1:]

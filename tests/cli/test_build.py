@@ -16,7 +16,7 @@ import pytest
 
 import pipeline
 from pipeline.builder.limits import Limits
-from pipeline.cli.main import run_command
+from pipeline.cli.main import main, run_command
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
 from tests.helpers import interpreters
@@ -229,6 +229,8 @@ def test_the_last_lines_of_a_build_name_what_it_made(tmp_path: Path, capsys: pyt
     assert lines[-3].startswith(f"dataset: {output} (30 documents, ")
     assert lines[-2] == f"report:  {output / 'report.html'}"
     assert lines[-1] == f"next:    shardwright verify '{output}'"
+    assert main(["build", str(path), *flags]) == 0  # whose name is not that of this program
+    assert capsys.readouterr().err.splitlines()[-3:] == lines[-3:]
     assert build_main([str(path), *flags, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
