@@ -288,7 +288,7 @@ def test_a_mix_that_ends_far_from_the_end_of_an_epoch_says_so(
         assert "lanes" not in caplog.text
         count = len(stream.shuffle(seed=0).pack(1))
     assert count < 600 if strategy == "first_exhausted" else count > 850
-    said = f"stopping_strategy={strategy!r}: when the mix ends, the source that ends it has given {part} of its epoch, since "
+    said = f"stopping_strategy={strategy!r}: the mix ends when {part} of the epoch of one source is read, since "
     assert said + "each of 16 lanes has its own end; .shuffle(lanes=1)" in caplog.text
 
 
