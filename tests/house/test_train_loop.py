@@ -64,6 +64,7 @@ def test_the_loop_goes_on_exactly_after_a_kill(folder: Path) -> None:
 def test_the_loop_goes_on_under_torchrun(folder: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     assert list(losses(run(folder, KILLED, *torchrun))) == [10, 20]
-    assert list(losses(run(folder, LOOP, *torchrun))) == [30, 40]
+    # A thread of gloo may still free what it reduced, and aborts if Python ends first (pytorch#179291).
+    assert list(losses(run(folder, f"{LOOP}\nimport time\ntime.sleep(1)\n", *torchrun))) == [30, 40]
     assert json.loads(torch.load(folder / "checkpoint.pt")["data"]["shape"])["lanes"] == 64
     assert torch.load(folder / "checkpoint.pt")["data"]["sequence_index"] == 40 * 8 * 2
