@@ -267,6 +267,9 @@ def test_a_sentencepiece_model_whose_normalizer_differs_warns(
     folded = train_sentencepiece(tmp_path / "m.model", "unigram", normalization_rule_name="nmt_nfkc")
     with pytest.warns(UserWarning, match=r"m.model: .* other ids than sentencepiece for \d of \d+"):
         load_tokenizer(folded)
+    spaced = train_sentencepiece(tmp_path / "s.model", "bpe", byte_fallback=True, user_defined_symbols=["[tool]"])
+    with pytest.warns(UserWarning, match=r"s.model: .* for 1 of \d+ hostile texts, such as 'a\[tool\]b'"):
+        load_tokenizer(spaced)
     train_sentencepiece(tmp_path / "tokenizer.model", "bpe", byte_fallback=True)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>"}')
     with pytest.raises(ConfigError, match=r"class LlamaTokenizer .*name the file .*tokenizer.model"):
