@@ -91,6 +91,14 @@ def test_documents_of_rows_that_each_pass_drops_are_in_no_step(folders: list[Pat
     assert_inverse(stream, 10, range(DOCUMENTS - 3, DOCUMENTS))
 
 
+def test_a_row_that_reaches_into_the_next_epoch_is_seen_there_too(folders: list[Path]) -> None:
+    tokens = sum(map(sum, SIZES))
+    border = -(-tokens // 7)  # the row before this one ends in epoch 1
+    assert tokens % 7
+    for steps in (border - 1, border, border + 1):
+        assert_inverse(pipeline.ShardDataset(folders[0]).pack(7), steps)
+
+
 def test_sequences_are_found_by_the_tokens_that_they_hold() -> None:
     settings = product(range(5, 13), range(1, 5), range(1, 5), (None, 1, 2), (0, 1, 3))
     for tokens, stride, lanes, epochs, lag in settings:
