@@ -36,7 +36,7 @@ test-lowest: .venv/installed
 		pytest pytest-timeout pytest-xdist hypothesis webdataset fasttext-langdetect datasets pandas polars trafilatura lxml_html_clean
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not stacks and not nightly"
 
-# Seeds a fault for each claim, one after the other, and sees that a test fails: some ten minutes.
+# Seeds a fault for each claim, and sees that a test fails: some 25 minutes on two cores.
 test-faults: .venv/installed
 	$(BIN)/python -m tests.faults --jobs $(JOBS)
 
