@@ -154,3 +154,26 @@ def test_an_interrupt_that_a_library_swallows_or_replaces_is_raised(block: Calla
     thread = threading.Thread(target=reraise_swallowed_signals().__enter__)  # where no handler may be set
     thread.start()
     thread.join()
+
+
+def stay(folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(300)
+
+
+def map_two(folder: str, method: str) -> None:
+    with EngineOptions(workers=2, start_method=method).open() as engine:
+        list(engine.map(stay, [folder, folder]))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_end_at_once_when_their_build_is_killed(method: str, tmp_path: Path) -> None:
+    build = multiprocessing.get_context("spawn").Process(target=map_two, args=(str(tmp_path), method))
+    build.start()
+    while len(names := os.listdir(tmp_path)) < 2 and build.is_alive():
+        time.sleep(0.02)
+    build.kill()
+    build.join()
+    assert len(names) == 2
+    while any(Path("/proc", name).exists() and Path("/proc", name, "cmdline").read_bytes() for name in names):
+        time.sleep(0.02)  # a worker that stays outlasts the time limit of this test
