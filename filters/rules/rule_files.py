@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -27,9 +26,8 @@ URL_BLOCKED = "url_blocked"  # the measure that reads the field of the url
 
 
 def user_module(name: str, home: str, what: str) -> UserModule | None:
-    """Return the module that ``module:function`` names; None for the name of a function of this package."""
-    folder, module = os.path.split(name.partition(":")[0])
-    return find_module(module, os.path.join(home, folder), what) if ":" in name else None
+    """Return the module of a measure or cleaner; None for the name of a function of this package."""
+    return find_module(name, home, what) if ":" in name else None
 
 
 def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:

@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,8 +70,13 @@ class UserModule:
         return module
 
 
-def find_module(name: str, home: str, what: str) -> UserModule:
-    """Return a module that is beside the rule file (in ``home``), in the working directory or installed."""
+def find_module(spec: str, home: str, what: str) -> UserModule:
+    """Return the module that ``spec``, ``[FOLDER/]module:function``, names.
+
+    The module is in ``FOLDER`` (relative to ``home``, the folder of the rule file), in the working directory, or installed.
+    """
+    named, name = os.path.split(spec.partition(":")[0])
+    home = os.path.join(home, named) if named else home
     for folder in (Path(home).absolute(), Path.cwd()):
         if _file_of(folder, name.split(".")) is not None:
             return UserModule(name, str(folder), dict(sorted(_collect(folder, name).items())))

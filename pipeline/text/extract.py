@@ -84,8 +84,8 @@ def find_page_function(extract: Extract) -> PageFunction:
     from filters.rules.resolve import find_function
     from filters.rules.user_modules import find_module
 
-    folder, name = os.path.split(extract)
-    module = find_module(name.partition(":")[0], folder or os.curdir, f"extract {name!r}")
+    name = os.path.basename(extract)
+    module = find_module(extract, os.curdir, f"extract {name!r}")
     return find_function(name, {}, module, "extract")
 
 

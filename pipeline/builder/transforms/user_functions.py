@@ -123,8 +123,8 @@ def find_user_function(spec: str, what: str = "transform") -> UserFunction:
                 "into a module and name it module:function"
             )
         return UserFunction(name, name, version)
-    folder, name = os.path.split(spec)
-    module = find_module(name.partition(":")[0], folder or os.curdir, f"{what} {name!r}")
+    name = os.path.basename(spec)
+    module = find_module(spec, os.curdir, f"{what} {name!r}")
     target = find_function(name, {}, module, what)
     return UserFunction(getattr(target, "name", None) or name, name.partition(":")[2], _version(target), module)
 
