@@ -236,8 +236,7 @@ class ExtentTable:
         if np.array_equal(chosen, np.arange(self.shards)):
             return self
         first, last = self.shard_bounds[chosen], self.shard_bounds[chosen + 1]
-        sizes = last - first
-        rows = np.repeat(first - running_sums(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
+        rows = runs(first, last - first)
         columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in PER_SHARD}
         for name in (*COUNTS, *CHECKSUMS):
             column = getattr(self, name)
