@@ -42,7 +42,7 @@ multiprocessing.set_forkserver_preload(list(LOADED))
 
 # The rooms whose tests are fast run first, so that the first failure comes soon; doctests run before them. In a room the
 # largest file runs first: one that began last would keep one process of a run at work while the others have nothing to do.
-ROOMS = ("objects", "shards", "filters", "exchange", "cli", "house", "scripts", "text", "builder", "stream")
+ROOMS = "objects shards filters exchange audit cli house scripts text builder stream".split()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ import orjson
 import pytest
 import zstandard
 
+from tests.conftest import ROOMS
 from tests.helpers import interpreters
 from tests.helpers.documentation import PAGES, README, ROOT, RUN, blocks_of
 from tests.stream.recipes import RECIPES
@@ -115,6 +116,12 @@ def test_files_that_pages_name_are_there() -> None:
         )  # contributors find `plan.py` alone, too
         for named in re.findall(rf"`({rooms}(?:\w+/)*\w+(?:\.py|/))`", text):
             assert any(f"/{named}" in file for file in files), f"{name}: {named}"
+
+
+def test_contributing_has_the_rooms_of_the_tests_in_the_order_in_which_they_run() -> None:
+    rooms = re.findall(r"(?m)^\| `(\w+)/` \|.*\d \|$", PAGES["CONTRIBUTING.md"])
+    assert rooms == ROOMS
+    assert set(rooms) == {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
 
 
 def test_the_first_screen_has_two_sentences_and_the_four_steps() -> None:
