@@ -130,7 +130,7 @@ def test_a_flipped_byte_in_any_extent_is_found(
 ) -> None:
     url, name = server.serve(in_extents), "data/train-000002.tar"
     sound = server.files[name]
-    extents = len(sound) - 600 * 12 - 8192  # the index lies behind them
+    extents = len(sound) - 600 * 12 - 8192  # the index follows them
     server.files[name] = flipped(sound, int(at * extents))
     with pytest.raises(CorruptShardError, match=r"train-000002\.tar: bytes .*checksum"):
         ids(stream("packed", url, cache_dir=tmp_path / "cache" if cached else None))

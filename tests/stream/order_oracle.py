@@ -364,7 +364,7 @@ class Stream:
         return smaller_end(self.options.take, self.end())
 
     def pass_bounds(self, e: int) -> tuple[int, int | None]:
-        """Return the first sequence index of pass ``e``, and the one behind its last."""
+        """Return the first sequence index of pass ``e``, and the one after its last."""
         take, epochs = self.options.take, self.options.epochs
         if epochs is None:
             return (self.A(e), None) if take is None else (e * take, (e + 1) * take)

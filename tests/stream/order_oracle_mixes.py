@@ -91,7 +91,7 @@ class Mix:
         return self.options.take
 
     def pass_bounds(self, e: int) -> tuple[int, int]:
-        """Return the first sequence index of pass ``e``, and the one behind its last."""
+        """Return the first sequence index of pass ``e``, and the one after its last."""
         assert self.options.take is not None, "a mix without .take has no passes"
         return e * self.options.take, (e + 1) * self.options.take
 

@@ -146,7 +146,7 @@ def assert_rows(item: dict[str, Any], rows: list[Row], batch: int | None) -> Non
 
 
 def global_rows(ranks: list[list[Any]], batch: int, lanes: int, *, start: int = 0, end: int | None = None) -> list[Any]:
-    """Return the rows of all ranks in global order, step by step, what fills a step's missing rows behind its own.
+    """Return the rows of all ranks in global order, step by step. The rows that fill up a step follow its own rows.
 
     ``ranks`` hold the rows of each, ``batch`` a step, from sequence index ``start`` on; ``end`` bounds the stream.
     """

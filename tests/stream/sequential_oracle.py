@@ -100,7 +100,7 @@ def cut(case: Case) -> list[tuple[int, list[Block]]]:
         for begin, end in pairwise(cuts):
             weight = end - begin if parts > 1 else max(1, size * (3 if each else 1))
             inside = [r for at, r in zip(begins, records, strict=True) if parts == 1 or begin <= at < end]
-            if inside:  # the next record says where a line ends, and behind the last one there is none
+            if inside:  # the next record says where a line ends, and after the last one there is none
                 text = inside[-1][1]
                 inside[-1] = len(text) + 1, text
             pieces.append((weight, blocks_of(inside, block)))

@@ -29,7 +29,7 @@ def doubled(ids: Any, mask: Any) -> Any:
 
 
 def marked(ids: Any, mask: Any) -> Any:
-    """An id before and behind."""
+    """An id before and after."""
     return np.concatenate([[1], ids, [2]]), np.concatenate(
         [[0], np.ones(len(ids)) if mask is None else mask, [1]]
     ).astype(int)

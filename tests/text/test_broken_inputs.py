@@ -139,7 +139,7 @@ FILES = [
     Broken("size.jsonl.gz", changed(GZIP, -1, bytes([GZIP[-1] ^ 1])), error="corrupt gzip data"),
     Broken("sum.jsonl.zst", changed(ZSTD, -1, bytes([ZSTD[-1] ^ 1])), error="corrupt zstd data"),
     Broken("stray.jsonl.gz", GZIP + b"\n", 2000, error="stray bytes"),
-    Broken("stray.jsonl.zst", ZSTD + b"junk behind the data" * 10, 2000, error="stray bytes"),
+    Broken("stray.jsonl.zst", ZSTD + b"junk after the data" * 10, 2000, error="stray bytes"),
     Broken("empty.jsonl.gz", b"", error="0 bytes"),
     Broken("no-head.jsonl.gz", bytes(10) + GZIP[10:], error="neither gzip nor zstd, bzip2 or xz data"),
     Broken("nothing.jsonl.gz", gzip.compress(b"")),
