@@ -93,7 +93,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
     is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
     if lanes == 1 or not is_shared or context.rank or context.worker:
         return
-    size = sum(source.extents.blocks().bytes for source in config.sources.counted.values())
+    size = sum(source.selected_extents.blocks().bytes for source in config.sources.counted.values())
     if size >= ranks * _LEAST_OF_LANE:
         say_once(
             f"{ranks} ranks share {lanes} lanes, so about {max(2, round(ranks / lanes))} of them read each block; with "
@@ -129,7 +129,7 @@ def _order(
     """
     layout = config.stated_layout()
     by_extents = config.sources.is_mix or not layout.interleaved  # a sequence at a random offset needs one extent
-    blocks, seed = source.extents.blocks(in_mix=by_extents), seed if layout.interleaved else None
+    blocks, seed = source.selected_extents.blocks(in_mix=by_extents), seed if layout.interleaved else None
     order = Shuffle(blocks, lanes, source.window(of_lanes, **config.window_options), seed, name)
     source.raise_if_empty(order.tokens if layout.unit == "tokens" else order.documents, layout.unit)
     return order
@@ -140,7 +140,9 @@ def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> Windo
     spare = config.stated_layout().spare_windows(sources)
     # In a sequential mix, each lane has its own windows of a small source, and needs few rows of it.
     most = min(_SMALL_EPOCHS // (4 if config.sequential else 1), _SMALL_EPOCHS_OF_MIX // sources)
-    maker = WindowMaker(source.ranges(), source.extents, order, most=most, sources=_sources_of_shards(config, source))
+    maker = WindowMaker(
+        source.ranges(), source.selected_extents, order, most=most, sources=_sources_of_shards(config, source)
+    )
     return WindowCache(maker, spare, sources)
 
 

@@ -285,7 +285,7 @@ class ShardDataset(Documents):
             warn(f"tokenizer {loaded.name}: {loaded.loss_text(lost, whole)}")
         label = f"ShardDataset.from_texts({len(documents):,} texts, {loaded.name!r})"
         data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
-        data.vocab_size, data.encoder = loaded.vocab_size, loaded
+        data.vocab_size, data.tokenizer = loaded.vocab_size, loaded
         return Documents(data, epochs=epochs)
 
 

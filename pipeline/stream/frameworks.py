@@ -118,7 +118,7 @@ class Loader(IterableDataset[Any]):
     def _parts_of_pass(self, items: StreamIterator) -> Iterator[StreamIterator]:
         """Yield the iterator of a pass; if a loaded state is at the end of that pass, also the iterator of the next pass."""
         yield items
-        if not items.progress.items and self._position.loaded and items is self._items:
+        if not items.progress.items and self._position.is_resumed and items is self._items:
             self._position.next_pass()
             self._items = self._position.iterate()
             yield self._items

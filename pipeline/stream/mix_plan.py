@@ -204,8 +204,8 @@ def _count(config: StreamConfig, tokens: int) -> MixPlan:
 
     sources = between(0, rows)
     for number, name in enumerate(names):
-        again = mixture.begin_of(number, epochs[number].first(1))
-        sources[name]["second_pass"] = None if again is None or again >= rows else tokens_before(again)
+        row = mixture.begin_of(number, epochs[number].first(1))
+        sources[name]["second_pass"] = None if row is None or row >= rows else tokens_before(row)
     phases = [
         {"begin": tokens_before(begin), "end": tokens_before(end), "sources": between(begin, end)}
         for begin, end in config.phases_until(rows, lanes)

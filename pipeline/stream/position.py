@@ -14,7 +14,7 @@ class Position:
 
     - ``sequence_index``: the next sequence of the global order.
     - ``skip``: how many items of this rank to skip from there, for a loader's worker that takes every n-th.
-    - ``taken``: how many rows of the step that begins here this rank has taken, if the position is inside a step.
+    - ``rows_taken``: how many rows of the step that begins here this rank has taken, if the position is inside a step.
     - ``pass_number``: the pass of the position.
     - ``given``: how many items each ``take`` after a stage of the user has given, by the number of that stage.
     - ``bound_to``: the stage that binds this position to one rank, if any.
@@ -24,7 +24,7 @@ class Position:
 
     sequence_index: int
     skip: int = 0
-    taken: int = 0
+    rows_taken: int = 0
     pass_number: int = 0
     given: dict[str, int] = field(default_factory=dict)
     bound_to: str | None = None

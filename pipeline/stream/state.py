@@ -63,7 +63,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     """Return a position and the shape of its stream as JSON. Later changes of the position do not change the result."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.pass_number}
     part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
-    part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
+    part["step"] = _to_leaf(_step(position.rows_taken, config, context)) if position.rows_taken else None
     if position.skip:
         part["skip"] = position.skip
     if context.workers > 1:
@@ -112,7 +112,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     return Position(
         saved.sequence_index,
         saved.skip,
-        _taken(saved.step, config, context),
+        _rows_taken(saved.step, config, context),
         _pass_number(saved, config),
         saved.given,
         saved.bound_to,
@@ -247,24 +247,24 @@ def _pass_number(saved: SavedState, config: StreamConfig) -> int:
     return number // epochs
 
 
-def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
+def _step(rows_taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
     """Return a position inside a step: the number of rows that the rank has taken, and the values that decide which rows."""
     return {
-        "taken": taken,
+        "taken": rows_taken,
         "rank": context.rank,
         "world_size": context.world_size,
         "batch_size": config.batch_size or 1,
     }
 
 
-def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerContext) -> int:
+def _rows_taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerContext) -> int:
     """Return how many rows of its step this rank had taken; ``StateError`` if it would now take other rows of the step."""
     if saved is None:
         return 0
-    taken = saved.get("taken", 0)
-    if not 0 < taken < (config.batch_size or 1):
+    rows_taken = saved.get("taken", 0)
+    if not 0 < rows_taken < (config.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
-    current = _step(taken, config, context)
+    current = _step(rows_taken, config, context)
     for field in current:
         if saved.get(field) != current[field]:
             raise StateError(
@@ -272,7 +272,7 @@ def _taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerCo
                 f"{saved.get(field)!r} when it was saved, but is {current[field]!r} in this stream; load it with the former "
                 f"{field}, and save at the end of a step"
             )
-    return taken
+    return rows_taken
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .order import RankStep
 from .position import MAX_NUMBER, Position, WorkerContext, WorkerShare
-from .sequential.catalogue import Catalogue, Span
+from .sequential.catalogue import Catalogue, TokenSpan
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
@@ -154,9 +154,9 @@ class ReadTrace:
     def __init__(self, config: StreamConfig, world_size: int, position: Position, progress: Progress) -> None:
         if any(config.sources.live):
             raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
-        if position.taken:
+        if position.rows_taken:
             raise ConfigError(
-                f"the state was saved inside a step, after {position.taken} rows of it; load a state saved between two steps"
+                f"the state was saved inside a step, after {position.rows_taken} rows of it; load a state saved between two steps"
             )
         self._config, self._world_size, self._position = config, world_size, position
         self._progress = progress
@@ -227,14 +227,14 @@ class ReadTrace:
 
     def _rows(
         self, rank: int, step: int, rows: Rows | DocumentRows, catalogue: Catalogue
-    ) -> Iterator[tuple[dict[str, Any], list[Span]]]:
+    ) -> Iterator[tuple[dict[str, Any], list[TokenSpan]]]:
         begin, longest = step * self._size + rank * (self._config.batch_size or 1), self._config.stated_layout().longest
         for row, numbers in enumerate(rows.existing):
             spans = list(catalogue.spans(numbers[:longest]))
             name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
             yield {"rank": rank, "row": row, "sequence_index": begin + row, **name}, spans
 
-    def _documents(self, spans: list[Span], *, with_ids: bool) -> list[dict[str, Any]]:
+    def _documents(self, spans: list[TokenSpan], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the entries of the documents of a row."""
         documents, at = list[dict[str, Any]](), 0
         for span in spans:

@@ -28,22 +28,22 @@ MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source that is split by do
 
 def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
     """Return the rest and the part held out. For a small source, all its documents are read."""
-    table, rows = whole.extents.table, whole.extents.rows
+    table, rows = whole.selected_extents.table, whole.selected_extents.rows
     if rows is None:
         rows = np.arange(len(table))
     if len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES:
-        out = hashes_held_out(hashes_of(whole.shard_names, table.extents)[rows], share, whole.splits)
-        parts = [whole.selection(rows[kept]) for kept in (~out, out)]
+        out = hashes_held_out(hashes_of(whole.shard_names, table.extents)[rows], share, whole.split_level)
+        parts = [whole.select(rows[kept]) for kept in (~out, out)]
     else:
         hashes = whole.hashes if isinstance(whole, SelectedDocuments) else _hashes_of_documents(whole)
         tokens, lengths, redacted = _read(whole)
-        out = hashes_held_out(hashes, share, whole.splits)
+        out = hashes_held_out(hashes, share, whole.split_level)
         parts = [
             SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], hashes[kept], redacted[kept])
             for kept in (~out, out)
         ]
     for part, is_val in zip(parts, (False, True), strict=True):
-        part.splits = whole.splits + 1
+        part.split_level = whole.split_level + 1
         part.split = f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}"
         part.label = f"{whole!r}.split(val={float(share):g})[{int(is_val)}]"
         part.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest()
@@ -61,7 +61,8 @@ class SelectedDocuments(MemoryData):
         hashes: Hashes,
         redacted: NDArray[np.bool_],
     ) -> None:
-        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, "", fingerprint="")  # `hold_out` sets it
+        # `hold_out` sets the label and the fingerprint.
+        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer_sha256, "", fingerprint="")
         self.vocab_size = whole.vocab_size
         self.hashes = hashes
         self.redacted = {0: np.flatnonzero(redacted)} if redacted.any() else {}
@@ -69,7 +70,7 @@ class SelectedDocuments(MemoryData):
 
 def _hashes_of_documents(whole: CountedData) -> Hashes:
     """Return the hashes of the documents of the extents that are streamed."""
-    table, rows = whole.extents.table, whole.extents.rows
+    table, rows = whole.selected_extents.table, whole.selected_extents.rows
     hashes = hashes_of(whole.shard_names, table.per_shard(table.document_sums))
     if rows is None:
         return hashes
@@ -78,11 +79,11 @@ def _hashes_of_documents(whole: CountedData) -> Hashes:
 
 def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
     """Return the tokens of all documents in file order, the number of tokens of each, and whether each is redacted."""
-    order = Shuffle(whole.extents.blocks(), 1, 1, None)
-    with closing(WindowCache(WindowMaker(whole.ranges(), whole.extents, order), spare=0)) as loaded:
+    order = Shuffle(whole.selected_extents.blocks(), 1, 1, None)
+    with closing(WindowCache(WindowMaker(whole.ranges(), whole.selected_extents, order), spare=0)) as cache:
         keys = [(0, number) for number in range(order.windows)]
-        loaded.request(keys)
-        windows = [loaded.get(key) for key in keys]
+        cache.request(keys)
+        windows = [cache.get(key) for key in keys]
     tokens = np.concatenate([window.tokens for window in windows])
     mask = join_masks([window.mask for window in windows], [len(window.tokens) for window in windows])
     lengths = np.concatenate([np.diff(window.ends) for window in windows])

@@ -227,9 +227,9 @@ class CountedReads:
 def test_small_epochs_are_read_once_and_share_windows(tmp_path: Path, seed: int | None) -> None:
     write_dataset(tmp_path, [make_documents(9 - shard, seed=shard, longest=5) for shard in range(3)])
     data = pipeline.ShardDataset(tmp_path)._data
-    order = Shuffle(data.extents.blocks(in_mix=True), 16, 4, seed, "small")
+    order = Shuffle(data.selected_extents.blocks(in_mix=True), 16, 4, seed, "small")
     source = CountedReads(data.ranges())
-    shared, single = (WindowMaker(source, data.extents, order, most=most) for most in (7 * order.tokens, 0))
+    shared, single = (WindowMaker(source, data.selected_extents, order, most=most) for most in (7 * order.tokens, 0))
     assert (shared.epochs, single.epochs) == (7, 1)
     for first in (0, 14, 7):
         alone = [single.make(epoch, 0) for epoch in range(first, first + 7)]

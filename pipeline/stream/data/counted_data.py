@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class CountedData:
     """One source of documents, whose counts are known without opening a shard.
 
-    ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes ``shard_names``. The data was split ``splits``
-    times, which kept the extents ``rows`` of its table (None: all). ``redacted`` are the numbers of redacted documents by shard.
-    ``repeats`` says how often an epoch reads each document (None: once).
+    ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes ``shard_names``. The data was split ``split_level``
+    times; the splits kept the extents ``rows`` of its table (None: all). ``redacted`` are the numbers of redacted documents by
+    shard. ``repeats`` says how often an epoch reads each document (None: once).
     """
 
     live = False
@@ -35,14 +35,14 @@ class CountedData:
     dtype: np.dtype[Any]
     eos_id: int
     vocab_size: int | None = None
-    tokenizer: str | None
-    encoder: Tokenizer | None = None
+    tokenizer_sha256: str | None
+    tokenizer: Tokenizer | None = None
     documents: list[int]
     tokens: list[int]
     fingerprint: str
     label: str
     shard_names: Sequence[str]
-    splits = 0
+    split_level = 0
     rows: NDArray[np.int64] | None = None
     redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
     # If documents were dropped from a dataset, the old dataset's fingerprint -> what to say about a state of the old dataset.
@@ -60,8 +60,8 @@ class CountedData:
 
     def load_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that made the ids; ``ConfigError`` if it is unknown."""
-        if self.encoder is not None:
-            return self.encoder
+        if self.tokenizer is not None:
+            return self.tokenizer
         raise ConfigError(
             f"{self.label} does not name its tokenizer: load it by pipeline.load_tokenizer(NAME), and decode a row's input_ids"
         )
@@ -71,15 +71,15 @@ class CountedData:
         raise NotImplementedError
 
     @cached_property
-    def extents(self) -> ExtentSelection:
+    def selected_extents(self) -> ExtentSelection:
         """The extents that are streamed."""
         return ExtentSelection(self.table(), self.rows, self.redacted, self.repeats)
 
-    def selection(self, rows: NDArray[np.int64]) -> CountedData:
+    def select(self, rows: NDArray[np.int64]) -> CountedData:
         """Return the same data with only these rows of the table of extents."""
-        data, table = copy.copy(self), self.extents.table
+        data, table = copy.copy(self), self.selected_extents.table
         data.rows = rows
-        data.extents = ExtentSelection(table, rows, self.redacted)
+        data.selected_extents = ExtentSelection(table, rows, self.redacted)
         bounds = np.searchsorted(rows, table.shard_bounds)
         data.documents, data.tokens = (
             np.diff(running_sums(column[rows])[bounds]).tolist() for column in (table.documents, table.tokens)
@@ -87,7 +87,7 @@ class CountedData:
         return data
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "extents"}
+        return {name: value for name, value in vars(self).items() if name != "selected_extents"}
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         """Return the origin of a document, which is a pair of a shard and the document's number in the shard."""
@@ -144,7 +144,7 @@ class CountedData:
             return 1
         if stated is not None:
             return stated
-        blocks = self.extents.blocks(in_mix=mixed > 0)
+        blocks = self.selected_extents.blocks(in_mix=mixed > 0)
         if is_sequential:
             return sequential_window(blocks, WINDOW_BYTES // (lanes * max(1, mixed)))
         return mix_window(blocks, lanes, mixed) if mixed else default_window(blocks)

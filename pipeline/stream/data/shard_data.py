@@ -144,11 +144,11 @@ class ShardFiles(CountedData):
             self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else parse_eos_id(eos_id, self.dtype, size)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
-            self.tokenizer = manifest.tokenizer.get("sha256")
+            self.tokenizer_sha256 = manifest.tokenizer.get("sha256")
             self._originals = [
                 part.manifest.original_sha256(info) for part in parts if part.manifest for info in part.infos or ()
             ]
-            self.fingerprint = _digest([manifest.dtype, self.tokenizer, self._originals])
+            self.fingerprint = _digest([manifest.dtype, self.tokenizer_sha256, self._originals])
             self._list_redacted()
             former: dict[str, str] = {}
             for dropped in manifest.recipe.get("dropped", []):
@@ -173,7 +173,7 @@ class ShardFiles(CountedData):
             self.eos_id = parse_eos_id(eos_id, self.dtype)
             self.documents = table.per_shard(table.document_sums).tolist()
             self.tokens = table.per_shard(table.token_sums).tolist()
-            self.tokenizer = None
+            self.tokenizer_sha256 = None
             checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
             self.fingerprint = _digest([self.dtype.str, self.shard_names, checksums, contents])
 
@@ -192,7 +192,7 @@ class ShardFiles(CountedData):
         data.label = f"{self.label}.sources()[{source!r}]"
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
         data._originals = [self._originals[k] for k in numbers]
-        data.fingerprint = _digest([self.dtype.str, self.tokenizer, data._originals])
+        data.fingerprint = _digest([self.dtype.str, self.tokenizer_sha256, data._originals])
         return data
 
     def listed(self, numbers: Sequence[int]) -> ShardFiles:
@@ -203,7 +203,7 @@ class ShardFiles(CountedData):
         data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
         data.redacted = {}
         data._list_redacted()
-        vars(data).pop("extents", None)  # those of the original
+        vars(data).pop("selected_extents", None)  # those of the original
         return data
 
     @property
@@ -324,7 +324,7 @@ class ShardFiles(CountedData):
         infos = [info for part in parts for info in part.infos or ()]
         self._infos = infos if self._numbers is None else [infos[k] for k in self._numbers]
         self._list_redacted()
-        vars(self).pop("extents", None)
+        vars(self).pop("selected_extents", None)
         for part in parts:
             if part.manifest is not None and part.manifest.redactions:
                 entry = part.manifest.redactions[-1]
@@ -339,7 +339,7 @@ class ShardFiles(CountedData):
 
     def blocks(self) -> BlockReader:
         """Return a reader of the shards as the manifest describes them now."""
-        table = self.extents.table
+        table = self.selected_extents.table
         if self._remote and self._by_blocks(table):
             return RemoteBlocks(table, self._urls, self._infos, self._access)
         return LocalBlocks(table, self._urls, self._infos, self._access, verify=self._verify, stamps=self._stamps)
@@ -400,7 +400,7 @@ class MemoryData(CountedData):
         tokens: NDArray[Any],
         lengths: NDArray[np.int64],
         eos_id: int | None,
-        tokenizer: str | None,
+        tokenizer_sha256: str | None,
         label: str,
         *,
         pieces: bool = False,
@@ -415,7 +415,7 @@ class MemoryData(CountedData):
         self.eos_id = parse_eos_id(eos_id, tokens.dtype)
         self.documents = [len(lengths)]
         self.tokens = [len(tokens)]
-        self.tokenizer = tokenizer
+        self.tokenizer_sha256 = tokenizer_sha256
         self.label = label
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
@@ -434,7 +434,7 @@ class MemoryData(CountedData):
         return self._tokens[end - int(self._lengths[number]) : end]
 
     def ranges(self) -> BlockReader:
-        return MemoryBlocks(self.extents.table, self._tokens, self._lengths)
+        return MemoryBlocks(self.selected_extents.table, self._tokens, self._lengths)
 
     def check_stage(self, method: str) -> None:
         if self._pieces and method in _OF_DOCUMENTS:

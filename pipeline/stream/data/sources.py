@@ -24,7 +24,7 @@ class Source(Protocol):
     dtype: np.dtype[Any]  # of the token ids
     eos_id: int  # ends documents, and fills padding
     vocab_size: int | None  # None if unknown
-    tokenizer: str | None  # the sha256 of the tokenizer; None if unknown
+    tokenizer_sha256: str | None  # None if the tokenizer is unknown
     live: bool  # whether each rank reads its own part
 
     @property
@@ -80,7 +80,7 @@ class Sources:
         by_name = dict(sorted(sources.items()))
         first = next(iter(by_name.values()))
         for name, source in by_name.items():
-            for field in ("dtype", "tokenizer", "eos_id"):
+            for field in ("dtype", "tokenizer_sha256", "eos_id"):
                 expected, actual = getattr(first, field), getattr(source, field)
                 if expected != actual:
                     raise ConfigError(

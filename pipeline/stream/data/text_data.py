@@ -62,7 +62,7 @@ class TextData:
         vocabulary: Vocabulary | None = None,
     ) -> None:
         self.files = files
-        self.encoder = tokenizer
+        self.tokenizer = tokenizer
         self.text_key = text_key
         self.id_key = id_key
         self.fields = fields  # of records, for filters
@@ -76,7 +76,7 @@ class TextData:
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
         self.vocab_size: int | None = tokenizer.vocab_size
-        self.tokenizer: str | None = tokenizer.sha256
+        self.tokenizer_sha256: str | None = tokenizer.sha256
         # For each split so far, the share held out, and whether this is the part held out.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._stamps = {file.name: _stamp(file) for file in files}
@@ -86,7 +86,7 @@ class TextData:
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
         splits = "".join(f".split(val={float(share):g})[{int(is_val)}]" for share, is_val in self.splits)
-        return f"TextDataset({named}, tokenizer={self.encoder.name!r}){splits}"
+        return f"TextDataset({named}, tokenizer={self.tokenizer.name!r}){splits}"
 
     def size_of(self, file: InputFile) -> int:
         """Return the bytes that a file had when the stream was made."""
@@ -154,7 +154,7 @@ class TextData:
         return {"file": document.file, **where, "id": document.id, **document.metadata}
 
     def load_tokenizer(self) -> Tokenizer:
-        return self.encoder
+        return self.tokenizer
 
     def sizes(self) -> str:
         return f"{len(self.files):,} files, {self.bytes:,} bytes of text"
@@ -189,7 +189,7 @@ class TextData:
         ``window`` is the number of blocks that the user stated for all lanes; ``best_fit`` the tokens of a row under best fit.
         """
         size = WINDOW_BYTES // (lanes * sources) if is_shuffled else 0
-        if self.encoder.encoder == "bytes":
+        if self.tokenizer.encoder == "bytes":
             size //= 2  # each byte of text is a token of two bytes
         least = 0 if best_fit is None else best_fit_tokens(best_fit, size // self.token_bytes) * self.token_bytes
         blocks = None if window is None else max(1, window // lanes)
@@ -235,7 +235,8 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), is_val] for share, is_val in self.splits]
-        facts: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
+        facts: list[Any] = [files, self.tokenizer_sha256, self.text_key, self.id_key, self.on_error]
+        facts += [self.marks["eos"], splits]
         if self.fields:
             facts.append([str(field) for field in self.fields])  # their types decide which records are bad
         if self.where is not None:
@@ -290,7 +291,7 @@ class LiveData(TextData):
         self.source = source
 
     def __repr__(self) -> str:
-        return f"TextDataset({self.source.name}, tokenizer={self.encoder.name!r})"
+        return f"TextDataset({self.source.name}, tokenizer={self.tokenizer.name!r})"
 
     def sizes(self) -> str:
         return "a live source of unknown size"

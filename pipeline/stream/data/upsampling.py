@@ -28,7 +28,7 @@ class UpsampledFiles(ShardFiles):
     """
 
     def __init__(self, files: ShardFiles, by: str, times: Sequence[int]) -> None:
-        table, most = files.extents.table, max(times)
+        table, most = files.selected_extents.table, max(times)
         lengths, scores = files.field(by)
         of_document = _times(files, by, scores, times)
         kept = [of_document > listing for listing in range(most)]
@@ -63,7 +63,7 @@ class UpsampledFiles(ShardFiles):
 
 def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) -> NDArray[np.uint8]:
     """Return how often an epoch reads each document, by its score."""
-    table, rows = files.extents.table, files.rows
+    table, rows = files.selected_extents.table, files.rows
     streamed = np.ones(len(scores), bool)
     if rows is not None:  # of a split
         streamed = np.repeat(np.isin(np.arange(len(table)), rows), table.documents)

@@ -13,7 +13,7 @@ worker_counts.py    the counts of loaders' workers
 From ``load_state_dict`` to the first batch::
 
     load_state_dict(state)      state.py makes a Position of the state, or refuses a state of another stream
-                                Passes.place finds the pass of the position, and whether the pass is read
+                                Passes.pass_of finds the pass of the position, and whether the pass is read
                                 Bookmark.load keeps the position as the rest of that pass, in shared memory
     iter(stream)                StreamPosition.iterate: Bookmark.start says where, ranks.py which rank and worker this is
       make_items                a chain of generators of (position after the item, item):

@@ -64,7 +64,7 @@ def _made(
     size, batches = config.batch_size or 1, config.batch_size is not None and not config.steps
     collate = make_collator(config, size if batches else 1)
     after = partial(Position, weights=position.weights, pass_number=position.pass_number)
-    first, made = position.taken, deque[Positioned]()
+    first, made = position.rows_taken, deque[Positioned]()
     try:
         for step, end_of_step in steps:
             filled = missing = 0
@@ -74,7 +74,7 @@ def _made(
                 item, lanes = collate(rows, step.begin), reader.cursors
                 item = item if batches else row_of(item)
                 position_after = (
-                    after(end_of_step, lanes=lanes) if stop == size else after(step.begin, taken=stop, lanes=lanes)
+                    after(end_of_step, lanes=lanes) if stop == size else after(step.begin, rows_taken=stop, lanes=lanes)
                 )
                 made.append((position_after, item if config.numpy else to_torch(item)))
             if not end.goes_on(filled, missing, reader.tokens_left):

@@ -29,16 +29,16 @@ class Passes:
     def __init__(self, config: StreamConfig, world_size: int) -> None:
         self._config = config
         self._world_size = world_size
-        taken = [] if config.take is None else [config.take]
+        limits = [] if config.take is None else [config.take]
         if config.take_batches is not None:
-            taken.append(config.take_batches * (config.batch_size or 1) * world_size)
+            limits.append(config.take_batches * (config.batch_size or 1) * world_size)
         if config.stopping_strategy is not None and config.layout is not None:
-            taken.append(config.end_of_mix)
-        self._taken = min(taken, default=None)  # sequences of a pass that `take` keeps
+            limits.append(config.end_of_mix)
+        self._take_limit = min(limits, default=None)  # sequences of a pass that `take` keeps
         # The sequences of a pass, if passes are runs of the endless stream.
-        self._run = None if config.sequential or config.epochs is not None else self._taken
-        self.exist = not config.sources.is_mix or self._taken is not None
-        self.bounded = config.epochs is not None or self._taken is not None
+        self._run = None if config.sequential or config.epochs is not None else self._take_limit
+        self.exist = not config.sources.is_mix or self._take_limit is not None
+        self.bounded = config.epochs is not None or self._take_limit is not None
         self.endless = not self.bounded and not config.takes
 
     @cached_property
@@ -55,11 +55,11 @@ class Passes:
         if self._run is not None:
             return number * self._run, (number + 1) * self._run
         if sequences is None:
-            return 0, self._taken
+            return 0, self._take_limit
         if self._config.epochs is None:
             return sequences.first(number), None
         start = number * sequences.pass_size
-        return start, start + min([sequences.labelled, *([] if self._taken is None else [self._taken])])
+        return start, start + min([sequences.labelled, *([] if self._take_limit is None else [self._take_limit])])
 
     def length(self, context: WorkerContext) -> int:
         """Return how many items a rank gets in a whole pass; ``TypeError`` if their number is unknown or the pass endless."""
@@ -140,7 +140,7 @@ class Passes:
         begin = Position(0, pass_number=number, weights=weights)
         return replace(begin, sequence_index=self.bounds(begin)[0]) if number else begin
 
-    def place(self, position: Position) -> tuple[int, Position, bool]:
+    def pass_of(self, position: Position) -> tuple[int, Position, bool]:
         """Return the pass of a loaded position, the position in this pass, and whether it is known to be the pass's end.
 
         A state that was saved under another ``take`` or number of ranks may be in another pass than it says.

@@ -27,7 +27,7 @@ log = logging.getLogger("pipeline")
 class _Worker(ctypes.Structure):
     """The notes of one worker.
 
-    ``read`` is a number, which all workers of a pass share, of the pass that it read to the end. ``begin`` is the place in the
+    ``read`` is a number, which all workers of a pass share, of the pass that it read to the end. ``begin`` is the position in the
     order at which its loaded rest begins; ``is_empty`` says whether the rest has no item.
     """
 
@@ -43,7 +43,7 @@ class _Memory(ctypes.Structure):
 
     The other fields say what happened since the bookmark was set:
 
-    - ``loaded``: the bookmark that a loader loaded in its workers, else empty; ``count``: how many workers loaded rests.
+    - ``loaded_bookmark``: the bookmark that a loader loaded in its workers, else empty; ``count``: how many workers loaded rests.
     - ``begun``: how often a reader began; ``by_worker``: whether the latest reader is a worker.
     - ``whole``: whether the latest reader started at the pass's beginning after others had read the rest of the pass.
     - ``at_end``: whether a rest had no item; ``ended``: whether a pass was read to its end.
@@ -52,7 +52,7 @@ class _Memory(ctypes.Structure):
     _fields_ = (
         ("generation", ctypes.c_int64),
         ("texts", (ctypes.c_char * (CAPACITY + 1)) * 2),
-        ("loaded", ctypes.c_char * (CAPACITY + 1)),
+        ("loaded_bookmark", ctypes.c_char * (CAPACITY + 1)),
         ("begun", ctypes.c_int64),
         ("by_worker", ctypes.c_bool),
         ("whole", ctypes.c_bool),
@@ -91,8 +91,8 @@ class SharedBookmark:
             if text:
                 self._bookmark = _parsed(text)
             self._generation = generation
-        bookmark = _parsed(memory.loaded) if memory.loaded else self._bookmark
-        at_end = bookmark.at_end or memory.at_end or (memory.loaded and self.nothing_left())
+        bookmark = _parsed(memory.loaded_bookmark) if memory.loaded_bookmark else self._bookmark
+        at_end = bookmark.at_end or memory.at_end or (memory.loaded_bookmark and self.nothing_left())
         return replace(bookmark, at_end=bool(at_end), begun=memory.begun > 0, ended=memory.ended)
 
     def set(self, bookmark: Bookmark) -> None:
@@ -103,14 +103,14 @@ class SharedBookmark:
         self._generation += 1
         memory = self.memory
         memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
-        memory.loaded = b""
+        memory.loaded_bookmark = b""
         memory.by_worker = memory.whole = memory.at_end = memory.ended = False
         memory.begun = 0
         memory.generation = self._generation  # last, so that a process that sees it finds the text
 
     def set_by_worker(self, bookmark: Bookmark) -> None:
         """Set the bookmark that a loader loads into its workers, before any of them reads. One worker sets it for all."""
-        self.memory.loaded = _text(bookmark)[:CAPACITY]
+        self.memory.loaded_bookmark = _text(bookmark)[:CAPACITY]
         self.memory.whole = self.memory.at_end = self.memory.ended = False
 
     def refuse_missed(self) -> None:

@@ -36,7 +36,7 @@ class StreamPosition:
         self._ranks = Ranks(config.stated_topology, config.context)
         self._shared = SharedBookmark()
         # The state that a StatefulDataLoader loaded into this worker, until the worker begins there.
-        self._of_worker: Bookmark | None = None
+        self._worker_bookmark: Bookmark | None = None
         self._progress: IterationProgress | None = None  # of the latest iterator
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
@@ -63,7 +63,7 @@ class StreamPosition:
         return self.start if self._progress is None else self._progress.position
 
     @property
-    def loaded(self) -> bool:
+    def is_resumed(self) -> bool:
         """Whether a state was loaded and no set_epoch() followed."""
         return self._shared.get().offset is None
 
@@ -102,22 +102,22 @@ class StreamPosition:
         self._shared.leave_parent()
         self._shared.forget_end()
         context, passes = self._ranks.context(), self.passes
-        loaded, self._of_worker = self._of_worker, None
-        bookmark = loaded or self._bookmark()
+        worker_bookmark, self._worker_bookmark = self._worker_bookmark, None
+        bookmark = worker_bookmark or self._bookmark()
         position = bookmark.start(passes)
-        if loaded is None:
+        if worker_bookmark is None:
             self._shared.memory.whole = bookmark.ended
             if get_worker_info() is not None:
                 position = replace(position, skip=context.worker)
         config = self.config_at(position)
         reader, items = make_items(config, position, context)
         progress = self._progress = IterationProgress(config, self.world_size, position, reader)
-        if loaded is not None:
-            begin = position.sequence_index * (config.batch_size or 1) + position.taken
+        if worker_bookmark is not None:
+            begin = position.sequence_index * (config.batch_size or 1) + position.rows_taken
             begin = begin * context.workers + position.skip
             items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, begin, is_empty))
         if not bookmark.next_read[1] and bookmark.epoch is not None:
-            items = self._or_next_pass(items, progress, context, loaded is not None)
+            items = self._or_next_pass(items, progress, context, worker_bookmark is not None)
         iterator = StreamIterator(items, progress, context, self._ranks, self._shared)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
@@ -206,13 +206,13 @@ class StreamPosition:
     def load(self, state: dict[str, Any]) -> None:
         self._refuse_live("load_state_dict")
         passes = self.passes
-        number, position, at_end = passes.place(from_state(state, self._config, self._ranks.context()))
+        number, position, at_end = passes.pass_of(from_state(state, self._config, self._ranks.context()))
         bookmark = self._bookmark()
         if (info := get_worker_info()) is None:
             self._move(bookmark.load(number, position, at_end), "load_state_dict")
             return
         # Only all workers together know whether the pass is at its end.
-        self._of_worker = bookmark.load(number, position, at_end=False)
+        self._worker_bookmark = bookmark.load(number, position, at_end=False)
         if info.id == 0:
             self._shared.set_by_worker(bookmark.load(number, passes.begin(number, position.weights), at_end=False))
         self._forget_iterators("load_state_dict")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..windows.window import Window
 
 
-class Span(NamedTuple):
+class TokenSpan(NamedTuple):
     """Tokens ``first`` to ``last`` (exclusive) of a document of ``source`` with ``length`` tokens; ``ids`` are these tokens."""
 
     source: str
@@ -57,7 +57,7 @@ class Catalogue:
         if len(numbered.tokens):
             finalize(cut.tokens, self._dropped.append, int(numbered.tokens[0]))
 
-    def spans(self, numbers: NDArray[np.int64]) -> Iterator[Span]:
+    def spans(self, numbers: NDArray[np.int64]) -> Iterator[TokenSpan]:
         """Yield the documents of the numbers in a row, in their order."""
         firsts, at = list(self._windows), 0
         breaks = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
@@ -71,5 +71,6 @@ class Catalogue:
                 count = min(end - begin, stop - at)
                 assert window.origins is not None
                 ids = window.tokens[begin : begin + count]
-                yield Span(source, window.origins[document], begin - start, begin - start + count, end - start, ids)
+                first = begin - start
+                yield TokenSpan(source, window.origins[document], first, first + count, end - start, ids)
                 at += count

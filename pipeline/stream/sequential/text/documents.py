@@ -113,7 +113,7 @@ class DocumentEncoder:
 
     def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the ids of documents, and the number of ids of each. An error names the document's file and line."""
-        encode, marks = self._data.encoder.encode_flat, self._data.marks
+        encode, marks = self._data.tokenizer.encode_flat, self._data.marks
         if self._data.vocabulary is not None:
             return self._joined([document.tokens for document in documents if document.tokens is not None])
         try:
@@ -128,7 +128,7 @@ class DocumentEncoder:
 
     def _joined(self, documents: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Do the same for documents that are ids already. Begin and end marks are added if a document lacks them."""
-        encoder, marks = self._data.encoder, self._data.marks
+        encoder, marks = self._data.tokenizer, self._data.marks
         begin, end = (np.array([id or 0], self._data.dtype) for id in (encoder.bos_id, encoder.eos_id))
         parts, lengths = [np.empty(0, self._data.dtype)], []
         for ids in documents:
