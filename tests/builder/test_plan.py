@@ -12,11 +12,14 @@ import pytest
 from pipeline.builder.engine.engine import progress_to
 from pipeline.builder.inputs import Input
 from pipeline.builder.limits import Limits
+from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.output_directory import check_unchanged
 from pipeline.builder.partitions.unit_records import UnitRecords
-from pipeline.builder.plan import Plan, make_plan
+from pipeline.builder.plan import PLAN_VERSION, Plan, make_plan
 from pipeline.builder.recipe import Recipe
+from pipeline.builder.stages.split import NEITHER
 from pipeline.errors import InputError, PlanChangedError
+from pipeline.shards.shard_plan import TRAIN, VAL
 
 
 def write(path: Path, lines: int = 1, width: int = 10) -> Path:
@@ -35,6 +38,13 @@ def test_a_plan_of_another_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({**value, "version": 0}))
     with pytest.raises(PlanChangedError, match="plan version 0"):
         Plan.read(tmp_path)
+
+
+def test_the_numbers_in_files_of_stages_change_only_with_the_version_of_the_plan() -> None:
+    numbers = {"kind.npy": (KEPT, EXACT, NEAR), "split.npy": (TRAIN, VAL, NEITHER)}
+    assert (PLAN_VERSION, numbers) == (16, {"kind.npy": (0, 1, 2), "split.npy": (0, 1, 2)}), (
+        "a build that another release began holds the earlier numbers: raise PLAN_VERSION, then write it and the numbers here"
+    )
 
 
 def test_inputs_are_named_relative_to_their_argument_and_once(tmp_path: Path) -> None:
