@@ -21,7 +21,7 @@ from ..shards.manifest import SIGNATURES_NAME, Manifest
 from ..text.discovery import evenly
 from ..text.document import Document
 from ..text.judging import Drop, judge_language, judge_measured, measure
-from .documents import Documents, Place
+from .documents import DocumentLocation, Documents
 from .find import search
 
 SAME, CHANGED, ONLY_A, ONLY_B = "same", "changed", "only_a", "only_b"
@@ -34,9 +34,9 @@ _EXCERPT = 300  # characters of a sample
 
 
 class _Entry(NamedTuple):
-    """A document: its place, origin, language with the score, hash of its text, and the redaction that the other side names."""
+    """A document: its location, id, source, language with the score, hash of its text, and redaction in the other dataset."""
 
-    place: Place
+    location: DocumentLocation
     id: str
     source: str
     language: str
@@ -109,7 +109,7 @@ def _entries(documents: Documents, redactions: dict[str, str], progress: Progres
             for number, (id, source, language, score, hash) in enumerate(columns):
                 if number not in redacted:
                     redaction = redactions.get(table[KEY_COLUMN][number], "")
-                    yield _Entry(Place(split, shard, number), id, source, language, score, hash, redaction)
+                    yield _Entry(DocumentLocation(split, shard, number), id, source, language, score, hash, redaction)
             advance(shard.documents)
 
 
@@ -213,7 +213,7 @@ def _why(entries: Sequence[_Entry], mine: Documents, other: Documents, judged: i
         reason = reasons.setdefault(drop.rule, {"documents": 0, "samples": []})
         reason["documents"] += 1
         if len(reason["samples"]) < samples:
-            text = mine.text(entry.place)[:_EXCERPT]
+            text = mine.text(entry.location)[:_EXCERPT]
             sample = _sample(mine, entry) | {"reason": drop.reason, "text": text}
             reason["samples"].append(sample)
     return dict(sorted(reasons.items(), key=lambda item: -item[1]["documents"]))
@@ -221,7 +221,7 @@ def _why(entries: Sequence[_Entry], mine: Documents, other: Documents, judged: i
 
 def _document(dataset: Documents, entry: _Entry) -> Document:
     language = Language(entry.language or UNDETERMINED, entry.score or 0.0, "")
-    return Document(dataset.text(entry.place), entry.id, "", 0, language=language)
+    return Document(dataset.text(entry.location), entry.id, "", 0, language=language)
 
 
 def _judge(documents: Sequence[Document], other: Documents) -> list[Drop]:
@@ -243,12 +243,12 @@ def _judge(documents: Sequence[Document], other: Documents) -> list[Drop]:
 
 
 def _sample(dataset: Documents, entry: _Entry) -> dict[str, Any]:
-    key = dataset.table(entry.place.shard)["key"][entry.place.document]
+    key = dataset.table(entry.location.shard)["key"][entry.location.document]
     return {"key": key, "id": entry.id, "source": entry.source, "language": entry.language}
 
 
 def _changed(one: _Entry, other: _Entry, sides: Sequence[Documents]) -> dict[str, Any]:
-    texts = [side.text(entry.place) for side, entry in zip(sides, (one, other), strict=True)]
+    texts = [side.text(entry.location) for side, entry in zip(sides, (one, other), strict=True)]
     first = next((k for k, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), min(map(len, texts)))
     begin = max(0, first - _EXCERPT // 10)
     return _sample(sides[1], other) | {"character": first, "texts": [text[begin : begin + _EXCERPT] for text in texts]}

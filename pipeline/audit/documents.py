@@ -26,7 +26,7 @@ _TABLES = 4  # tables of shards in memory; one of 60,000 documents takes 50 MB
 _BATCH = 256  # texts yielded at once
 
 
-class Place(NamedTuple):
+class DocumentLocation(NamedTuple):
     """Where a document is: its split, its shard's entry in the manifest, and its number in the shard."""
 
     split: str
@@ -56,8 +56,8 @@ class Documents:
             )
         return tokenizer_of_dataset(self.folder, self.manifest)
 
-    def place(self, number: int) -> Place:
-        """Return the place of the document with a number, which is its key. Keys ascend in each split."""
+    def locate(self, number: int) -> DocumentLocation:
+        """Return the location of the document with a number, which is its key. Keys ascend in each split."""
         key = f"{number:012d}"
         for name, split in self.manifest.splits.items():
             shards = [shard for shard in split.shards if shard.documents]
@@ -65,22 +65,22 @@ class Documents:
             if at >= 0:
                 keys = self.table(shards[at])["key"]
                 if (row := bisect_left(keys, key)) < len(keys) and keys[row] == key:
-                    return Place(name, shards[at], row)
+                    return DocumentLocation(name, shards[at], row)
         raise CorruptShardError(f"{self.folder.base}: no shard has the key {key}; {REPAIR}")
 
     def shards(self) -> Iterator[tuple[str, ShardInfo]]:
         """Yield every shard after its split."""
         yield from ((name, shard) for name, split in self.manifest.splits.items() for shard in split.shards)
 
-    def text(self, place: Place) -> str:
+    def text(self, location: DocumentLocation) -> str:
         """Return the text of a document, decoded from its tokens."""
-        ids = self._access.document(self.folder.path(place.shard.name), place.document, place.shard)
+        ids = self._access.document(self.folder.path(location.shard.name), location.document, location.shard)
         return self._decoded(ids)
 
-    def kept_text(self, place: Place) -> str | None:
+    def kept_text(self, location: DocumentLocation) -> str | None:
         """Return the text of a document from the file that the build kept (``--keep-texts``); None if it kept none."""
-        kept = self._kept(place.shard)
-        return None if kept is None else next(itertools.islice(kept, place.document, None))
+        kept = self._kept(location.shard)
+        return None if kept is None else next(itertools.islice(kept, location.document, None))
 
     def texts(self, shard: ShardInfo) -> Iterator[list[str]]:
         """Yield the texts of a shard in order, some at a time: kept texts, else decoded ones; '' for redacted documents."""

@@ -18,7 +18,7 @@ from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..progress import Progress
 from ..text.normalize import normalize
-from .documents import Documents, Place
+from .documents import DocumentLocation, Documents
 from .passage import shared_passage
 from .signature_index import SignatureIndex, open_index
 
@@ -142,10 +142,10 @@ class _Search:
         Some tokenizers do not decode tokens to the original text. Then the text that the build kept is read. Without a kept text,
         the estimate decides.
         """
-        place = self._documents.place(number)
-        document: str | None = self._documents.text(place)
+        location = self._documents.locate(number)
+        document: str | None = self._documents.text(location)
         if not (text_hashes([document or ""])[0] == self._index.hashes[number]).all():
-            document = self._documents.kept_text(place)
+            document = self._documents.kept_text(location)
         likeness = estimate
         if document is not None and not exact:
             a, b = shingle_sets([text, document], self._ngram)
@@ -153,7 +153,7 @@ class _Search:
         if likeness < self._threshold:
             return None
         passage = shared_passage(text, document or "", self._ngram)
-        return _match_at(self._documents, place, EXACT if exact else NEAR, likeness, estimate, passage)
+        return _match_at(self._documents, location, EXACT if exact else NEAR, likeness, estimate, passage)
 
 
 class _Passages:
@@ -192,10 +192,10 @@ class _Passages:
         ]
         matches: list[list[Match]] = [[] for _ in self._texts]
         for (at, row), number, count in sorted(best):
-            place, text = Place(*shards[at], row), self._texts[number]
-            passage = shared_passage(text, self._documents.text(place), NGRAM)
+            location, text = DocumentLocation(*shards[at], row), self._texts[number]
+            passage = shared_passage(text, self._documents.text(location), NGRAM)
             share = count / self._windows[number]
-            matches[number].append(_match_at(self._documents, place, PASSAGE, share, None, passage))
+            matches[number].append(_match_at(self._documents, location, PASSAGE, share, None, passage))
         return [sorted(some, key=lambda match: -match.likeness) for some in matches]
 
     def _hits(self, batches: Iterator[list[str]]) -> Iterator[tuple[int, int]]:
@@ -208,8 +208,10 @@ class _Passages:
 
 
 def _match_at(
-    documents: Documents, place: Place, kind: str, likeness: float, estimate: float | None, passage: str
+    documents: Documents, location: DocumentLocation, kind: str, likeness: float, estimate: float | None, passage: str
 ) -> Match:
-    table = documents.table(place.shard)
-    key, id, source = (str(table[name][place.document]) if name in table else "" for name in ("key", "id", "source"))
-    return Match(place.split, place.shard.name, place.document, key, id, source, kind, likeness, estimate, passage)
+    table = documents.table(location.shard)
+    key, id, source = (str(table[name][location.document]) if name in table else "" for name in ("key", "id", "source"))
+    return Match(
+        location.split, location.shard.name, location.document, key, id, source, kind, likeness, estimate, passage
+    )

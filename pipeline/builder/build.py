@@ -27,7 +27,7 @@ from .engine.engine import UNIT_TRIES
 from .engine.engines import EngineOptions
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
-from .output_directory import check_apart, clear, commits_of_started, finished, place, release_bucket, start
+from .output_directory import check_apart, clear, commits_of_started, finished, release_bucket, start, workspace_of
 from .plan import make_plan
 from .recipe import Recipe, Settings
 from .references import resolve
@@ -117,14 +117,14 @@ def build(
         settings["transforms"] = [spec_of(function) for function in transforms]
     recipe = (recipe or Recipe()).updated(settings)
     _check_transforms(recipe, options)
-    workspace = place(output, work, requests)
+    workspace = workspace_of(output, work, requests)
     check_apart(recipe, workspace)
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
         specs = _materialize_inputs(inputs, workspace, progress, overwrite=overwrite)
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
-        plan = make_plan(specs, recipe, references.definitions, workspace.places, limits, requests, commits)
+        plan = make_plan(specs, recipe, references.definitions, workspace.outputs, limits, requests, commits)
         read_input = functools.partial(read_a_byte, plan.inputs[0], plan.credentials)
         open_workers = functools.partial(options.open, shared=workspace.root, read_input=read_input)
         if overwrite:

@@ -24,7 +24,7 @@ from .build_tokenizer import resolve_tokenizer
 from .counts.build_stats import BuildStats
 from .counts.counts import descending
 from .limits import Limits
-from .output_directory import place
+from .output_directory import workspace_of
 from .plan import Plan, make_plan
 from .recipe import Recipe
 
@@ -51,7 +51,7 @@ def preview(
 
     Everything that the recipe names is loaded, so the errors of the build are raised here.
     """
-    outputs = () if output is None else place(output, None, requests or RequestOptions()).places
+    outputs = () if output is None else workspace_of(output, None, requests or RequestOptions()).outputs
     plan = make_plan(specs, recipe, outputs=outputs, requests=requests)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")

@@ -37,7 +37,7 @@ from .work.workspace import MATERIALIZED_NAME, Workspace
 _OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now (?:"[0-9a-f]{16,}"|null)$')
 
 
-def place(output: str | Path, work: str | Path | None, requests: RequestOptions) -> Workspace:
+def workspace_of(output: str | Path, work: str | Path | None, requests: RequestOptions) -> Workspace:
     """Return the workspace of a build: in its output directory or, if the output is in a bucket, in a local directory."""
     if not is_remote(str(output)):
         if work is not None:
@@ -56,7 +56,7 @@ def check_apart(recipe: Recipe, workspace: Workspace) -> None:
         value = getattr(recipe, item.name) if setting_of(item.metadata).named else None
         for path in (value,) if isinstance(value, str) else value or ():
             is_named = is_remote(path) or os.path.exists(local_name(path)) or WILDCARD.search(path)
-            if is_named and (output := folder_of(path, workspace.places)):
+            if is_named and (output := folder_of(path, workspace.outputs)):
                 raise ConfigError(
                     f"{item.name} {path!r}: is in the output, {output}, which is never read; choose another --output, or "
                     "copy it elsewhere first"
@@ -161,7 +161,7 @@ def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
     every = list(_differences(before, now, ""))
     if every:
         # Leave out a changed hash if the message already names what was hashed.
-        differences = [said for said in every if not _OF_DEFINITIONS.search(said)] or every
+        differences = [one for one in every if not _OF_DEFINITIONS.search(one)] or every
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
         raise PlanChangedError(

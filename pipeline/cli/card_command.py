@@ -75,10 +75,10 @@ def written(folder: DatasetFolder, name: str, options: argparse.Namespace) -> st
         return training_summary(manifest, name, attribution, built)
     if options.croissant:
         names = sorted({one for some in licenses.values() for one in some})
-        said = "Token ids of documents, in plain WebDataset tars with an index, for shardwright."
+        description = "Token ids of documents, in plain WebDataset tars with an index, for shardwright."
         if removed := "; ".join(map(taken_out, manifest.removals)):
-            said += f" Taken out after the build: {removed}."
-        value = croissant_of(manifest, name, names, said, url=folder.base if folder.remote else None, date=built)
+            description += f" Taken out after the build: {removed}."
+        value = croissant_of(manifest, name, names, description, url=folder.base if folder.remote else None, date=built)
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     return card_of(manifest, name, licenses)
 

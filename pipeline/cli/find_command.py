@@ -111,8 +111,8 @@ def print_matches(name: str, matches: Sequence[Match]) -> None:
     for match in matches:
         estimate = "" if match.estimate is None or match.kind == EXACT else f" (estimated {match.estimate:.2f})"
         what = f"{match.likeness:.0%} of its windows" if match.kind == PASSAGE else f"{match.likeness:.2f}{estimate}"
-        told = [f"{title} {value}" for title, value in (("id", match.id), ("source", match.source)) if value]
-        where = ", ".join([match.shard, f"document {match.document}", f"key {match.key}", *told])
+        details = [f"{title} {value}" for title, value in (("id", match.id), ("source", match.source)) if value]
+        where = ", ".join([match.shard, f"document {match.document}", f"key {match.key}", *details])
         console.print(f"  {match.kind} {what}  {where}", markup=False)
         console.print(f"    | {excerpt(match.passage)}", markup=False)
 

@@ -245,12 +245,12 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
         where = (
             f"{origin.get('shard', 'array')}, document {origin['document']}, {part}" if "document" in origin else part
         )
-        told = [f"{name} {origin[name]}" for name in ("key", "id", "source", "url", "language") if origin.get(name)]
+        details = [f"{name} {origin[name]}" for name in ("key", "id", "source", "url", "language") if origin.get(name)]
         if "file" in origin:
-            told.append(
+            details.append(
                 f"{origin['file']}:{origin['line']}" if "line" in origin else f"{origin['file']}, byte {origin['byte']}"
             )
-        console.print(f"  {span['row_begin']:>6}  {where}; {', '.join(told)}", markup=False)
+        console.print(f"  {span['row_begin']:>6}  {where}; {', '.join(details)}", markup=False)
         if "text" in span:
             console.print("\n".join(f"          | {line}" for line in span["text"].splitlines()), markup=False)
 

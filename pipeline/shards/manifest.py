@@ -167,8 +167,8 @@ class Manifest:
         data, removals = self.data_fingerprints(), [*self.recipe.get("dropped", [])]
         for entry in (one for one in self.redactions if one["documents"]):
             keys, tokens = ([document[name] for document in entry["documents"]] for name in ("key", "tokens"))
-            told = {name: entry[name] for name in ("date", "reason")}
-            removals.append(told | {"keys": keys, "tokens": sum(tokens), "data": data})
+            reason = {name: entry[name] for name in ("date", "reason")}
+            removals.append(reason | {"keys": keys, "tokens": sum(tokens), "data": data})
         return removals
 
     def split(self, name: str) -> Split:

@@ -72,7 +72,7 @@ def write_redacted(
     return info._replace(bytes=tar.size, sha256=tar.sha256.hexdigest(), table_crc32=zlib.crc32(table)), extents
 
 
-def write_without(
+def write_remaining(
     source: Path, target: Path, info: ShardInfo, numbers: Sequence[int], tokens_per_sample: int
 ) -> tuple[ShardInfo, ExtentTable] | None:
     """Write the shard ``source`` to ``target`` without documents.

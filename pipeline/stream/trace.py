@@ -207,8 +207,8 @@ class ReadTrace:
                             for span in spans
                         ]
                         if any(own):
-                            told = zip(self._documents(spans, with_ids=False), own, strict=True)
-                            traced += ({"step": step} | where | each for each, is_it in told if is_it)
+                            pairs = zip(self._documents(spans, with_ids=False), own, strict=True)
+                            traced += ({"step": step} | where | each for each, is_it in pairs if is_it)
         return [span for span in traced if span["step"] < end]
 
     def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, Catalogue]]:

@@ -93,10 +93,10 @@ def merged(shards: Iterable[Mapping[str, Any]], most: int = _MOST_DOMAINS) -> di
     domains = _Domains(most)
     for shard in shards:
         domains.add(shard.get("domains", {}))
-        for source, (first, last, without) in shard.get("dates", {}).items():
+        for source, (first, last, undated) in shard.get("dates", {}).items():
             known = total.setdefault("dates", {}).setdefault(source, ["", "", 0])
             days = [day for day in (*known[:2], first, last) if day]
-            known[:] = [min(days, default=""), max(days, default=""), known[2] + without]
+            known[:] = [min(days, default=""), max(days, default=""), known[2] + undated]
         for source, licenses in shard.get("licenses", {}).items():
             for name, pair in licenses.items():
                 add_pair(total.setdefault("licenses", {}).setdefault(source, {}), name, pair)
@@ -108,7 +108,7 @@ class _Domains:
     """The largest domains. ``error`` is how many tokens a count may lack; 0 means that all counts are exact."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._sums, self._without = most, Pairs(), [0, 0]
+        self._most, self._sums, self._without_domain = most, Pairs(), [0, 0]
         self._error, self._hashes = 0, set[int]()
 
     def add(self, sums: Mapping[str, Sequence[int]]) -> None:
@@ -116,7 +116,7 @@ class _Domains:
             if name:
                 add_pair(self._sums, name, pair)
             else:
-                self._without = [a + b for a, b in zip(self._without, pair, strict=True)]
+                self._without_domain = [a + b for a, b in zip(self._without_domain, pair, strict=True)]
         if self._error or len(self._sums) > 2 * self._most:
             seen = map(_hash, sums if self._error else self._sums)  # none was forgotten before the first error
             self._hashes = {*sorted(self._hashes.union(seen))[:_HASHES]}
@@ -132,8 +132,13 @@ class _Domains:
             count = round((_HASHES - 1) * 2.0**64 / max(self._hashes))
         elif self._error:
             count = len(self._hashes)
-        told = {"count": count, "is_exact": not self._error, "error_tokens": self._error, "without": self._without}
-        return told | {"top": _ranked(self._sums)[: -(-count // 10)]}
+        return {
+            "count": count,
+            "is_exact": not self._error,
+            "error_tokens": self._error,
+            "without": self._without_domain,
+            "top": _ranked(self._sums)[: -(-count // 10)],
+        }
 
 
 def _hash(name: str) -> int:

@@ -17,13 +17,13 @@ from ...shards.manifest import MANIFEST_NAME, REJECTED_NAME, REPORT_NAME, TEXTS_
 from ...shards.shard_access import ShardAccess
 from ..counts.samples import SAMPLE_CHARACTERS
 from .beside import Removed, texts_of
-from .place import Place
+from .redaction_workspace import RedactionWorkspace
 
 _SEARCHED = 1 << 24  # bytes at once
 _LEAST = 16  # bytes of a document to look for; fewer bytes are in other documents by chance
 
 
-def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
+def search(workspace: RedactionWorkspace, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
     """Search the files of a dataset for copies of the removed documents. In a bucket, only changed files are searched.
 
     Whole documents are looked for, as tokens in shards and as text in other files, or as the first 600 characters in samples.
@@ -43,12 +43,12 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
     wanted[REPORT_NAME] = {key: text.encode() for key, text in shown.items()}
     wanted[MANIFEST_NAME] = {key: _in_json(text) for key, text in shown.items()}
     changed = {MANIFEST_NAME, *manifest.redactions[-1]["files"]}
-    names = [name for name in wanted if (not place.remote or name in changed) and place.is_there(name)]
+    names = [name for name in wanted if (not workspace.remote or name in changed) and workspace.is_there(name)]
     sizes = {info.name: info.bytes for info in manifest.shards} | {info.name: info.bytes for info in manifest.files}
     unsearched = [sizes[name] for name in wanted if name in sizes and name not in names]
     size, found = 0, list[dict[str, Any]]()
     for name in names:
-        path = place.source(name)
+        path = workspace.source(name)
         data = _contents(path)
         size += len(data)
         for at, key in occurrences(data, wanted[name]):
@@ -57,9 +57,9 @@ def search(place: Place, manifest: Manifest, removed: Sequence[Removed]) -> dict
                 index, table = ShardAccess(use_cache=False).index_and_table(str(path))
                 found[-1]["document"] = table[KEY_COLUMN][int(index.starts.searchsorted(at, side="right")) - 1]
     left_out = [one.key for one in removed if len(one.tokens) < _LEAST]
-    told = {"files": len(names), "bytes": size, "unsearched": {"files": len(unsearched), "bytes": sum(unsearched)}}
+    searched = {"files": len(names), "bytes": size, "unsearched": {"files": len(unsearched), "bytes": sum(unsearched)}}
     decoded = [one.key for one in removed if one.is_decoded]
-    return told | {"not_searched": left_out, "decoded": decoded, "found": found}
+    return searched | {"not_searched": left_out, "decoded": decoded, "found": found}
 
 
 def _in_json(text: str) -> bytes:
@@ -78,7 +78,7 @@ def _contents(path: Path) -> NDArray[np.uint8]:
 def occurrences(
     data: NDArray[np.uint8], wanted: dict[str, bytes], *, piece: int = _SEARCHED
 ) -> Iterator[tuple[int, str]]:
-    """Yield the place of each occurrence of the ``wanted`` byte strings of 16 bytes or more, and its key.
+    """Yield the offset of each occurrence of the ``wanted`` byte strings of 16 bytes or more, and its key.
 
     >>> list(occurrences(np.frombuffer(b"some text of some more words", np.uint8), {"k": b"text of some more"}))
     [(5, 'k')]
@@ -106,7 +106,7 @@ def occurrences(
 
 
 def _words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a hash of the first bytes at each place. Different bytes almost always have different hashes."""
+    """Return a hash of the first bytes at each offset. Different bytes almost always have different hashes."""
     words = np.zeros(len(at), np.uint64)
     for byte in range(_LEAST):
         words = words * np.uint64(0x9E3779B97F4A7C15) + data[at + byte]

@@ -45,7 +45,7 @@ from ...shards.manifest import (
     ShardInfo,
     Split,
 )
-from ...shards.redacted_shard import write_redacted, write_without
+from ...shards.redacted_shard import write_redacted, write_remaining
 from ...shards.shard_access import ShardAccess
 from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
@@ -55,7 +55,7 @@ from ..stages.drop_ids import compared
 from ..stages.write import texts_name
 from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, texts_of, without_samples
 from .certificate import search, write_certificate
-from .place import Place
+from .redaction_workspace import RedactionWorkspace
 
 _GROUPED = "tokens_per_sample"  # the setting of builds
 REMOVED_NAME = "removed.json"  # the documents as they were, while a redaction runs
@@ -96,9 +96,9 @@ def redact(
     if any(info.name.startswith(f"{TEXTS_NAME}/") for info in manifest.files) and not texts:
         raise ConfigError(f"{folder.base}: it keeps the texts of its documents; give --texts to empty these, too")
     request = hashlib.sha256("\n".join([reason, *sorted(listed)]).encode()).hexdigest()
-    place = Place(folder)
-    with place.claimed(request, lock=lock):
-        return _Redaction(folder, place, listed, request).run(reason, runs or {})
+    workspace = RedactionWorkspace(folder)
+    with workspace.claimed(request, lock=lock):
+        return _Redaction(folder, workspace, listed, request).run(reason, runs or {})
 
 
 def drop(
@@ -121,8 +121,8 @@ def drop(
         raise ConfigError(f"{path}: it is not empty; choose another --drop, or remove it first")
     folder.manifest()
     with explain_disk_full_errors(path), result_directory(path) as directory:
-        place = Place(folder, directory)
-        return _Redaction(folder, place, _listed(names, reason)).drop(" ".join(reason.split()))
+        workspace = RedactionWorkspace(folder, directory)
+        return _Redaction(folder, workspace, _listed(names, reason)).drop(" ".join(reason.split()))
 
 
 def _listed(names: Sequence[str], reason: str) -> set[str]:
@@ -135,8 +135,10 @@ def _listed(names: Sequence[str], reason: str) -> set[str]:
 
 
 class _Redaction:
-    def __init__(self, folder: DatasetFolder, place: Place, listed: set[str], request: str = "") -> None:
-        self._folder, self._place, self._listed, self._request = folder, place, listed, request
+    def __init__(
+        self, folder: DatasetFolder, workspace: RedactionWorkspace, listed: set[str], request: str = ""
+    ) -> None:
+        self._folder, self._workspace, self._listed, self._request = folder, workspace, listed, request
         self._name = folder.base if folder.remote else os.path.abspath(folder.base)
         self._manifest = folder.manifest()
         self._access = ShardAccess(requests=folder.requests, use_cache=False)
@@ -144,7 +146,7 @@ class _Redaction:
     def run(self, reason: str, runs: Mapping[str, Callable[[str], list[dict[str, Any]]]]) -> dict[str, Any] | None:
         begun = self._begun()
         if begun is None:
-            self._place.clear()
+            self._workspace.clear()
             documents, rejected = self._find(self._listed)
             entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
             entry |= {"request": self._request, "documents": [document._asdict() for document in documents]}
@@ -158,46 +160,46 @@ class _Redaction:
             {"state": name, "seen": [_span(key, span) for key, *_ in documents for span in run(key)]}
             for name, run in runs.items()
         ]
-        place = self._place
+        workspace = self._workspace
         if begun is None or begun.redactions != self._manifest.redactions:
             self._replace_files(self._write_beside(begun or self._manifest, entry, documents))
         name = f"redaction-{len(self._manifest.redactions)}"
-        is_certified = place.is_there(f"{name}.html")
+        is_certified = workspace.is_there(f"{name}.html")
         if seen or not is_certified:  # states may be given once the documents are gone
             certificate = {"dataset": self._name, **self._manifest.redactions[-1], "runs": seen}
             certificate["search"] = (
-                read_json(place.source(f"{name}.json"))["search"]
+                read_json(workspace.source(f"{name}.json"))["search"]
                 if is_certified
-                else search(place, self._manifest, self._removed(documents))
+                else search(workspace, self._manifest, self._removed(documents))
             )
-            write_certificate(place.waiting, name, certificate)
-            place.put(f"{name}.json")
-            place.put(f"{name}.html")
+            write_certificate(workspace.waiting, name, certificate)
+            workspace.put(f"{name}.json")
+            workspace.put(f"{name}.html")
         for number in range(len(self._manifest.redactions)):
-            place.remove(f"extents{number or ''}.npz")
-        place.clear()  # before the redaction counts as finished: the folder holds the documents as they were
-        place.remove(REDACTING_NAME)
-        return dict(read_json(place.source(f"{name}.json")))
+            workspace.remove(f"extents{number or ''}.npz")
+        workspace.clear()  # before the redaction counts as finished: the folder holds the documents as they were
+        workspace.remove(REDACTING_NAME)
+        return dict(read_json(workspace.source(f"{name}.json")))
 
     def drop(self, reason: str) -> Manifest:
         self._begun()
         redacted = {document["key"] for document in self._manifest.redacted_documents}
-        documents, _ = self._find(self._listed | redacted, again=True)
+        documents, _ = self._find(self._listed | redacted, include_redacted=True)
         new = self._write_beside(self._manifest, {}, documents, drop=True)
         if not new.shards:
             raise ConfigError(f"{self._folder.base}: no document would be left; drop fewer")
         for name in (*_hashes(new.shards, new.files), TOKENIZER_NAME, CONFIG_NAME):
-            if not self._place.target(name).exists() and self._place.is_there(name):
-                shutil.copyfile(self._place.source(name), self._place.target(name))
+            if not self._workspace.target(name).exists() and self._workspace.is_there(name):
+                shutil.copyfile(self._workspace.source(name), self._workspace.target(name))
         now = sorted(document for document in documents if document.key not in redacted)
         made: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
         made |= {"keys": [document.key for document in now], "tokens": sum(document.tokens for document in now)}
         made["data"] = self._manifest.data_fingerprints()
         dropped = [{"dataset": self._name} | removal for removal in (*self._manifest.removals, made)]
         new = replace(new, redactions=(), recipe={**new.recipe, "dropped": dropped})
-        new.write(self._place.waiting)
-        discard(self._place.waiting / "before")
-        discard(self._place.waiting / REMOVED_NAME)
+        new.write(self._workspace.waiting)
+        discard(self._workspace.waiting / "before")
+        discard(self._workspace.waiting / REMOVED_NAME)
         return new
 
     def _begun(self) -> Manifest | None:
@@ -218,18 +220,18 @@ class _Redaction:
             )
         return None
 
-    def _find(self, listed: set[str], *, again: bool = False) -> tuple[list[Document], int]:
+    def _find(self, listed: set[str], *, include_redacted: bool = False) -> tuple[list[Document], int]:
         """Return the listed documents, and how many listed names are of documents that the build dropped.
 
-        Redacted documents are left out unless ``again``. Raises ``ConfigError`` if a name is unknown, or if the build dropped a
-        listed document as a duplicate of one that stays.
+        Redacted documents are left out unless ``include_redacted``. Raises ``ConfigError`` if a name is unknown, or if the build
+        dropped a listed document as a duplicate of one that stays.
         """
         documents, unknown = list[Document](), {*listed}
         dropped = self._dropped(listed)
         duplicates = {id: name for name, ids in dropped.items() for id in ids}
         stay, times = set[str](), Counter[str]()  # documents of each listed id
         of_key, of_id = dict[str, str](), dict[str, str]()  # of listed names: the id of that key, the key of that id
-        redacted = {} if again else self._manifest.redacted
+        redacted = {} if include_redacted else self._manifest.redacted
         for info in self._manifest.shards:
             index, table = self._access.index_and_table(self._folder.path(info.name), info)
             keys = table[KEY_COLUMN]
@@ -275,7 +277,7 @@ class _Redaction:
         info = next((info for info in self._manifest.files if info.name == REJECTED_NAME), None)
         with ExitStack() as stack:
             lines: Iterable[bytes] = ()
-            if info is not None and self._place.is_there(REJECTED_NAME):
+            if info is not None and self._workspace.is_there(REJECTED_NAME):
                 lines = stack.enter_context(open(self._source(info, {}), "rb"))
             for record in itertools.chain(samples, map(orjson.loads, lines)):
                 if (name := compared(str(record.get("id") or ""))) in listed:
@@ -284,7 +286,7 @@ class _Redaction:
 
     def _removed(self, documents: Sequence[Document]) -> list[Removed]:
         """Return the documents as they were. Tokens are empty if a killed redaction replaced the shard and left no notes."""
-        notes = self._place.waiting / REMOVED_NAME
+        notes = self._workspace.waiting / REMOVED_NAME
         mine = f"{self._name} {self._request}"  # the folder may belong to another bucket of the same name
         if notes.exists() and (noted := read_json(notes))["of"] == mine:
             return [Removed.of_json(value) for value in noted["documents"]]
@@ -292,8 +294,8 @@ class _Redaction:
         eos_id, bos_id = tokenizer["eos_id"], tokenizer.get("bos_id")
         decode, kind = self._decoder(), self._manifest.recipe.get("settings", {}).get("keep_texts")
         for shard, some in itertools.groupby(documents, attrgetter("shard")):
-            path = str(self._place.source(shard))
-            kept = texts_of(self._place.source(texts_name(shard, kind))) if kind else []
+            path = str(self._workspace.source(shard))
+            kept = texts_of(self._workspace.source(texts_name(shard, kind))) if kind else []
             index, table = self._access.index_and_table(path)
             data = np.memmap(path, np.uint8, "r")
             for key, _, number, tokens, _ in some:
@@ -313,9 +315,9 @@ class _Redaction:
 
     def _rejected_texts(self, hashes: Set[str]) -> dict[str, str]:
         """Return the texts with these hashes in ``rejected.jsonl``, where the build lists dropped duplicates."""
-        if not hashes or not self._place.is_there(REJECTED_NAME):
+        if not hashes or not self._workspace.is_there(REJECTED_NAME):
             return {}
-        with open(self._place.source(REJECTED_NAME), "rb") as lines:
+        with open(self._workspace.source(REJECTED_NAME), "rb") as lines:
             texts = (str(orjson.loads(line).get("text")) for line in lines)
             return {hash: text for text in texts if (hash := text_hash(text)) in hashes}
 
@@ -333,7 +335,7 @@ class _Redaction:
         ``base`` is the manifest with the counts, perhaps cleaned already. With ``drop``, the files lack the documents, and later
         documents move up.
         """
-        manifest, place, traces = self._manifest, self._place, Traces(self._removed(documents), self._listed)
+        manifest, workspace, traces = self._manifest, self._workspace, Traces(self._removed(documents), self._listed)
         numbers: dict[str, list[int]] = {}
         for document in documents:
             numbers.setdefault(document.shard, []).append(document.number)
@@ -341,9 +343,10 @@ class _Redaction:
         for number, info in enumerate(manifest.shards):
             table = old.select([number])
             if chosen := numbers.get(info.name):
-                paths = self._source(info, entry), place.target(info.name)
+                paths = self._source(info, entry), workspace.target(info.name)
                 if drop:
-                    written = write_without(*paths, info, chosen, manifest.recipe.get("settings", {}).get(_GROUPED, 0))
+                    grouped = manifest.recipe.get("settings", {}).get(_GROUPED, 0)
+                    written = write_remaining(*paths, info, chosen, grouped)
                     if written is None:
                         continue
                     info, table = written
@@ -359,7 +362,7 @@ class _Redaction:
         if drop:
             new = replace(new, counts=dropped_counts(new.counts, documents, self._removed(documents)))
         name = EXTENTS_NAME if drop else f"extents{len(manifest.redactions) + 1}.npz"
-        new = replace(new, extents=write_table(place.waiting, tables, manifest.dtype, name))
+        new = replace(new, extents=write_table(workspace.waiting, tables, manifest.dtype, name))
         files = []
         for file in manifest.files:
             of_shard = f"{Path(file.name).name.partition('.')[0]}.tar"
@@ -370,9 +373,9 @@ class _Redaction:
             if file.name == ATTRIBUTION_NAME:
                 clean = self._count_again(numbers)
             if clean is not None and self._folder.size(file.name) is not None:
-                source = place.source(file.name) if file.name == REPORT_NAME else self._source(file, entry)
-                clean(source, place.target(file.name))
-                file = FileInfo.of(place.target(file.name), file.name)
+                source = workspace.source(file.name) if file.name == REPORT_NAME else self._source(file, entry)
+                clean(source, workspace.target(file.name))
+                file = FileInfo.of(workspace.target(file.name), file.name)
             files.append(file)
         before, after = _hashes(manifest.shards, manifest.files), _hashes(new.shards, files)
         hashes = {name: {"before": before[name], "after": now} for name, now in after.items() if before[name] != now}
@@ -385,7 +388,7 @@ class _Redaction:
 
         Raises ``CorruptShardError`` if the file has another hash: a new hash in the manifest would hide the damage.
         """
-        path = self._place.source(info.name)
+        path = self._workspace.source(info.name)
         replaced = entry.get("files", {}).get(info.name, {}).get("after")
         if (found := FileInfo.of(path, info.name).sha256) not in (info.sha256, replaced):
             cure = f"{REPAIR}{', or remove it' if info.name == REJECTED_NAME else ''}"
@@ -413,13 +416,13 @@ class _Redaction:
     def _replace_files(self, new: Manifest) -> None:
         """Replace files of the dataset by the waiting ones: first the files beside the shards, then shards, then the manifest."""
         shards = {info.name for info in new.shards}
-        write_json(self._place.target(REDACTING_NAME), new.to_json())
+        write_json(self._workspace.target(REDACTING_NAME), new.to_json())
         changed = sorted(new.redactions[-1]["files"], key=lambda name: (name in shards, name))
         for name in (new.extents.name, REDACTING_NAME, *changed):
-            if (self._place.waiting / name).exists():
-                self._place.put(name)
-        new.write(self._place.waiting)
-        self._place.put(MANIFEST_NAME)
+            if (self._workspace.waiting / name).exists():
+                self._workspace.put(name)
+        new.write(self._workspace.waiting)
+        self._workspace.put(MANIFEST_NAME)
         self._manifest = new
 
 

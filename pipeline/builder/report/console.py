@@ -76,7 +76,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
         similarity = counts.widest_cluster["similarity"]
         more.append(f"{similarity:.2f}  similarity of the least similar texts of a cluster; report.html shows both")
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
-    warnings += [f"{damage_said(counts.damaged)}; report.html names them"] if counts.damaged else []
+    warnings += [f"{damage_text(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes
     val = manifest.splits.get("val")
     if val is not None and val.documents and (val.documents < _FEW_DOCUMENTS or val.tokens < _FEW_TOKENS):
@@ -95,32 +95,32 @@ def print_table(manifest: Manifest, rows: Sequence[FunnelRow], seconds: Mapping[
     counts, total = manifest.counts, max(1e-9, seconds["total"])
     page = make_page(stderr=True)
     print_counts(page, manifest, rows)
-    page.print(f"\n{seconds['total']:.1f} s: {times_said(seconds)}", soft_wrap=True)
+    page.print(f"\n{seconds['total']:.1f} s: {times_text(seconds)}", soft_wrap=True)
     page.print(f"{counts['read'] / total:,.0f} documents/s, {counts['characters'] / 1e6 / total:.1f} M characters/s")
 
 
-def times_said(seconds: Mapping[str, float]) -> str:
+def times_text(seconds: Mapping[str, float]) -> str:
     """Return how long the stages took, the longest first.
 
-    >>> times_said({"ingest": 60.0, "start": 2.2, "train_tokenizer": 180.0, "finish": 0.5, "total": 242.7})
+    >>> times_text({"ingest": 60.0, "start": 2.2, "train_tokenizer": 180.0, "finish": 0.5, "total": 242.7})
     'train tokenizer 180.0, ingest 60.0, others 2.7'
     """
     stages = {name.replace("_", " "): took for name, took in seconds.items() if name != "total"}
     stages["starting workers"] = stages.pop("start", 0.0)
     shown = {name: took for name, took in stages.items() if took >= _SHOWN_SECONDS * seconds["total"]}
-    said = [f"{name} {shown[name]:.1f}" for name in sorted(shown, key=shown.__getitem__, reverse=True)]
+    parts = [f"{name} {shown[name]:.1f}" for name in sorted(shown, key=shown.__getitem__, reverse=True)]
     others = sum(stages.values()) - sum(shown.values())
-    return ", ".join([*said, f"others {others:.1f}"] if others >= 0.05 else said)
+    return ", ".join([*parts, f"others {others:.1f}"] if others >= 0.05 else parts)
 
 
-def damage_said(damaged: Sequence[DamagedFile]) -> str:
+def damage_text(damaged: Sequence[DamagedFile]) -> str:
     """Return how many files are damaged, and how many documents were read from them before the damage showed.
 
-    >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
+    >>> damage_text([{"unconfirmed": 1200}, {"unconfirmed": 0}])
     '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'
-    >>> damage_said([{"unconfirmed": 0}])
+    >>> damage_text([{"unconfirmed": 0}])
     '1 damaged file was not read to its end, and 0 documents read before that may be altered'
-    >>> damage_said([{"unconfirmed": 1}])
+    >>> damage_text([{"unconfirmed": 1}])
     '1 damaged file was not read to its end, and 1 document read before that may be altered'
     """
     documents, plural = sum(file["unconfirmed"] for file in damaged), len(damaged) != 1

@@ -25,7 +25,7 @@ from ..counts.counts import Histogram, descending
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample, WidestCluster
 from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
-from .console import damage_said
+from .console import damage_text
 from .template import FIGURE, PAGE
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
         bad=descending(stats.bad),
         notes=stats.notes,
         damaged=stats.damaged,
-        damage=damage_said(stats.damaged),
+        damage=damage_text(stats.damaged),
         too_short=describe_short(short) if (short := recipe["definitions"].get("too_short")) else "",
         splits=sorted(manifest.splits.items()),
         groups=groups,

@@ -102,10 +102,10 @@ def _source(
 ) -> tuple[Any, ...]:
     inputs = [item["bytes"] for item in manifest.inputs if item["source"] == source]
     documents, tokens = (sum(pair[at] for pair in licenses.values()) for at in (0, 1))
-    told = ", ".join(f"{name} ({pair[1]:,} tokens)" for name, pair in sorted(licenses.items()))
+    licensed = ", ".join(f"{name} ({pair[1]:,} tokens)" for name, pair in sorted(licenses.items()))
     period = f"{dates[0]} to {dates[1]}" if dates and dates[0] else UNKNOWN
-    without = f", {dates[2]:,} without" if dates and dates[0] and dates[2] else ""
-    return source or "unnamed", len(inputs), sum(inputs), documents, tokens, told, period + without
+    undated = f", {dates[2]:,} without" if dates and dates[0] and dates[2] else ""
+    return source or "unnamed", len(inputs), sum(inputs), documents, tokens, licensed, period + undated
 
 
 def _domains(domains: Mapping[str, Any] | None) -> list[str]:
@@ -114,20 +114,22 @@ def _domains(domains: Mapping[str, Any] | None) -> list[str]:
     about = "" if domains["is_exact"] else "about "
     error = "" if domains["is_exact"] else f" A count may lack up to {domains['error_tokens']:,} tokens."
     documents, tokens = domains["without"]
-    said = (
+    caption = (
         f"The {len(domains['top']):,} largest of {about}{domains['count']:,} domains, by tokens.{error} Documents without a url: "
         f"{documents:,}, of {tokens:,} tokens."
     )
-    return [said, _table(("domain", "documents", "tokens"), domains["top"])]
+    return [caption, _table(("domain", "documents", "tokens"), domains["top"])]
 
 
 def _left_out(stats: BuildStats, definitions: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """Return why documents were left out, the most frequent reason first, and what its rule measures and keeps."""
     rules = {rule["name"]: rule for rule in definitions.get("rules", {}).get("rules", ())}
-    told = {name: f"{explained(rule)}: {limits_text(rule.get('min'), rule.get('max'))}" for name, rule in rules.items()}
+    explanations = {
+        name: f"{explained(rule)}: {limits_text(rule.get('min'), rule.get('max'))}" for name, rule in rules.items()
+    }
     numbers = stats.dropped | {f"{kind} duplicate": number for kind, number in stats.duplicates.items()}
     numbers |= {f"unreadable: {reason}": number for reason, number in stats.bad.items()}
-    return [(name, number, told.get(name, "")) for name, number in descending(numbers) if number]
+    return [(name, number, explanations.get(name, "")) for name, number in descending(numbers) if number]
 
 
 def _removals(manifest: Manifest) -> list[str]:
@@ -135,8 +137,8 @@ def _removals(manifest: Manifest) -> list[str]:
     rows = [(one["date"][:10], one["reason"], len(one["keys"]), one["tokens"]) for one in manifest.removals]
     if not rows:
         return [before, "Documents that were taken out after the build: none."]
-    said = "Documents that were taken out after the build; the documents and tokens above lack them:"
-    return [before, said, _table(("date", "reason", "documents", "tokens"), rows)]
+    caption = "Documents that were taken out after the build; the documents and tokens above lack them:"
+    return [before, caption, _table(("date", "reason", "documents", "tokens"), rows)]
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -49,7 +49,7 @@ class Workspace:
         return self.output / WORK_NAME
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def outputs(self) -> tuple[str, ...]:
         """The directory that this build writes and may clear, and the url if the output is a bucket."""
         return str(self.output), *([self.bucket.url] if self.bucket else [])
 

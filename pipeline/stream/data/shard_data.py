@@ -152,11 +152,11 @@ class ShardFiles(CountedData):
             self._list_redacted()
             former: dict[str, str] = {}
             for dropped in manifest.recipe.get("dropped", []):
-                told = (
+                difference = (
                     f"; it belongs to {dropped['dataset']}, which became this dataset when {len(dropped['keys']):,} documents "
                     f"were dropped on {dropped['date'][:10]} ({dropped['reason']}): stream that one, or begin a new run"
                 )
-                former |= dict.fromkeys(dropped["data"].values(), told)
+                former |= dict.fromkeys(dropped["data"].values(), difference)
             self.former = former
         else:
             if verify:

@@ -22,7 +22,7 @@ from ..work.lock import locked
 WAITING_NAME = "redaction"  # the folder of changed files, in the work directory
 
 
-class Place:
+class RedactionWorkspace:
     """The files of a dataset: `source` reads them, `put` replaces them. For a bucket, files wait in the current directory."""
 
     def __init__(self, folder: DatasetFolder, waiting: Path | None = None) -> None:
