@@ -12,20 +12,25 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 import pipeline
+from filters.language.language import bundled_model
+from pipeline.builder.plan import Plan
 from pipeline.builder.recipe import Names, Recipe, Settings, read_config, setting_types
 from pipeline.builder.setting import Setting, flag_of, setting_of, types_of
-from pipeline.cli.command import Parser
 from pipeline.cli.main import run_command
-from pipeline.cli.texts_options import add_setting, parser_of, recipe_of
+from pipeline.cli.texts_options import parser_of
 from pipeline.errors import ConfigError, InputError
+from pipeline.progress import Progress
 from pipeline.text.document import Document
 from tests.helpers.builds import kept, run_plain, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import interrupt_after
+from tests.helpers.tokenizer_samples import train
 
 RECIPE, SETTINGS = get_type_hints(Recipe), get_type_hints(Settings)
 
@@ -53,9 +58,11 @@ SAMPLES: dict[str, Any] = {
     "format": "jsonl",
     "where": "a >= 3",
     "keep_fields": ("url:str",),
-    "max_tokens": ("web=5", "7"),
+    "license": ("web=MIT", "CC0-1.0"),
+    "max_tokens": ("web=5e3", "700"),
     "tokenizer": "train:300",
-    "dedup_num_perm": 128,
+    "eos": "never",
+    "dedup_num_perm": 1100,
     "dedup_keep": "longest",
 }
 BY_TYPE: dict[type, Any] = {int: 33, float: 0.25, tuple: ("en", "de=0.7"), str: "name"}
@@ -72,20 +79,52 @@ def sample(name: str) -> Any:
     return SAMPLES.get(name, next(value for kind, value in BY_TYPE.items() if kind in types))
 
 
-@pytest.mark.parametrize("name", [item.name for item in fields(Recipe)])
-def test_a_setting_is_the_same_as_a_flag_in_a_config_file_and_in_python(tmp_path: Path, name: str) -> None:
-    (item,) = (item for item in fields(Recipe) if item.name == name)
-    value = sample(name)
-    wanted = getattr(Recipe(**{name: value}), name)
-    assert wanted == value != item.default
-    parser = Parser("build", brief="", description="")
-    add_setting(parser, name)
-    text = ",".join(value) if isinstance(value, tuple) else str(value)
-    flags = [flag_of(item)] if isinstance(value, bool) else [flag_of(item), text]
-    assert getattr(recipe_of(parser.parse_args(flags), (name,)), name) == wanted
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({name: list(value) if isinstance(value, tuple) else value}))
-    assert getattr(Recipe.from_json(read_config(tmp_path / "config.yaml")), name) == wanted
-    assert getattr(Recipe().updated({name: value}), name) == wanted  # as `build` does
+def samples(folder: Path) -> dict[str, Any]:
+    """Return a value of each setting that is not its default; write the files that these values name into ``folder``."""
+    (folder / "own.toml").write_text("characters = { min = 1 }\n")
+    (folder / "ids.txt").write_text("a\n")
+    (folder / "sets.jsonl").write_text(json.dumps({"name": english(1)}))
+    pq.write_table(pa.table({"key": [bytes(16)], "quality": [1.0]}), folder / "scores.parquet")
+    train("llama", folder / "tokenizer.json")
+    (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+    values = {item.name: sample(item.name) for item in fields(Recipe)}
+    scheme = {
+        name: values[name] for name in ("dedup_bands", "dedup_rows", "dedup_num_perm", "dedup_ngram", "normalize")
+    }
+    run_plain(write_jsonl(folder / "earlier.jsonl", [english(1)]), folder / "earlier", **scheme)
+    return values | {
+        "extract": "trafilatura",
+        "scores": str(folder / "scores.parquet"),
+        "transforms": ("tests.helpers.builds:halves",),
+        "rules": (str(folder / "own.toml"),),
+        "lid_model": str(bundled_model()),
+        "drop_ids": str(folder / "ids.txt"),
+        "against": (str(folder / "earlier"),),
+        "decontaminate": (str(folder / "sets.jsonl"),),
+        "tokenizer": str(folder),
+    }
+
+
+# A tokenizer that is trained has no bos id; special tokens and ids in reserve are only for one that is trained.
+@pytest.mark.parametrize("other", [{"tokenizer": "train:300", "bos": "never"}, {"special_tokens": (), "reserve": 0}])
+def test_settings_are_the_same_as_flags_in_a_config_file_and_in_python(tmp_path: Path, other: dict[str, Any]) -> None:
+    values = samples(tmp_path)
+    assert not [item.name for item in fields(Recipe) if values[item.name] == item.default]
+    values |= other
+    flags = []
+    for item in fields(Recipe):
+        value = values[item.name]
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        flags += [flag_of(item)] if isinstance(value, bool) else [flag_of(item), text]
+    (tmp_path / "in.jsonl").write_text("no JSON")  # ends each build after its plan: on_error is "stop"
+    source, config = f"web={tmp_path / 'in.jsonl'}", tmp_path / "build.yml"
+    config.write_text(yaml.safe_dump({"inputs": source, "output": str(tmp_path / "config"), "workers": 1, **values}))
+    assert run_command("build", [source, "--output", str(tmp_path / "flags"), "--workers", "1", *flags]) == 1
+    assert run_command("build", ["--config", str(config)]) == 1
+    with pytest.raises(InputError, match="invalid JSON"):
+        pipeline.build(source, tmp_path / "python", progress=Progress(quiet=True), **values)
+    for output in ("flags", "config", "python"):
+        assert Plan.read(tmp_path / output / ".build").recipe == Recipe(**values), output
 
 
 def test_a_setting_that_is_added_enters_no_manifest_at_its_default() -> None:
