@@ -1,6 +1,6 @@
 """Print the sentences that are hard to read, the worst first, with file and line: long ones, and a few patterns.
 
-    python scripts/check_prose.py                 # docstrings, comments and pages of this checkout
+    python scripts/check_prose.py                 # docstrings, comments, messages and pages of this checkout
     python scripts/check_prose.py docs/train.md pipeline/stream --words 25
 
 It helps a writer and decides nothing: it always ends with status 0.
@@ -15,38 +15,45 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DEFAULT = ("README.md", "docs", "pipeline", "filters", "scripts")
+DEFAULT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "pipeline", "filters", "scripts")
 # A reader stops at these; each costs as much as `COST` words.
 PATTERNS = {
     r"^(Of|What|Whoever|That|Where neither) ": "begins with its object",
-    r"\bbehind\b": "says behind, perhaps of time",
-    r"\b(from afar|a[n]ew|the same of)\b": "is no plain English",
+    r"\bbe[h]ind\b": "perhaps means after",
+    r"\b(from a[f]ar|a[n]ew|the sa[m]e of)\b": "is no plain English",
 }
 COST = 8
 
 
 def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the first line and the text of each paragraph of a page, or of a module's docstrings and comments."""
+    """Yield the first line and the text of each paragraph of a page, or of a module's strings and comments."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield from blocks(re.sub(r"```.*?```", lambda code: "\n" * code[0].count("\n"), text, flags=re.S), 1)
         return
+    read: set[ast.AST] = set()  # the walk reaches a text before its parts
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (docstring := ast.get_docstring(node)):
             yield from blocks(docstring, node.body[0].lineno)
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("# "):
-            yield number, line.strip("# ")
+            read.update(ast.walk(node.body[0]))
+        elif isinstance(node, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values]
+            yield from blocks("".join(parts), node.lineno)
+            read.update(node.values)
+        elif isinstance(node, ast.Constant) and node not in read and re.search(r" (a|the|of|is) ", str(node.value)):
+            yield from blocks(str(node.value), node.lineno)  # others are data or code
+    for comment in re.finditer(r"(?m)(^ *# .*\n)+", text):
+        yield text.count("\n", 0, comment.start()) + 1, re.sub(r"\s*\n? *# ", " ", comment[0]).strip()
 
 
 def blocks(text: str, line: int) -> Iterator[tuple[int, str]]:
-    """Yield each paragraph of a text that begins at a line; code, tables, lists of files and headings are left out."""
+    """Yield each paragraph of a text that begins at a line; code, tables, lists of files, headings and templates are left out."""
     for block in re.split(r"(\n\s*\n)", text):
         begin = line + len(block) - len(block.lstrip("\n"))
         if (
             block.strip()
-            and not re.match(r"\s*(>>>|\||#|- \[|python )|    \S", block)
-            and not re.search(r"\S {3,}\S", block)
+            and not re.match(r"\s*(>>>|\||#|- \[|python |%\(prog)|    \S", block)
+            and not re.search(r"\S {3,}\S|[<{]%|</", block)
         ):
             yield begin, " ".join(block.split())
         line += block.count("\n")
