@@ -32,7 +32,7 @@ from .plan import make_plan
 from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import print_table
-from .stages.registry import changes, stages_to_run
+from .stages.registry import changes, editing_stages, stages_to_run
 from .stages.stage import Run
 from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import MATERIALIZED_NAME, Workspace
@@ -124,7 +124,8 @@ def build(
         specs = _materialize_inputs(inputs, workspace, progress, overwrite=overwrite)
         references = resolve(recipe, requests)
         commits = {} if overwrite else commits_of_started(workspace, progress)
-        plan = make_plan(specs, recipe, references.definitions, workspace.outputs, limits, requests, commits)
+        editing = editing_stages(recipe)
+        plan = make_plan(specs, recipe, references.definitions, workspace.outputs, limits, requests, commits, editing)
         read_input = functools.partial(read_a_byte, plan.inputs[0], plan.credentials)
         open_workers = functools.partial(options.open, shared=workspace.root, read_input=read_input)
         if overwrite:

@@ -27,7 +27,7 @@ from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 16  # raise it if a stage writes other files, or the plan has other fields
+PLAN_VERSION = 17  # raise it if a stage writes other files, or the plan has other fields
 _REQUESTS_AT_ONCE = 16
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # bytes of input: few records and tokens take more
 
@@ -58,6 +58,7 @@ class Plan:
     settings: Mapping[str, Any]  # the recipe as the manifest describes it
     limits: Limits = DEFAULT_LIMITS
     commits: Mapping[str, str] = field(default_factory=dict)  # of datasets of the hub, by "ID@REVISION"
+    editing: tuple[str, ...] = ()  # the stages that edit texts, in order
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
 
     def is_whole_file(self, unit: int) -> bool:
@@ -75,6 +76,7 @@ class Plan:
             "settings": dict(self.settings),
             "limits": asdict(self.limits),
             "commits": dict(self.commits),
+            "editing": self.editing,
         }
 
     def write(self, work: Path) -> None:
@@ -97,6 +99,7 @@ class Plan:
             settings=value["settings"],
             limits=Limits(**value["limits"]),
             commits=value["commits"],
+            editing=tuple(value["editing"]),
         )
 
 
@@ -118,11 +121,13 @@ def make_plan(
     limits: Limits = DEFAULT_LIMITS,
     requests: RequestOptions | None = None,
     commits: Mapping[str, str] | None = None,
+    editing: tuple[str, ...] = (),
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` if one cannot be used.
 
     Files in ``outputs``, the directories and urls to be built, are no inputs. ``requests`` says how to reach remote inputs.
-    ``commits`` are the commits to which an earlier plan pinned revisions of the hub.
+    ``commits`` are the commits to which an earlier plan pinned revisions of the hub. ``editing`` are the names of the stages
+    that edit texts, in order.
     """
     pinned = dict(commits or {})
     inputs, credentials = find_and_describe(specs, outputs, requests, recipe.format, pinned)
@@ -136,7 +141,7 @@ def make_plan(
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     settings = recipe.described()
     recipe = replace(recipe, against=absolute)
-    return Plan(inputs, units, recipe, definitions or {}, settings, limits, credentials=credentials, commits=pinned)
+    return Plan(inputs, units, recipe, definitions or {}, settings, limits, pinned, editing, credentials)
 
 
 def _cut_units(

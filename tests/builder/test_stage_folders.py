@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 import pipeline.builder.stages
+from pipeline.atomic import write_json
 from pipeline.builder.counts.build_stats import BuildStats
 from pipeline.builder.engine.engines import EngineOptions
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
-from pipeline.builder.partitions.partition import Partition
+from pipeline.builder.partitions.partition import PARTITIONS, Partition, partitions
 from pipeline.builder.plan import Plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import STAGES, changes
@@ -51,6 +52,26 @@ def test_the_first_stage_that_drops_a_document_counts(tmp_path: Path) -> None:
             drop(partition, stage, np.array(drops, bool))
     assert survives(partition).tolist() == [False, False, False, True, True]
     assert outcomes(partition, ["earlier", "later"]).tolist() == [4, NEAR, 3, KEPT, KEPT]
+
+
+def test_a_file_of_a_partition_is_in_its_last_version_and_a_stage_reads_the_versions_before_its_own(
+    tmp_path: Path,
+) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.round.mkdir(parents=True)
+    Plan((), (), Recipe(), {}, {}, editing=("first", "second", "third")).write(workspace.root)
+    write_json(workspace.round / PARTITIONS, {"partitions": [[5, 2]]})
+    (partition,) = partitions(workspace)
+    ingested, first, second, _ = partition.versions
+    assert ingested == workspace.root / "ingest/000005/0002"
+    for folder, names in (ingested, "abc"), (first, "bc"), (second, "c"):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).touch()
+    assert [partition.path(name).parent for name in "abc"] == [ingested, first, second]
+    (before,) = partitions(workspace, before="second")
+    assert [before.path(name).parent for name in "abc"] == [ingested, first, first]
+    assert before.version("second") == second
 
 
 def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ Every later stage works on one partition at a time. The module of a stage also h
         signatures.bin      uint32 [passed, permutations], the MinHash signature of each text
         passages.bin        uint64, sorted: the hashes of lines or paragraphs, if repeated ones are to be cut
         rejected.jsonl      records that could not be read, and dropped documents (with --keep-rejected)
-        counts.json         everything counted
+        counts.json         everything counted so far
     ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans; done-9000.json if a
                             quota lets it read only the first 9,000 bytes
     round/partitions.json   all units are done: every partition in input order
+    round/STAGE/partitions/000034/      a later version of partition 34, by a stage that edits texts: the files that it changes
 
-Line dedup writes each partition again as ``round/partitions/000034``, with the same files, and later stages read these. If
-passages are cut, the stage passage_dedup writes the documents once more, and later stages read those.
+A file of a partition is in the last version that has this file. Only ``rejected.jsonl`` is different: each version has the
+lines of its own stage.
 
 The text of a partition is bounded, since a large compressed file can only be read from its start. So the file does not fill the
 memory, and a kill does not lose all work on it. Several units, the lanes of the file, share its partitions.
@@ -43,14 +44,20 @@ from ..work.workspace import Workspace
 
 INGEST = "ingest"
 PARTITIONS = "partitions.json"
+DOCUMENTS = "documents.arrow"
+COUNTS = "counts.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Some documents that passed the filters, by the number of the partition in input order."""
+    """Some documents that passed the filters, by the number of the partition in input order.
+
+    With the name of a stage, the documents are as they were ``before`` this stage edits them.
+    """
 
     workspace: Workspace
     number: int
+    before: str = ""
 
     def __str__(self) -> str:
         return f"partition {self.number}"
@@ -73,40 +80,39 @@ class Partition:
         return plan.inputs[plan.units[self.unit][0].input].source
 
     @property
-    def folder(self) -> Path:
-        """The folder that dedup and all later stages read."""
-        return self.rewritten_folder if self.workspace.plan.recipe.passage_kinds else self.read_folder
-
-    @property
-    def read_folder(self) -> Path:
-        """The folder that the ingest stage wrote."""
+    def versions(self) -> list[Path]:
+        """The folders of its versions, in the order of the stages. A folder exists once its stage has written it."""
         unit, number = self.unit_and_number
-        return unit_folder(self.workspace, unit) / partition_name(number)
+        stages = itertools.takewhile(lambda stage: stage != self.before, self.workspace.plan.editing)
+        return [unit_folder(self.workspace, unit) / partition_name(number), *map(self.version, stages)]
 
-    @property
-    def rewritten_folder(self) -> Path:
-        """The folder that a stage before dedup wrote again."""
-        return self.workspace.folder("partitions") / f"{self.number:06d}"
+    def version(self, stage: str) -> Path:
+        """Return the folder that a stage writes, if it edits texts."""
+        return self.workspace.folder(stage) / "partitions" / f"{self.number:06d}"
 
-    @property
-    def cut_folder(self) -> Path:
-        """The folder that the stage passage_dedup writes: counts, and the documents again if some of their texts are cut."""
-        return self.workspace.folder("passage_dedup") / "partitions" / f"{self.number:06d}"
+    def path(self, name: str) -> Path:
+        """Return the path of a file: it is in the last version that has this file."""
+        paths = [folder / name for folder in self.versions]
+        return next(filter(Path.exists, reversed(paths)), paths[0])
 
     @property
     def bytes(self) -> int:
-        return documents_path(self.folder).stat().st_size
+        return self.path(DOCUMENTS).stat().st_size
 
     @property
     def counts(self) -> Counts:
-        counts = Counts.read(self.folder / "counts.json")
-        if self.cut_folder.exists():
-            counts.update(Counts.read(self.cut_folder / "counts.json"))
-        return counts
+        return Counts.read(self.path(COUNTS))
 
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""
-        return read_batches(self.cut_folder if documents_path(self.cut_folder).exists() else self.folder, *names)
+        import pyarrow as pa
+
+        with pa.memory_map(str(self.path(DOCUMENTS))) as source:
+            schema = pa.ipc.open_file(source).schema
+            options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+            reader = pa.ipc.open_file(source, options=options)
+            for batch in range(reader.num_record_batches):
+                yield reader.get_batch(batch).select(list(names))
 
     def texts(self, rows: Sequence[int]) -> Iterator[str]:
         """Yield the texts of some documents, whose rows ascend, a record batch at a time."""
@@ -138,7 +144,7 @@ class Partition:
     @property
     def hashes(self) -> NDArray[np.uint8]:
         """The hash of each text, uint8 ``[n, 16]``."""
-        return np.fromfile(self.folder / "hashes.bin", np.uint8).reshape(-1, 16)
+        return np.fromfile(self.path("hashes.bin"), np.uint8).reshape(-1, 16)
 
     @property
     def origins_hashes(self) -> NDArray[np.uint8]:
@@ -164,11 +170,6 @@ def done_path(workspace: Workspace, unit: int, most_bytes: int | None) -> Path:
 def partition_name(number: int) -> str:
     """Return the name of a partition within its unit."""
     return f"{number:04d}"
-
-
-def documents_path(folder: Path) -> Path:
-    """Return the file of the documents in a partition's directory."""
-    return folder / "documents.arrow"
 
 
 def write_partition_table(workspace: Workspace, read: Mapping[int, int | None]) -> None:
@@ -233,29 +234,17 @@ def _read_table(path: Path, mtime_ns: int) -> PartitionTable:
     return table
 
 
-def partitions(workspace: Workspace) -> list[Partition]:
-    """Return all partitions, in input order."""
-    return [Partition(workspace, number) for number in range(len(partition_table(workspace)["partitions"]))]
+def partitions(workspace: Workspace, before: str = "") -> list[Partition]:
+    """Return all partitions, in input order; with the name of a stage, as they were ``before`` it edits them."""
+    return [Partition(workspace, number, before) for number in range(len(partition_table(workspace)["partitions"]))]
 
 
 def partition_rows(workspace: Workspace, name: str, width: int, dtype: type[Scalar]) -> Rows[Scalar]:
     """Return the rows of one kind (hashes, signatures) of all documents that passed, a piece for each partition."""
-    folders = [partition.folder for partition in partitions(workspace)]
-    counts = [(folder / "hashes.bin").stat().st_size // 16 for folder in folders]
-    pieces = [Piece(str(folder / f"{name}.bin"), 0, count) for folder, count in zip(folders, counts, strict=True)]
+    every = partitions(workspace)
+    counts = [partition.path("hashes.bin").stat().st_size // 16 for partition in every]
+    pieces = [Piece(str(each.path(f"{name}.bin")), 0, count) for each, count in zip(every, counts, strict=True)]
     return Rows(pieces, width, dtype)
-
-
-def read_batches(folder: Path, *names: str) -> Iterator[Any]:
-    """Yield the record batches of the documents in a partition's directory, with only the columns named, in that order."""
-    import pyarrow as pa
-
-    with pa.memory_map(str(documents_path(folder))) as source:
-        schema = pa.ipc.open_file(source).schema
-        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
-        reader = pa.ipc.open_file(source, options=options)
-        for batch in range(reader.num_record_batches):
-            yield reader.get_batch(batch).select(list(names))
 
 
 class Origin(NamedTuple):

@@ -17,7 +17,7 @@ from ..counts.samples import Sample
 from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.segments import Passages
 from ..recipe import Recipe
-from .partition import documents_path
+from .partition import DOCUMENTS
 
 _ROWS = 512  # documents hashed and written together, at most
 _CHARACTERS = 1 << 22  # or fewer documents: the one that reaches so many is the last
@@ -97,7 +97,7 @@ class PartitionWriter:
         self._characters = 0
 
     def __enter__(self) -> PartitionWriter:
-        self._arrow = _new_file(documents_path(self._directory), self._schema)
+        self._arrow = _new_file(self._directory / DOCUMENTS, self._schema)
         self._hashes = open(self._directory / "hashes.bin", "wb")
         self._signatures = open(self._directory / "signatures.bin", "wb")
         return self
@@ -145,7 +145,7 @@ class DocumentFile:
     """Writes the documents of a partition again, a record batch at a time. Without a batch, there is no file."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = documents_path(directory)
+        self._path = directory / DOCUMENTS
         self._arrow: Any = None
 
     def __enter__(self) -> DocumentFile:

@@ -19,7 +19,6 @@ from ..partitions.partition import Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
 from ..stages.dedup import load_keepers, load_widest_cluster, positions
-from ..stages.line_dedup import CUT_NAME
 from ..stages.registry import OUTCOMES
 from ..stages.split import load_outcomes
 from ..work.workspace import Workspace
@@ -36,9 +35,9 @@ def write_rejected(workspace: Workspace) -> None:
     path.unlink(missing_ok=True)
     with atomic_file(path) as out:
         # All lines of a stage come before those of the next, so that the order does not depend on the partitions.
-        every = partitions(workspace)
-        paths = [(each, each.folder / name) for name in (REJECTED_NAME, CUT_NAME) for each in every]
-        for partition, part in (*paths, *((each, each.cut_folder / CUT_NAME) for each in every)):
+        versions = range(1 + len(workspace.plan.editing))
+        for version, partition in itertools.product(versions, partitions(workspace)):
+            part = partition.versions[version] / REJECTED_NAME
             if part.exists():
                 with open(part, "rb") as file:
                     for line in file:

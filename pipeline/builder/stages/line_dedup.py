@@ -3,8 +3,8 @@
     ingest/*/*/passages.bin          the hashes of each partition, sorted, each one once (partition_writer.py)
     line_dedup/buckets/000002/       hashes of one range, of all partitions: starts.npy (int64 [partitions + 1]) and
                                      seen.npy (bool): which of them an earlier partition holds too
-    partitions/000034/               a partition again, its texts cut: later stages read this one. Beside its other files,
-                                     cut.jsonl: what was cut or dropped (with --keep-rejected)
+    line_dedup/partitions/000034/    the version of a partition whose texts are cut, with all files but passages.bin;
+                                     rejected.jsonl: what was cut or dropped (with --keep-rejected)
 
 Memory is bounded: a bucket holds a few million hashes, and a partition that repeats a hash adds it once. Every document that
 passed the filters counts as an earlier one, even if a later stage drops it. So the cuts do not depend on dedup, on quotas or on
@@ -14,7 +14,6 @@ how much is left of other documents.
 from __future__ import annotations
 
 import functools
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,19 +27,19 @@ from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
 from ...atomic_directory import result_directory
+from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import sample_keys
 from ..dedup.key_tables import in_bucket
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
-from ..partitions.partition import Partition, documents_path, partitions, read_batches
+from ..partitions.partition import COUNTS, Partition, partitions
 from ..partitions.partition_writer import PartitionWriter, PassedDocument, make_hasher, rejected_line, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step
 
-CUT_NAME = "cut.jsonl"
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # the title of samples of cut documents
 EARLIER = "found earlier in the corpus"  # the end of each reason
@@ -51,6 +50,7 @@ class LineDedupStage(Stage):
 
     name = "line_dedup"
     drops = Outcome(WORDS_LEFT)
+    edits = True
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)
@@ -66,11 +66,11 @@ class LineDedupStage(Stage):
         )
         yield Step(
             name="cut repeats",
-            units=partitions(workspace),
+            units=_uncut(workspace),
             function=functools.partial(cut_partition, buckets),
-            makes=lambda partition: partition.rewritten_folder,
+            makes=lambda partition: partition.version(self.name),
             prepare=functools.partial(prepare_cut, workspace),
-            size=lambda partition: documents_path(partition.read_folder).stat().st_size,
+            size=lambda partition: partition.bytes,
         )
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
@@ -83,7 +83,7 @@ class LineDedupStage(Stage):
 
 def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
     """Return in how many buckets, of about ``bucket_hashes`` each, the hashes of all partitions are sorted."""
-    size = sum(_passages_path(partition).stat().st_size for partition in partitions(workspace))
+    size = sum(_passages_path(partition).stat().st_size for partition in _uncut(workspace))
     return max(1, -(-size // (8 * bucket_hashes)))
 
 
@@ -93,7 +93,7 @@ def bucket_folder(workspace: Workspace, bucket: int) -> Path:
 
 def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
     """Sort one bucket, and write for each hash in it whether an earlier partition holds it."""
-    slices = [in_bucket(_hashes(partition), bucket, buckets) for partition in partitions(workspace)]
+    slices = [in_bucket(_hashes(partition), bucket, buckets) for partition in _uncut(workspace)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *slices])
     order = np.argsort(hashes, kind="stable")  # among equal ones, input order
     ordered = hashes[order]
@@ -104,8 +104,12 @@ def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
         np.save(directory / "seen.npy", seen)
 
 
+def _uncut(workspace: Workspace) -> list[Partition]:
+    return partitions(workspace, before=LineDedupStage.name)
+
+
 def _passages_path(partition: Partition) -> Path:
-    return partition.read_folder / "passages.bin"
+    return partition.path("passages.bin")
 
 
 def _hashes(partition: Partition) -> NDArray[np.uint64]:
@@ -235,13 +239,12 @@ def prepare_cut(workspace: Workspace) -> None:
 
 def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
-    recipe, folder = partition.workspace.plan.recipe, partition.read_folder
+    recipe = partition.workspace.plan.recipe
     hasher = make_hasher(recipe) if recipe.dedup else None
-    with result_directory(partition.rewritten_folder) as directory:
-        shutil.copyfile(folder / "rejected.jsonl", directory / "rejected.jsonl")
-        with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
+    with result_directory(partition.version(LineDedupStage.name)) as directory:
+        with open(directory / REJECTED_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
             remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, rejected)
-            for batch in read_batches(folder, *PassedDocument._fields):
+            for batch in partition.batches(*PassedDocument._fields):
                 columns = [column.to_pylist() for column in batch.columns]
                 remover.add([PassedDocument(*values) for values in zip(*columns, strict=True)])
-        write_json(directory / "counts.json", remover.recounted(Counts.read(folder / "counts.json")).to_json())
+        write_json(directory / COUNTS, remover.recounted(partition.counts).to_json())

@@ -8,9 +8,9 @@ documents that they fill. `pipeline.builder.dedup.word_runs` defines passages, w
                                             its document, its first word in the document and its number of words; a table of
                                             their windows of N words; entries.npy (uint32), each window's entry in this table
     passage_dedup/windows/buckets/000002/   these windows, sorted over all partitions
-    passage_dedup/partitions/000034/        the result: documents.arrow again, if texts of this partition are cut;
-                                            cut.jsonl; counts.json; repeated.json, the most frequent of the passages that
-                                            first occur in this partition
+    passage_dedup/partitions/000034/        the version of a partition whose texts are cut: documents.arrow, if any text is
+                                            cut; rejected.jsonl; counts.json; repeated.json, the most frequent of the
+                                            passages that first occur in this partition
 
 It is the last stage before tokens are made. So only survivors count as earlier documents, and a near duplicate is dropped whole,
 not cut. Each window is compared word by word with its first occurrence only, so the time grows in proportion to the words,
@@ -30,22 +30,24 @@ from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
+from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Counts
 from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
 from ..dedup.key_tables import Found, count_buckets, load_found, sort_bucket, write_table
 from ..dedup.word_runs import candidates, covered_words, find_words, picked_runs, remove_spans, stretches, window_hashes
 from ..outcome import Outcome
-from ..partitions.partition import Origin, Partition, partitions, read_batches
+from ..partitions.partition import COUNTS, Origin, Partition, partitions
 from ..partitions.partition_writer import DocumentFile, PassedDocument, rejected_line, with_texts, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
-from .line_dedup import CUT_NAME, EARLIER, limit_of_words, too_short
+from .line_dedup import EARLIER, limit_of_words, too_short
 from .stage import Run, Stage, Step
 from .survivors import drop, surviving_texts
 
 RUNS, WINDOWS = "runs", "windows"
 SHOWN = 100  # passages in the report
+_REPEATED = "repeated.json"
 CUT = "passages cut as repeated"  # the title of samples of passages that were cut
 
 
@@ -54,12 +56,13 @@ class PassageDedupStage(Stage):
 
     name = "passage_dedup"
     drops = Outcome(name, "passages that occur earlier are too much of it")
+    edits = True
 
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.dedup_passages is not None
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
-        workspace, every = run.workspace, partitions(run.workspace)
+        workspace, every = run.workspace, partitions(run.workspace, before=self.name)
         by_partition: dict[str, Any] = {
             "units": every,
             "prepare": functools.partial(prepare_words, run.plan.recipe),
@@ -77,10 +80,10 @@ class PassageDedupStage(Stage):
                 makes=functools.partial(_bucket, workspace, kind),
             )
         function = functools.partial(write_result, buckets)
-        yield Step(name="passages", function=function, makes=lambda partition: partition.cut_folder, **by_partition)
+        yield Step(name="passages", function=function, makes=_result, **by_partition)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        found = [passage for each in partitions(workspace) for passage in read_json(each.cut_folder / "repeated.json")]
+        found = [passage for each in partitions(workspace) for passage in read_json(_result(each) / _REPEATED)]
         stats.repeated_passages = sorted(found, key=lambda passage: -passage["count"])[:SHOWN]
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
@@ -89,6 +92,10 @@ class PassageDedupStage(Stage):
         what = f"{found['passages']:,} passages that occur earlier"
         where = f"cut from {found['cut']:,} documents: " if found["cut"] else f"in {found['documents']:,} documents: "
         return [Change(where + what, 0, found["characters"])]
+
+
+def _result(partition: Partition) -> Path:
+    return partition.version(PassageDedupStage.name)
 
 
 def _table(partition: Partition, kind: str) -> Path:
@@ -255,10 +262,10 @@ def write_result(buckets: int, partition: Partition) -> None:
     most, origins, first, found_in = [], partition.origins(), 0, sorted({*passages, *shown})
     drops = np.zeros(len(partition.hashes), bool)
     cuts = recipe.repeated_passages == "cut" and len(passages) > 0
-    with result_directory(partition.cut_folder) as directory:
-        with open(directory / CUT_NAME, "wb") as rejected, DocumentFile(directory) as file:
+    with result_directory(_result(partition)) as directory:
+        with open(directory / REJECTED_NAME, "wb") as rejected, DocumentFile(directory) as file:
             cutter = PassageCutter(recipe, rejected)
-            for batch in read_batches(partition.folder, *PassedDocument._fields):
+            for batch in partition.batches(*PassedDocument._fields):
                 texts = {}
                 for number in found_in[bisect_left(found_in, first) : bisect_left(found_in, first + len(batch))]:
                     row = PassedDocument(*(column[number - first].as_py() for column in batch.columns))
@@ -273,8 +280,8 @@ def write_result(buckets: int, partition: Partition) -> None:
                 if cuts:
                     file.write(with_texts(batch, texts))
                 first += len(batch)
-        write_json(directory / "counts.json", cutter.counts.to_json())
-        write_json(directory / "repeated.json", most)
+        write_json(directory / COUNTS, Counts.sum([partition.counts, cutter.counts]).to_json())
+        write_json(directory / _REPEATED, most)
         if recipe.repeated_passages != "count":
             drop(partition, PassageDedupStage.name, drops)
 

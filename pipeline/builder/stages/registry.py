@@ -39,6 +39,11 @@ def wanted_stages(recipe: Recipe, stages: Sequence[Stage] = STAGES) -> list[Stag
     return [stage for stage in stages if stage.wanted(recipe)]
 
 
+def editing_stages(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of the stages of a build that edit texts, in order."""
+    return tuple(stage.name for stage in wanted_stages(recipe) if stage.edits)
+
+
 def stages_to_run(run: Run) -> Iterator[Stage]:
     """Yield the stages that a build wants, in order. The stages of the round are repeated each time that more has to be read.
 

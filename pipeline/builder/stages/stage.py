@@ -127,17 +127,20 @@ class Stage(ABC):
     A new stage is a module with a subclass, and a line in `registry`. Unless every build wants it, `wanted` reads a setting of
     `Recipe`, which is also its flag. The place of the stage in the order decides what it can do:
 
-    - Before dedup, it may edit documents: it writes partitions again, counts of outcomes included, as `line_dedup` does.
-    - After dedup, texts stay as they are, and it reads ``partition.folder``. `survivors.survives` returns which documents are
-      left. To drop some, it declares the outcome ``drops``, whose key is its name, and calls `survivors.drop` for each
-      partition, as `drop_ids` does. The build then counts, samples and reports its drops. It runs before the tokenizer is
-      trained.
+    - Before the tokenizer is trained, it may edit texts. It then sets ``edits``, reads ``partitions(workspace, before=name)``,
+      and writes the files of each that change to ``partition.version(name)``. All later stages read this version.
+    - Before dedup, a version has all files, counts of outcomes included, as that of `line_dedup`. So it may drop documents.
+    - After dedup, a version keeps every document and its hash: it has new ``documents.arrow``, as that of `passage_dedup`.
+      `survivors.survives` returns which documents are left. To drop some, the stage declares the outcome ``drops``, whose
+      key is its name, and calls `survivors.drop` for each partition, as `drop_ids` does. The build then counts, samples and
+      reports its drops.
 
     All other counts of a stage are fields of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]
     drops: ClassVar[Outcome | None] = None  # of the documents that it drops, duplicates aside
+    edits: ClassVar[bool] = False  # whether it writes versions of partitions
 
     def wanted(self, recipe: Recipe) -> bool:
         return True
