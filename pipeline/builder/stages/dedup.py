@@ -171,15 +171,15 @@ def find_duplicates(folder: Path, make: Callable[[Step[Any]], object]) -> tuple[
             prepare=prepare_dedup,
         )
     )
-    make(once(folder / "unique.npy", _find_exact, opened, make))
+    across = _edges(opened, range(1), "exact duplicates", make)
+    make(once(folder / "unique.npy", _write_exact, opened, across))
     exact_path = folder / "exact.npy"
     near = _edges(opened, lists[1:], "near duplicates", make)
     return roots_of(np.load(exact_path), near), np.load(exact_path, mmap_mode="r")
 
 
-def _find_exact(opened: _OpenJob, make: Callable[[Step[Any]], object]) -> None:
+def _write_exact(opened: _OpenJob, across: Iterable[NDArray[np.uint32]]) -> None:
     """Write the first equal document of each document, and then which documents are the first."""
-    across = _edges(opened, range(1), "exact duplicates", make)
     every = np.arange(len(opened.hashes), dtype=np.uint32)
     exact = roots_of(every.copy(), itertools.chain(opened.keys.repeats(), across))
     for name, array in ("exact", exact), ("unique", exact == every):

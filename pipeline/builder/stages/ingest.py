@@ -68,29 +68,20 @@ class IngestStage(Stage):
     name = INGEST
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
-        yield once(run.workspace.round / PARTITIONS, _ingest, run)
+        workspace, plan = run.workspace, run.plan
+        limits: list[int | None] = [None] * len(plan.units)
+        if plan.recipe.limit is not None:
+            path = workspace.root / _RECORD_LIMITS
+            yield once(path, _write_record_limits, path, run, plan.recipe.limit)
+            limits = read_json(path)
+        most_bytes = units_read(workspace)
+        bad = BadRecords(workspace, plan, list(most_bytes))
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        table = partition_table(workspace)
-        stats.damaged = table["damaged"]
-        stats.notes += table["left_out"]
+        def count_bad(unit: UnitToRead) -> None:
+            done = read_json(_done_path(workspace, unit))
+            bad.add(unit.number, done["records"], done["bad"])
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
-
-
-def _ingest(run: Run) -> None:
-    workspace, plan = run.workspace, run.plan
-    limits, most_bytes = _record_limits(run), units_read(workspace)
-    bad = BadRecords(workspace, plan, list(most_bytes))
-
-    def count_bad(unit: UnitToRead) -> None:
-        done = read_json(_done_path(workspace, unit))
-        bad.add(unit.number, done["records"], done["bad"])
-
-    run.make(
-        Step(
-            name=INGEST,
+        yield Step(
             units=[UnitToRead(number, limits[number], until) for number, until in most_bytes.items()],
             function=functools.partial(filter_unit, workspace, plan.credentials),
             makes=functools.partial(_done_path, workspace),
@@ -99,17 +90,22 @@ def _ingest(run: Run) -> None:
             label=functools.partial(_unit_label, plan),
             done=count_bad,
         )
-    )
-    bad.check_not_all()
-    run.make(
-        Step(
+        bad.check_not_all()
+        yield Step(
             name="hash",
             units=cut_inputs(plan, most_bytes),
             function=functools.partial(hash_input, workspace),
             makes=functools.partial(hash_path, workspace),
         )
-    )
-    write_partition_table(workspace, most_bytes)
+        yield once(workspace.round / PARTITIONS, write_partition_table, workspace, most_bytes)
+
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        table = partition_table(workspace)
+        stats.damaged = table["damaged"]
+        stats.notes += table["left_out"]
+
+    def changes(self, stats: BuildStats) -> Sequence[Change]:
+        return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
 
 
 def _done_path(workspace: Workspace, unit: UnitToRead) -> Path:
@@ -133,18 +129,14 @@ def _unit_label(plan: Plan, unit: UnitToRead) -> str:
     return f"unit {unit.number} ({plan.inputs[first.input].name}{from_byte}{f' and {len(more)} more' * bool(more)})"
 
 
-def _record_limits(run: Run) -> list[int | None]:
-    """Return the most records that each unit reads: ``limit`` less the records of the units before it.
+def _write_record_limits(path: Path, run: Run, limit: int) -> None:
+    """Write the most records that each unit reads: ``limit`` less the records of the units before it.
 
     Records are counted first, file by file, which is much faster than filtering them. So any number of workers filters
     the same records. The last unit is not counted, since no unit follows it.
     """
-    left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
-    if left is None:
-        return [None] * len(units)
-    if path.exists():
-        return list(read_json(path))
-    limits: list[int | None] = []
+    left, units = limit, run.plan.units
+    limits = []
     with run.progress.bar("count", left, "records") as bar:
         for number, (span, *_) in enumerate(units):
             limits.append(left)
@@ -153,7 +145,6 @@ def _record_limits(run: Run) -> list[int | None]:
                 left -= counted
                 bar(counted)
     write_json(path, limits)
-    return limits
 
 
 def _count_records(run: Run, number: int, most: int) -> int:
