@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 _SHORT_SECONDS = 2.0  # shorter work prints no line
+
+T = TypeVar("T")
 
 
 class Progress:
@@ -45,6 +48,18 @@ class Progress:
                 advance(amount)
 
             yield count
+
+    @contextmanager
+    def each(self, name: str, items: Sequence[T], size: Callable[[T], int], unit: str) -> Iterator[Iterator[T]]:
+        """Yield an iterator over ``items``. The bar counts ``size(item)`` once the loop is done with an item."""
+
+        def counted() -> Iterator[T]:
+            for item in items:
+                yield item
+                advance(size(item))
+
+        with self.bar(name, sum(map(size, items)), unit) as advance:
+            yield counted()
 
     def _nothing(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
         yield lambda amount: None

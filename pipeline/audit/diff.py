@@ -100,8 +100,8 @@ def _redactions(mine: Manifest, other: Manifest) -> dict[str, str]:
 
 def _entries(documents: Documents, redactions: dict[str, str], progress: Progress) -> Iterator[_Entry]:
     """Yield the documents of a dataset that are not redacted there. ``redactions`` of the other dataset are by key."""
-    with progress.bar("read tables", len(documents), "documents") as advance:
-        for split, shard in documents.shards():
+    with progress.each("read tables", [*documents.shards()], lambda item: item[1].documents, "documents") as shards:
+        for split, shard in shards:
             table, redacted = documents.table(shard), {*documents.manifest.redacted.get(shard.name, [])}
             if not table.keys() >= {*_COLUMNS}:
                 raise ConfigError(f"{documents.folder.base}: {_UNBUILT}")
@@ -110,7 +110,6 @@ def _entries(documents: Documents, redactions: dict[str, str], progress: Progres
                 if number not in redacted:
                     redaction = redactions.get(table[KEY_COLUMN][number], "")
                     yield _Entry(DocumentLocation(split, shard, number), id, source, language, score, hash, redaction)
-            advance(shard.documents)
 
 
 def _match(

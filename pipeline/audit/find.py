@@ -179,12 +179,11 @@ class _Passages:
         shards = list(self._documents.shards())
         # For each text, its windows in each document of each shard.
         found: list[Counter[tuple[int, int]]] = [Counter() for _ in self._texts]
-        with progress.bar("find", sum(shard.bytes for _, shard in shards), "bytes") as advance:
-            for at, (_, shard) in enumerate(shards):
+        with progress.each("find", shards, lambda item: item[1].bytes, "bytes") as items:
+            for at, (_, shard) in enumerate(items):
                 for document, entry in self._hits(self._documents.texts(shard)):
                     for number in self._numbers[self._starts[entry] : self._starts[entry + 1]]:
                         found[number][at, document] += 1
-                advance(shard.bytes)
         best = [
             (document, number, count)
             for number, counts in enumerate(found)

@@ -162,12 +162,10 @@ def _make_tables(
     progress.say(f"index: {count:,} documents, {count * ENTRY_BYTES * (1 + bands) / 1e6:,.0f} MB of memory")
     keys, empty = np.empty((1 + bands, count), np.uint64), np.empty((bands, count), np.bool_)
     keys[0] = np.ascontiguousarray(hashes).view("<u8")[:, 0]
-    with progress.bar("index", count, "documents") as advance:
-        for begin in range(0, count, PIECE_ROWS):
-            piece = slice(begin, begin + PIECE_ROWS)
-            some = np.array(signatures[piece])
-            band_keys(some, rows, keys[1:, piece], empty[:, piece])
-            advance(len(some))
+    pieces = [slice(begin, min(count, begin + PIECE_ROWS)) for begin in range(0, count, PIECE_ROWS)]
+    with progress.each("index", pieces, lambda piece: piece.stop - piece.start, "documents") as each:
+        for piece in each:
+            band_keys(np.array(signatures[piece]), rows, keys[1:, piece], empty[:, piece])
     tables = []
     for row in keys:
         order = np.argsort(row, kind="stable").astype(np.uint32)

@@ -85,11 +85,10 @@ def _problems(
             yield from verify_dataset(path, workers=workers, quick=quick, requests=requests, progress=progress)
             continue
         shards = expand(path, requests)
-        sizes = [size_of(shard, requests) or 0 for shard in shards]
-        with progress.bar("verify", sum(sizes), "bytes") as advance:
-            for shard, size in zip(shards, sizes, strict=True):
+        sizes = {shard: size_of(shard, requests) or 0 for shard in shards}
+        with progress.each("verify", shards, sizes.__getitem__, "bytes") as each:
+            for shard in each:
                 yield from _of_shard(shard, quick, requests)
-                advance(size)
 
 
 def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Problem]:

@@ -74,6 +74,8 @@ def wrong_key(keys: Sequence[str]) -> str | None:
 
     >>> wrong_key(["a", "b"]), wrong_key(["a", "a"])
     (None, "keys must ascend, but 'a' follows 'a'")
+    >>> wrong_key([""])
+    "key '' must be 1 to 95 ASCII characters without dots or slashes, not starting with '__'"
     """
     before = ""
     for key in keys:

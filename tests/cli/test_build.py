@@ -62,6 +62,16 @@ def test_a_dry_run_writes_nothing(inputs: list[str], tmp_path: Path, capsys: pyt
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_does_not_read_the_output_that_is_in_the_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jsonl(tmp_path / "a.jsonl", sentences(3))
+    (tmp_path / "out").mkdir()
+    jsonl(tmp_path / "out" / "old.jsonl", sentences(3))
+    assert build_main([str(tmp_path), "--output", str(tmp_path / "out"), *FLAGS, "--dry-run"]) == 0
+    assert "1 input files" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,6 +12,7 @@ import pytest
 import pipeline
 from pipeline.cli.main import main
 from pipeline.progress import Progress
+from tests.helpers.interruptions import Units
 from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.terminals import on_terminal
 from tests.helpers.text_samples import jsonl, sentences
@@ -71,3 +72,11 @@ def test_into_a_pipe_a_line_a_minute_tells_share_rate_and_time_left(
         with progress.bar("ingest", 1, "bytes"):
             pass
     assert capsys.readouterr().err == "ingest: done in 2.1 s\n"  # and no line for two seconds
+
+
+def test_a_bar_over_items_counts_each_when_the_loop_is_done_with_it() -> None:
+    bars = Units()
+    with bars.each("read", ["a", "bcd"], len, "bytes") as items:
+        seen = [(item, bars.amounts.get("read", 0)) for item in items]
+    assert seen == [("a", 0), ("bcd", 1)]
+    assert bars.amounts == bars.totals == {"read": 4}

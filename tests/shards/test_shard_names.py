@@ -72,6 +72,7 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
         ("http://host/x::s3://b/x.tar", "chained urls"),
         ("s3:/bucket/x.tar", r"lost a slash, probably in a pathlib\.Path; give it as text, s3://\.\.\."),
         ("s4://bucket/x.tar", "did you mean 's3'"),
+        ("webhfds://host/x.tar", "did you mean 'webhdfs'"),  # a client that fsspec has
         ("house://bucket/x.tar", r"known: abfs, .*; a store of your own needs .* the group fsspec\.specs"),
         ("ssh://host/x.tar", "is not opened: it reads this machine, opens other urls or logs in"),
         ("local:///x.tar", "is not opened"),
