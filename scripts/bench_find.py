@@ -23,7 +23,7 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pipeline
-from pipeline.audit.documents import Documents
+from pipeline.audit.documents import DatasetDocuments
 from pipeline.audit.find import Match, find
 from pipeline.audit.signature_index import open_index
 from pipeline.builder.dedup.minhash import MinHasher, shingle_sets
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         settings = {"tokenizer": options.tokenizer, "keep_texts": options.keep_texts, "rules": (), "val_fraction": 0}
         pipeline.build(inputs, dataset, pipeline.Recipe(**settings), progress=QUIET)
-        documents = Documents(dataset)
+        documents = DatasetDocuments(dataset)
         texts = [text for _, shard in documents.shards() for some in documents.texts(shard) for text in some]
         generator = random.Random(0)
         chosen = [generator.choice(texts) for _ in range(options.copies)]
@@ -78,7 +78,7 @@ def edited(text: str, generator: random.Random) -> str:
     return " ".join(words)
 
 
-def print_speed(documents: Documents, dataset: Path, index: Path, copies: Sequence[str]) -> list[list[Match]]:
+def print_speed(documents: DatasetDocuments, dataset: Path, index: Path, copies: Sequence[str]) -> list[list[Match]]:
     """Print the time and size of the index, and the times of a look-up and of a whole query; return what was found."""
     count = len(documents)
     started = time.process_time()
@@ -106,7 +106,7 @@ def print_speed(documents: Documents, dataset: Path, index: Path, copies: Sequen
     return found
 
 
-def print_passages(dataset: Path, documents: Documents, texts: Sequence[str]) -> None:
+def print_passages(dataset: Path, documents: DatasetDocuments, texts: Sequence[str]) -> None:
     started = time.process_time()
     find(dataset, [text[:300] for text in texts[:1000]], passages=True, most=1, progress=QUIET)
     seconds, tokens = time.process_time() - started, sum(split.tokens for split in documents.manifest.splits.values())

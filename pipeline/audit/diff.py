@@ -21,7 +21,7 @@ from ..shards.manifest import SIGNATURES_NAME, Manifest
 from ..text.discovery import evenly
 from ..text.document import Document
 from ..text.judging import Drop, judge_language, judge_measured, measure
-from .documents import DocumentLocation, Documents
+from .documents import DatasetDocuments, DocumentLocation
 from .find import search
 
 SAME, CHANGED, ONLY_A, ONLY_B = "same", "changed", "only_a", "only_b"
@@ -69,7 +69,7 @@ def diff(
     Memory grows by about 700 bytes for each document of both. Raises ``MissingDatasetError`` if a dataset is missing, and
     ``ConfigError`` if its shards hold no ids and hashes of texts, like shards of imported tokens.
     """
-    sides = [Documents(dataset, requests) for dataset in (a, b)]
+    sides = [DatasetDocuments(dataset, requests) for dataset in (a, b)]
     progress = progress or Progress(quiet=True)
     redactions = [_redactions(*(side.manifest for side in pair)) for pair in (sides, sides[::-1])]
     entries = (_entries(side, taken_out, progress) for side, taken_out in zip(sides, redactions, strict=True))
@@ -98,7 +98,7 @@ def _redactions(mine: Manifest, other: Manifest) -> dict[str, str]:
     return {key: f"redaction of {one['date'][:10]}: {one['reason']}" for one in since for key in one["keys"]}
 
 
-def _entries(documents: Documents, redactions: dict[str, str], progress: Progress) -> Iterator[_Entry]:
+def _entries(documents: DatasetDocuments, redactions: dict[str, str], progress: Progress) -> Iterator[_Entry]:
     """Yield the documents of a dataset that are not redacted there. ``redactions`` of the other dataset are by key."""
     with progress.each("read tables", [*documents.shards()], lambda item: item[1].documents, "documents") as shards:
         for split, shard in shards:
@@ -142,7 +142,7 @@ def _groups(found: Iterator[tuple[str, str]]) -> dict[str, dict[str, int]]:
     return dict(sorted(groups.items()))
 
 
-def _settings(one: Documents, other: Documents) -> dict[str, list[Any]]:
+def _settings(one: DatasetDocuments, other: DatasetDocuments) -> dict[str, list[Any]]:
     """Return the settings that differ, and the files of equal names whose contents differ, such as tokenizers."""
     differences = _differences(one.settings, other.settings)
     contents = [
@@ -201,7 +201,9 @@ def stated_rules(manifest: Manifest) -> RuleSet:
     return RuleSet(rules)
 
 
-def _why(entries: Sequence[_Entry], mine: Documents, other: Documents, judged: int, samples: int) -> dict[str, Any]:
+def _why(
+    entries: Sequence[_Entry], mine: DatasetDocuments, other: DatasetDocuments, judged: int, samples: int
+) -> dict[str, Any]:
     """Return why the other dataset lacks documents of this one, the most frequent reason first."""
     chosen = evenly([entry for entry in entries if not entry.redaction], judged)
     drops = _judge([_document(mine, entry) for entry in chosen], other)
@@ -218,12 +220,12 @@ def _why(entries: Sequence[_Entry], mine: Documents, other: Documents, judged: i
     return dict(sorted(reasons.items(), key=lambda item: -item[1]["documents"]))
 
 
-def _document(dataset: Documents, entry: _Entry) -> Document:
+def _document(dataset: DatasetDocuments, entry: _Entry) -> Document:
     language = Language(entry.language or UNDETERMINED, entry.score or 0.0, "")
     return Document(dataset.text(entry.location), entry.id, "", 0, language=language)
 
 
-def _judge(documents: Sequence[Document], other: Documents) -> list[Drop]:
+def _judge(documents: Sequence[Document], other: DatasetDocuments) -> list[Drop]:
     """Return why a build with the settings of ``other`` drops each document, as far as its manifest tells."""
     settings, rules = other.settings, stated_rules(other.manifest)
     wanted = parse_languages(settings.get("language", []), settings.get("language_threshold", 0.0))
@@ -241,12 +243,12 @@ def _judge(documents: Sequence[Document], other: Documents) -> list[Drop]:
     return [drop or Drop("no rule drops it: another input, step or quota", UNKNOWN) for drop in drops]
 
 
-def _sample(dataset: Documents, entry: _Entry) -> dict[str, Any]:
+def _sample(dataset: DatasetDocuments, entry: _Entry) -> dict[str, Any]:
     key = dataset.table(entry.location.shard)["key"][entry.location.document]
     return {"key": key, "id": entry.id, "source": entry.source, "language": entry.language}
 
 
-def _changed(one: _Entry, other: _Entry, sides: Sequence[Documents]) -> dict[str, Any]:
+def _changed(one: _Entry, other: _Entry, sides: Sequence[DatasetDocuments]) -> dict[str, Any]:
     texts = [side.text(entry.location) for side, entry in zip(sides, (one, other), strict=True)]
     first = next((k for k, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), min(map(len, texts)))
     begin = max(0, first - _EXCERPT // 10)

@@ -34,7 +34,7 @@ class DocumentLocation(NamedTuple):
     document: int
 
 
-class Documents:
+class DatasetDocuments:
     """The documents of a dataset. Raises ``MissingDatasetError`` if there is none."""
 
     def __init__(self, dataset: str | Path, requests: RequestOptions | None = None) -> None:

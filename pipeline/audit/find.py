@@ -18,7 +18,7 @@ from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..progress import Progress
 from ..text.normalize import normalize
-from .documents import DocumentLocation, Documents
+from .documents import DatasetDocuments, DocumentLocation
 from .passage import shared_passage
 from .signature_index import SignatureIndex, open_index
 
@@ -87,13 +87,13 @@ def find(
     listed = [texts] if isinstance(texts, str) else list(texts)
     if wrong := [text for text in listed if not isinstance(text, str)]:
         raise ConfigError(f"texts must be text or a list of texts, got {value_text(wrong[0])}")
-    documents = Documents(dataset, RequestOptions(tries=tries, timeout=timeout))
+    documents = DatasetDocuments(dataset, RequestOptions(tries=tries, timeout=timeout))
     progress = progress or Progress()
     return search(documents, listed, threshold, most, progress, passages=passages, index=index)
 
 
 def search(
-    documents: Documents,
+    documents: DatasetDocuments,
     texts: Sequence[str],
     threshold: float,
     most: int,
@@ -113,7 +113,7 @@ def search(
 class _Search:
     """Searches whole documents."""
 
-    def __init__(self, documents: Documents, index: SignatureIndex, threshold: float, most: int) -> None:
+    def __init__(self, documents: DatasetDocuments, index: SignatureIndex, threshold: float, most: int) -> None:
         self._documents, self._index, self._threshold, self._most = documents, index, threshold, most
         settings = documents.settings
         self._ngram: int = settings["dedup_ngram"]
@@ -159,7 +159,7 @@ class _Search:
 class _Passages:
     """Searches for the windows of texts within documents."""
 
-    def __init__(self, documents: Documents, texts: Sequence[str], most: int) -> None:
+    def __init__(self, documents: DatasetDocuments, texts: Sequence[str], most: int) -> None:
         self._documents, self._texts, self._most = documents, texts, most
         self._every = Decontaminator({"": texts})
         if not len(self._every.hashes):
@@ -207,7 +207,12 @@ class _Passages:
 
 
 def _match_at(
-    documents: Documents, location: DocumentLocation, kind: str, likeness: float, estimate: float | None, passage: str
+    documents: DatasetDocuments,
+    location: DocumentLocation,
+    kind: str,
+    likeness: float,
+    estimate: float | None,
+    passage: str,
 ) -> Match:
     table = documents.table(location.shard)
     key, id, source = (str(table[name][location.document]) if name in table else "" for name in ("key", "id", "source"))

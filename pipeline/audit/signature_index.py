@@ -29,7 +29,7 @@ from ..errors import ConfigError, CorruptShardError
 from ..progress import Progress
 from ..shards.dataset_folder import REPAIR
 from ..shards.manifest import SIGNATURES_NAME
-from .documents import Documents
+from .documents import DatasetDocuments
 
 ENTRY_BYTES = 12  # of a document in a table
 _INDEX, _KEYS, _NUMBERS = "index.json", "keys.npy", "numbers.npy"
@@ -81,7 +81,7 @@ class SignatureIndex:
         return dict(zip(numbers, shares.tolist(), strict=True))
 
 
-def open_index(documents: Documents, directory: str | Path | None, progress: Progress) -> SignatureIndex:
+def open_index(documents: DatasetDocuments, directory: str | Path | None, progress: Progress) -> SignatureIndex:
     """Return the index of a dataset.
 
     ``directory`` keeps the tables for later calls. They are made again if the dataset has changed. Without a directory, they are
@@ -121,7 +121,7 @@ def _is_index(path: Path) -> bool:
     return {_INDEX} <= names <= {_INDEX, _KEYS, _NUMBERS, *FILES}
 
 
-def _open_tables(documents: Documents, path: Path) -> list[BandTable] | None:
+def _open_tables(documents: DatasetDocuments, path: Path) -> list[BandTable] | None:
     """Return the tables of an index; None if it is missing, damaged, or of another dataset."""
     copied = signature_files(documents.folder.base, documents.manifest) if documents.folder.remote else []
     try:
@@ -135,7 +135,7 @@ def _open_tables(documents: Documents, path: Path) -> list[BandTable] | None:
         return None
 
 
-def _signatures(documents: Documents, directory: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+def _signatures(documents: DatasetDocuments, directory: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     """Return the hashes and the signatures of all documents. If they are at a url, they are copied to ``directory`` once."""
     folder = Path(documents.folder.base, SIGNATURES_NAME)
     if documents.folder.remote:

@@ -166,7 +166,7 @@ def _cut_units(
         joined, joined_bytes = [], 0
 
     for number, (item, spans) in enumerate(zip(inputs, cut, strict=True)):
-        lanes = _lanes(item, recipe.format, len(inputs), limits) if len(spans) == 1 else 1
+        lanes = _lane_count(item, recipe.format, len(inputs), limits) if len(spans) == 1 else 1
         if lanes > 1:
             end_unit()
             units += [(Span(number, lane=lane, lanes=lanes),) for lane in range(lanes)]
@@ -222,7 +222,7 @@ def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
     return far
 
 
-def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
+def _lane_count(item: Input, format: str, inputs: int, limits: Limits) -> int:
     """Return in how many lanes a file that cannot be cut is read: more if few files would leave cores idle."""
     from ..text.formats import format_of
     from ..text.readers.byte_stream import is_compressed

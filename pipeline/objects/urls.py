@@ -64,8 +64,8 @@ def client_of(scheme: str) -> str:
     """Return the module and class of fsspec's client for a scheme, without loading it; '' if there is none."""
     from fsspec.registry import known_implementations, registry
 
-    if loaded := registry.get(scheme):
-        return f"{loaded.__module__}.{loaded.__qualname__}"
+    if client := registry.get(scheme):
+        return f"{client.__module__}.{client.__qualname__}"
     return str(known_implementations.get(scheme, {}).get("class", ""))
 
 

@@ -185,15 +185,15 @@ class DocumentSequences(IndexedReader):
         return self._documents([located[row] for row in range(len(indices))])
 
     def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
-        """Return the documents at these places of their sources."""
+        """Return the documents at these offsets in windows of their sources."""
         documents = [window.document(number) for _, (window, number) in located]
         self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
-        places = [place for _, place in located]
+        offsets = [offset for _, offset in located]
         if self._maps is None:
-            masks = [window.mask_of(number) for window, number in places]
+            masks = [window.mask_of(number) for window, number in offsets]
             made = list(zip(documents, masks, strict=True))
         else:
-            made = [self._maps.document(window, number) for window, number in places]
+            made = [self._maps.document(window, number) for window, number in offsets]
         for (source, _), (document, _) in zip(located, made, strict=True):
             self.tokens_read[source] += len(document[: self._longest])
         sources = [s if w.sources is None else int(w.sources[number]) for s, (w, number) in located]
@@ -215,7 +215,7 @@ class BucketedDocuments(DocumentSequences):
         return self._documents(located)
 
     def locate(self, indices: Int) -> list[Location]:
-        """Return the place of the document of each sequence."""
+        """Return the location of the document of each sequence."""
         return [Location(self._sources[source], position, 1) for source, position in self._positions(indices)]
 
     def index_of(self, source: int, index: int, position: int) -> int | None:

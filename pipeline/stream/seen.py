@@ -86,7 +86,7 @@ class Seen:
                     continue
                 if (found := self._passes.step_of(in_stream)) is None or found[0] >= self._steps:
                     continue
-                step, (rank, row) = found[0], found[1].place_of(in_stream)
+                step, (rank, row) = found[0], found[1].rank_and_row(in_stream)
                 where = {"step": step, "rank": rank, "row": row, "sequence_index": in_stream}
                 if self._layout.unit == "documents":
                     yield where, span_of(0, 0, min(length, self._layout.longest or length), length)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.audit.documents import Documents
+from pipeline.audit.documents import DatasetDocuments
 from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
 from pipeline.audit.passage import shared_passage
 from pipeline.audit.signature_index import open_index
@@ -76,7 +76,7 @@ def ask(dataset: Path, texts: Sequence[str], **options: Any) -> list[list[Match]
 @pytest.mark.parametrize("tokens_per_sample", [0, 5_000])
 def test_every_document_is_found_exactly_with_its_place_and_source(tmp_path: Path, tokens_per_sample: int) -> None:
     built = build_texts(tmp_path, tokens_per_sample)
-    documents = Documents(built)
+    documents = DatasetDocuments(built)
     for number, matches in enumerate(ask(built, TEXTS)):
         assert [match.kind for match in matches] == [EXACT]
         [match] = matches
@@ -120,7 +120,7 @@ def test_planted_copies_are_found_as_brute_force_finds_them(built: Path) -> None
 def test_candidates_are_those_of_datasketch_with_the_kept_signatures(built: Path) -> None:
     from datasketch import LeanMinHash, MinHashLSH
 
-    index = open_index(Documents(built), None, QUIET)
+    index = open_index(DatasetDocuments(built), None, QUIET)
     reference = MinHashLSH(num_perm=112, params=(14, 8))
     signatures = np.load(built / "signatures" / "signatures.npy")
     for number, signature in enumerate(signatures):

@@ -286,4 +286,4 @@ def test_the_rank_and_row_of_an_index_are_those_that_take_it(
     steps = [RankStep(begin + before, size, rank, ranks, lanes, begin) for rank in range(ranks)]
     for rank, step in enumerate(steps):
         for row, index in enumerate(step):
-            assert steps[0].place_of(index) == (rank, row)
+            assert steps[0].rank_and_row(index) == (rank, row)

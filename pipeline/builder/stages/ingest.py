@@ -149,15 +149,15 @@ def _write_record_limits(path: Path, run: Run, limit: int) -> None:
 
 def _count_records(run: Run, number: int, most: int) -> int:
     """Return how many records a unit has, at most ``most``. Counting stops at an error, which the stage will raise."""
-    loaded = _load(run.workspace)
-    records = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, run.plan.credentials, most)
+    parts = _load_filter_parts(run.workspace)
+    records = UnitRecords(parts.plan, number, parts.fields, parts.extract, run.plan.credentials, most)
     with suppress(InputError):
         for _ in records:
             pass
     return records.selected
 
 
-class _Loaded:
+class _FilterParts:
     """The parts of a build's recipe that filtering needs, loaded."""
 
     def __init__(self, plan: Plan, context: TransformContext) -> None:
@@ -172,24 +172,24 @@ class _Loaded:
         self.metadata = MetadataColumn(recipe.keep_fields)
 
 
-_loaded: list[_Loaded] = []
+_loaded_parts: list[_FilterParts] = []
 
 
-def _load(workspace: Workspace) -> _Loaded:
+def _load_filter_parts(workspace: Workspace) -> _FilterParts:
     """Load the plan of a build and the parts that it names, once in each process."""
     plan = workspace.plan
-    if not _loaded or _loaded[0].plan is not plan:
-        _loaded[:] = [_Loaded(plan, load_context(workspace))]
-    return _loaded[0]
+    if not _loaded_parts or _loaded_parts[0].plan is not plan:
+        _loaded_parts[:] = [_FilterParts(plan, load_context(workspace))]
+    return _loaded_parts[0]
 
 
 def prepare_filter(workspace: Workspace) -> None:
     """Load models, libraries and compiled kernels, before workers are forked."""
     import pyarrow  # noqa: F401  slow to import: once, before workers are forked
 
-    loaded = _load(workspace)
-    loaded.chain.prepare()
-    loaded.hasher.warm_up()
+    parts = _load_filter_parts(workspace)
+    parts.chain.prepare()
+    parts.hasher.warm_up()
 
 
 def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToRead) -> None:
@@ -198,19 +198,19 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
     ``credentials`` open remote inputs. The unit skips the partitions of other lanes, and those that exist already because a run
     was killed or read less.
     """
-    loaded = _load(workspace)
+    parts = _load_filter_parts(workspace)
     number, limit, most_bytes = to_read
-    folder, spans = unit_folder(workspace, number), loaded.plan.units[number]
+    folder, spans = unit_folder(workspace, number), parts.plan.units[number]
     written: list[int] = []
     records = bad = 0
-    read = UnitRecords(loaded.plan, number, loaded.fields, loaded.extract, credentials, limit, most_bytes)
-    for number_in_unit, batches in enumerate(read.partitions(loaded.plan.limits)):
+    read = UnitRecords(parts.plan, number, parts.fields, parts.extract, credentials, limit, most_bytes)
+    for number_in_unit, batches in enumerate(read.partitions(parts.plan.limits)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % spans[0].lanes == spans[0].lane:
             written.append(number_in_unit)
             if not path.exists():
                 with result_directory(path) as directory:
-                    counts = _filter_partition(loaded, spans, directory, batches, bad)
+                    counts = _filter_partition(parts, spans, directory, batches, bad)
                     write_json(directory / "counts.json", counts.to_json())
             counts = Counts.read(path / "counts.json")
             records += counts.numbers["records",]
@@ -224,22 +224,22 @@ def filter_unit(workspace: Workspace, credentials: Credentials, to_read: UnitToR
 
 
 def _filter_partition(
-    loaded: _Loaded, spans: Sequence[Span], directory: Path, batches: Batches, bad_before: int
+    parts: _FilterParts, spans: Sequence[Span], directory: Path, batches: Batches, bad_before: int
 ) -> Counts:
     """Judge the documents of a partition. Write the kept documents and, if the recipe asks, the rejected ones."""
-    recipe = loaded.plan.recipe
-    counts = Counts(loaded.bins.empty())
+    recipe = parts.plan.recipe
+    counts = Counts(parts.bins.empty())
     signed = recipe.dedup and not recipe.passage_kinds  # line dedup signs the texts that it has cut
     with (
         open(directory / "rejected.jsonl", "wb") as file,
-        PartitionWriter(directory, loaded.hasher if signed else None, loaded.find_passages) as writer,
+        PartitionWriter(directory, parts.hasher if signed else None, parts.find_passages) as writer,
     ):
         for batch in batches:
             rejected: list[tuple[int, Mapping[str, object]]] = []  # by the number of a record in its batch
             documents: list[Document] = []
             numbers, span_numbers = [], []  # of their records in the batch, and of their spans in the unit
             for number, (span_number, read) in enumerate(batch):
-                record = loaded.metadata.checked(read) if isinstance(read, Document) else read
+                record = parts.metadata.checked(read) if isinstance(read, Document) else read
                 counts.add("records", number=1 if isinstance(record, Document) else record.count)
                 if isinstance(record, Document):
                     documents.append(record)
@@ -251,7 +251,7 @@ def _filter_partition(
                     line = _reject_bad(record, span_number, spans[span_number].start, recipe, counts, bad_before)
                     rejected.append((number, line))
             counts.add("read characters", number=sum(len(document.text) for document in documents))
-            processed = loaded.chain.process(documents, counts)
+            processed = parts.chain.process(documents, counts)
             for before, result in itertools.pairwise(processed):
                 if result.record == before.record:
                     counts.add("added to", result.document.source, result.language.code)
@@ -259,7 +259,7 @@ def _filter_partition(
                 source, size = result.document.source, len(result.document.text)
                 counts.add_outcome("filtered", source, result.language.code, result.outcome, size)
             writer.extend(
-                _rows([result for result in processed if result.reason is None], span_numbers, loaded.metadata)
+                _rows([result for result in processed if result.reason is None], span_numbers, parts.metadata)
             )
             dropped = [result for result in processed if result.reason is not None]
             keys = sample_keys([result.document.text for result in dropped], recipe.seed)
@@ -300,10 +300,10 @@ def _reject_bad(
     """Count a record that gave no document, and return its line in rejected.jsonl; ``InputError`` if there are too many."""
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
     byte = "" if record.byte is None else f", byte {record.byte}"
-    said = f"{location_of(record.file, record.line, start)}{byte}: {reason}"
+    message = f"{location_of(record.file, record.line, start)}{byte}: {reason}"
     if recipe.on_error == "stop":
-        raise InputError(f"{said}; mend it, or count and skip such records with --on-error records")
+        raise InputError(f"{message}; mend it, or count and skip such records with --on-error records")
     counts.add("bad", record.reason, number=record.count)
     counts.add("bad by source", record.source, number=record.count)
-    check_number(bad_before + sum(counts.by("bad").values()), recipe, said)
+    check_number(bad_before + sum(counts.by("bad").values()), recipe, message)
     return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": span_number}

@@ -103,8 +103,8 @@ class UserFunction:
                     "again, or put the function into a module"
                 )
             return target
-        loaded: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
-        return _instantiated(loaded, self.name)
+        function: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
+        return _instantiated(function, self.name)
 
     def describe(self) -> dict[str, str]:
         """Return the name, and the version or hash, that identify the transform in the recipe."""
@@ -172,12 +172,12 @@ def _instantiated(function: Any, name: str) -> Callable[..., Any]:
 def _importable(function: Any) -> str | None:
     """Return the name of a function in a recipe; None if other processes cannot import it."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    loaded = sys.modules.get(module or "")
-    if loaded is None or module == "__main__" or "." in name or getattr(loaded, name, None) is not function:
+    imported = sys.modules.get(module or "")
+    if imported is None or module == "__main__" or "." in name or getattr(imported, name, None) is not function:
         return None
-    if not getattr(loaded, "__file__", None):
+    if not getattr(imported, "__file__", None):
         return None
-    folder = folder_of(loaded)
+    folder = folder_of(imported)
     return f"{module}:{name}" if folder is None else f"{folder}/{module}:{name}"
 
 

@@ -30,7 +30,7 @@ class ShardTask(NamedTuple):
     contents: ExpectedTokens
     quick: bool
     requests: RequestOptions | None
-    extents: ExtentTable | None = None
+    extent_table: ExtentTable | None = None
 
     def size(self) -> int:
         if is_remote(self.path) and self.expected is not None:
@@ -73,8 +73,8 @@ class ShardTask(NamedTuple):
                 scan_index(data, check.name)
             return
         index = check_shard(data, check, self.expected, self.contents, quick=self.quick)
-        if self.extents is not None and index is not None and not check.problems:  # else the table is not at fault
-            check_extents(check, self.extents, index, None if self.quick else memoryview(data))
+        if self.extent_table is not None and index is not None and not check.problems:  # else the table is not at fault
+            check_extents(check, self.extent_table, index, None if self.quick else memoryview(data))
 
     def _has_index(self, check: ShardCheck) -> bool:
         """Check only size, footer and index of a remote shard; return whether it has an index."""
@@ -82,6 +82,6 @@ class ShardTask(NamedTuple):
         index = index_of(
             lambda start, count: read_range(self.path, start, count, self.requests), size, check.name, self.expected
         )
-        if index is not None and self.extents is not None:
-            check_extents(check, self.extents, index, None)
+        if index is not None and self.extent_table is not None:
+            check_extents(check, self.extent_table, index, None)
         return index is not None

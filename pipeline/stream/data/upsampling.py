@@ -49,11 +49,11 @@ class UpsampledFiles(ShardFiles):
         self.fingerprint = hashlib.sha256(json.dumps([files.fingerprint, "upsampled", digest]).encode()).hexdigest()
 
     def find(self, document: str) -> list[tuple[int, int]]:
-        """Return the places of the document in all listings that have it, or in the first listing if none has it."""
+        """Return shard and number of the document in each listing that has it, or in the first listing if none has it."""
         assert self.repeats is not None
         table, found = self._whole.table(), self._whole.find(document)
-        places = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in found]
-        times = [max(1, int(each)) for each in self.repeats.times[places]]
+        ordinals = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in found]
+        times = [max(1, int(each)) for each in self.repeats.times[ordinals]]
         return [
             (listing * table.shards + shard, number)
             for (shard, number), count in zip(found, times, strict=True)
@@ -68,8 +68,8 @@ def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) 
     if rows is not None:  # of a split
         streamed = np.repeat(np.isin(np.arange(len(table)), rows), table.documents)
     for shard, redacted in files.redacted.items():
-        for place in (table.document_sums[table.shard_bounds[shard]] + redacted).tolist():
-            streamed[place] &= scores[place] is not None
+        for ordinal in (table.document_sums[table.shard_bounds[shard]] + redacted).tolist():
+            streamed[ordinal] &= scores[ordinal] is not None
     numbers = np.flatnonzero(streamed)
     of_document = np.zeros(len(scores), np.uint8)
     quantile = quantiles(_numbers(by, [scores[number] for number in numbers.tolist()]), len(times))

@@ -91,7 +91,7 @@ class _AppliedStage:
         self._stage = stage
         self._name = stage_name(number, stage)
         self._position = self._gave_at = stages.start  # after the last item taken, and after the last item yielded
-        self._taken = 0  # items since the last item yielded
+        self._items_taken = 0  # items since the last item yielded
         self._bound = stages.start.bound_to == self._name
         self._search = LongSearch()
         self._since: int | None = None  # the epoch of the last item yielded
@@ -104,28 +104,28 @@ class _AppliedStage:
         def feed() -> Iterator[Any]:
             nonlocal exhausted
             for self._position, item in items:
-                self._taken += 1
+                self._items_taken += 1
                 self._refuse_fruitless()
                 yield item
             exhausted = True
 
         for item in self._stage(feed()):
-            if self._taken == 0:
+            if self._items_taken == 0:
                 raise ConfigError(
                     f"stage {self._name} gave two items for one, so a state saved between them would lose the second; yield one "
                     "item that holds both"
                 )
-            self._bound |= self._taken > 1  # ranks may have taken unequally many items to yield equally many
-            if self._taken > 1:
+            self._bound |= self._items_taken > 1  # ranks may have taken unequally many items to yield equally many
+            if self._items_taken > 1:
                 self._dropped()
-            self._taken, self._gave_at, self._since = 0, self._position, None
+            self._items_taken, self._gave_at, self._since = 0, self._position, None
             self._search.restart()
             position = replace(self._position, skip=0)
             yield replace(position, bound_to=self._name) if self._bound else position, item
-        if self._taken and exhausted:  # a stage that stops by itself may stop equally on all ranks
+        if self._items_taken and exhausted:  # a stage that stops by itself may stop equally on all ranks
             self._dropped()
             if self._gave_at is self._stages.start:
-                log.warning("stage %s took all %d items that were left, and gave none", self._name, self._taken)
+                log.warning("stage %s took all %d items that were left, and gave none", self._name, self._items_taken)
 
     def _dropped(self) -> None:
         """Note that items were dropped; ``ConfigError`` if ranks would then take unequally many steps."""
@@ -140,10 +140,12 @@ class _AppliedStage:
 
     def _refuse_fruitless(self) -> None:
         """Warn of a stage that yields nothing for seconds; ``ConfigError`` if it yields nothing for an epoch."""
-        if self._taken % _ITEMS_A_CHECK:
+        if self._items_taken % _ITEMS_A_CHECK:
             return
         if (seconds := self._search.overdue()) is not None:
-            log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)
+            log.warning(
+                "stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._items_taken
+            )
         if (epoch_of := self._stages.epoch_of) is None:
             return
         if self._since is None:  # items may begin in the middle of an epoch, which does not count then
@@ -152,6 +154,6 @@ class _AppliedStage:
         if epoch_of(self._position) - self._since > patience:
             epochs = "a whole epoch" if patience == 1 else f"{patience} epochs"
             raise ConfigError(
-                f"stage {self._name} took {self._taken} items, those of {epochs}, and gave none: it drops everything; loosen "
-                "it, or end the stream by epochs="
+                f"stage {self._name} took {self._items_taken} items, those of {epochs}, and gave none: it drops everything; "
+                "loosen it, or end the stream by epochs="
             )

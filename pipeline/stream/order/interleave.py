@@ -196,18 +196,18 @@ class RankStep:
             offsets = self._spread_offsets()[part]
         return self.begin + offsets[self.first : self.last]
 
-    def place_of(self, index: int) -> tuple[int, int]:
+    def rank_and_row(self, index: int) -> tuple[int, int]:
         """Return the rank, of all ranks, that takes a sequence index of the step, and its row there.
 
-        >>> RankStep(0, 6, rank=0, ranks=3, lanes=4).place_of(2)
+        >>> RankStep(0, 6, rank=0, ranks=3, lanes=4).rank_and_row(2)
         (1, 1)
         """
         if self.lanes % self.ranks == 0:
             rank = (index - self.pass_begin) % self.ranks
             return rank, (index - self.begin) // self.ranks
-        place = int(np.argmax(self._spread_offsets() == index - self.begin))
-        rank = ((place + 1) * self.ranks - 1) // self.size
-        return rank, place - rank * self.size // self.ranks
+        slot = int(np.argmax(self._spread_offsets() == index - self.begin))
+        rank = ((slot + 1) * self.ranks - 1) // self.size
+        return rank, slot - rank * self.size // self.ranks
 
     def _spread_offsets(self) -> NDArray[np.int64]:
         """Return all indices of the step, minus ``begin``, in the order of section 5."""

@@ -227,7 +227,7 @@ def _read_auto(spec: str) -> LoadedTokenizer:
 
     file = Path(spec, TOKENIZER_NAME)
     try:
-        loaded = AutoTokenizer.from_pretrained(spec, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(spec, local_files_only=True)
     except Exception as error:
         if file.is_file():
             raise ConfigError(
@@ -237,12 +237,12 @@ def _read_auto(spec: str) -> LoadedTokenizer:
             raise ConfigError(f"{spec}: {_missing(Path(spec))} ({first_line(error)})") from None
         _check_network(spec)
         try:
-            loaded = AutoTokenizer.from_pretrained(spec)
+            tokenizer = AutoTokenizer.from_pretrained(spec)
         except Exception as fault:
             raise ConfigError(
                 f"{spec}: cannot be loaded from the hub ({first_line(fault)}){_near(spec)}; {_CURE}"
             ) from None
-    parts = _read_transformers(loaded, spec)
+    parts = _read_transformers(tokenizer, spec)
     if parts.definition != BYT5:
         vocabulary = read_vocabulary(parts.definition)
         if vocabulary.ids.keys() <= set(vocabulary.added):  # if files are missing, transformers makes an empty one
@@ -252,7 +252,7 @@ def _read_auto(spec: str) -> LoadedTokenizer:
         if not file.is_file():
             file = file.with_name(MODEL_NAME)
         if file.is_file():
-            _check_file(file, parts.definition, spec, type(loaded).__name__)
+            _check_file(file, parts.definition, spec, type(tokenizer).__name__)
     return parts
 
 
@@ -305,44 +305,44 @@ def _ids_text(ids: list[int] | None) -> str:
     return "an error" if ids is None else f"{len(ids)} ids ({first_few(ids, 8)})"
 
 
-def _read_transformers(loaded: Any, where: str) -> LoadedTokenizer:
-    if type(loaded).__name__ == "ByT5Tokenizer":
+def _read_transformers(tokenizer: Any, where: str) -> LoadedTokenizer:
+    if type(tokenizer).__name__ == "ByT5Tokenizer":
         return BYT5_TOKENIZER
-    backend = getattr(loaded, "backend_tokenizer", None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise ConfigError(f"{where}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
-    roles = _roles(loaded.special_tokens_map)
-    others = [str(token) for token in loaded.all_special_tokens if str(token) not in roles.values()]
-    template = getattr(loaded, "chat_template", None)
+        raise ConfigError(f"{where}: {type(tokenizer).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
+    roles = _roles(tokenizer.special_tokens_map)
+    others = [str(token) for token in tokenizer.all_special_tokens if str(token) not in roles.values()]
+    template = getattr(tokenizer, "chat_template", None)
     extras = {"additional_special_tokens": others, "chat_template": template}
     return LoadedTokenizer(canonical(backend.to_str(), where), roles, _extras(extras))
 
 
-def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
+def read_tokenizer_object(tokenizer: Any) -> tuple[str, LoadedTokenizer]:
     """Return the name and the definition of a loaded tokenizer of ``tokenizers`` or ``transformers``.
 
     Raises ``ConfigError`` if it is something else, or if its Python code changes the ids of its serialised definition.
     """
-    kind = f"{type(loaded).__module__}.{type(loaded).__qualname__}".removeprefix("builtins.")
+    kind = f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}".removeprefix("builtins.")
     if kind.startswith("tokenizers."):
-        return kind, LoadedTokenizer(canonical(loaded.to_str(), kind), {})
-    if not hasattr(loaded, "special_tokens_map") or not callable(loaded):
+        return kind, LoadedTokenizer(canonical(tokenizer.to_str(), kind), {})
+    if not hasattr(tokenizer, "special_tokens_map") or not callable(tokenizer):
         cure = ": convert its file once, as docs/build.md says" if kind.startswith("tiktoken.") else ""
         raise ConfigError(
             f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}{cure}"
         )
-    name = str(getattr(loaded, "name_or_path", "")) or kind
-    parts = _read_transformers(loaded, name)
+    name = str(getattr(tokenizer, "name_or_path", "")) or kind
+    parts = _read_transformers(tokenizer, name)
     definition = parts.definition
     if definition != BYT5:
         from tokenizers import Tokenizer
 
         rebuilt = Tokenizer.from_str(definition)
         for text in PROBES:
-            ids = list(loaded(text, add_special_tokens=False)["input_ids"])
+            ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
             if ids != rebuilt.encode(text, add_special_tokens=False).ids:
                 raise ConfigError(
-                    f"{name}: {type(loaded).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so its Python "
+                    f"{name}: {type(tokenizer).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so its Python "
                     "code changes them; save it as a tokenizer that needs no code, or choose another"
                 )
         definition = _without_empty_template(definition)

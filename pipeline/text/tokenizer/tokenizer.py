@@ -36,7 +36,7 @@ from .load_tokenizer import (
     end_token,
     parsed,
     read_definition,
-    read_loaded,
+    read_tokenizer_object,
     read_vocabulary,
 )
 from .lost_characters import lost_characters
@@ -268,7 +268,7 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
         parts = LoadedTokenizer(spec.definition, spec.roles, spec.extras)
         return spec if eos is None else _make_tokenizer(parts, spec.name, spec.name, eos, sample)
     if not isinstance(spec, str | os.PathLike):
-        name, parts = read_loaded(spec)
+        name, parts = read_tokenizer_object(spec)
         return _make_tokenizer(parts, name, name, eos, sample)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
