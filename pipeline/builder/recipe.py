@@ -82,7 +82,7 @@ class Recipe:
     extract: str | None = setting(
         None,
         READING,
-        "extract the text of HTML in WARC files by resiliparse (default), trafilatura, or a function of yours that takes the "
+        "extract the text of HTML in WARC files: by resiliparse (default), trafilatura, or a function of yours that takes the "
         "bytes and the url, as in my_module:text_of",
         optional=True,
     )

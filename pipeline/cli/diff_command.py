@@ -21,9 +21,9 @@ Show what differs between two builds: documents, counts by source and language, 
   %(prog)s shards-old shards-new
   %(prog)s shards-old shards-new --samples 10 --judged 10000 --json
 
-A document has changed if both builds have its source and id, but with different texts. For a document that only one build
-has, the languages and rules of the other build's manifest are tried again, to show why it is missing there. Documents that
-were redacted in a copy are counted by the date and the reason of the redaction."""
+A document has changed if both builds have its source and id, but with different texts. If only one build has a
+document, the languages and rules of the other build's manifest are tried on it, to show why it is missing there. Documents
+that were redacted in a copy are counted by the date and the reason of the redaction."""
 
 TITLES = {SAME: "same text", CHANGED: "changed text", ONLY_A: "only in A", ONLY_B: "only in B"}
 

@@ -27,8 +27,8 @@ Say whether a dataset has a text, or the texts of a benchmark: as an equal or si
   %(prog)s shards gsm8k.jsonl --text-key question --passages
   %(prog)s shards opt-outs.parquet --index shards.index --json
 
-Equal and similar documents are found by the signatures that a build keeps. With --passages, the whole dataset is searched for
-13 words in a row of a text, or for a whole text of 8 to 12 words, as a build does for --decontaminate."""
+Equal and similar documents are found by the signatures that a build keeps. With --passages, the whole dataset is searched, as
+a build does for --decontaminate: for 13 words in a row of a text, or for a whole text of 8 to 12 words."""
 
 EPILOG = "exit status: 0 a text was found; 1 none was; 2 an error, or wrong usage; 130 interrupted"
 _SETTINGS = ("format", "text_key", "id_key")

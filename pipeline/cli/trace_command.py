@@ -29,8 +29,8 @@ Show the documents in each row of a training step, or the steps that contain a d
 The state is the result of stream.state_dict() at any step of the run, as JSON, alone or under "data" of a dict. It holds
 how the stream was shuffled, packed and mixed, but not .documents(max_length=), .take(n) and functions.
 
-Steps of shards are computed, from any state. Streams of raw text and best fit are read from the state up to the step, so
-their state must be of an earlier step and of all ranks (pipeline.merge_states). --document reads them from the beginning."""
+Steps of shards are computed, from any state. Streams of raw text and best fit are read from the state up to the step. So
+the state must be of an earlier step and of all ranks (pipeline.merge_states). --document reads them from the beginning."""
 
 EPILOG = """\
 exit status: 0 shown; 1 an error, or no step contains the document; 2 wrong usage, or a value that cannot be used; 130

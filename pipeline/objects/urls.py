@@ -13,8 +13,8 @@ from ..errors import ConfigError, ShardwrightError, did_you_mean
 MOST_NAMES = 1_000_000  # names of one pattern; a larger range is probably mistyped, and would fill the memory
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 SCHEMES = {"http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "memory"}  # known without fsspec
-# The clients of stores among fsspec's own. Its other clients read this machine, open a url that is inside the url, or log in
-# to any host that a url names, with this user's keys.
+# The clients of stores among fsspec's own. Its other clients read this machine, or open a url inside the url. Some log
+# in with this user's keys, to any host that a url names.
 _STORES_OF_FSSPEC = {"hdfs", "webhdfs"}
 _PLAIN = ("http://", "https://")  # tested first: a dataset has many such urls
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")

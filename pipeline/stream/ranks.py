@@ -64,16 +64,16 @@ class Ranks:
             return
         if (ranks := self._launched_ranks()) > 1:
             raise ConfigError(
-                f"WORLD_SIZE is {ranks} in the environment, but torch.distributed has no process group here, so each of "
+                f"WORLD_SIZE is {ranks} in the environment, but torch.distributed has no process group here; each of "
                 f"the {ranks} processes would read the whole stream: call torch.distributed.init_process_group() before "
                 "iter(), or state the part of this process by .shard(rank, world_size); .shard(0, 1) reads the whole "
                 "stream on purpose"
             )
         if get_worker_info() is not None and not _is_forked():
             raise ConfigError(
-                "this worker of a DataLoader was started without fork, and the stream is not the loader's dataset, so the "
-                "worker cannot see whether its parent has a process group: give the DataLoader the stream itself, or state "
-                "the part by .shard(rank, world_size); .shard(0, 1) reads the whole stream on purpose"
+                "this worker of a DataLoader cannot see whether its parent has a process group: the worker was started without "
+                "fork, and the stream is not the loader's dataset; give the DataLoader the stream itself, or state the part by "
+                ".shard(rank, world_size); .shard(0, 1) reads the whole stream on purpose"
             )
 
     def refuse_later_group(self, began: WorkerContext) -> None:

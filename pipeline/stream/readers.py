@@ -93,8 +93,8 @@ def _refuse_second_split(loaders: list[DataLoader[Any]], world_size: int) -> Non
             processes = loader.dataset.num_processes
         if processes > 1:
             raise ConfigError(
-                f"Accelerate would split this stream among {processes} processes, but the stream gives each of "
-                f"{world_size} ranks its own part already, so most of the data would never be read: give a Trainer {_ROWS}, "
+                f"Accelerate would split this stream among {processes} processes, but the stream already gives each of "
+                f"{world_size} ranks its own part; most of the data would never be read: give a Trainer {_ROWS}, "
                 "and Accelerate prepare(DataLoader(stream.rows(), batch_size=n)); or use stream.loader() in place of the "
                 "DataLoader, and for evaluation stream.loader(repeat=True), which accelerator.prepare leaves alone"
             )
@@ -162,8 +162,9 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
         if config.sequential:
             cure = "leave epochs out, and set max_steps of the Trainer"
         raise ConfigError(
-            f"a Trainer finds where to resume by the length of a single epoch, which a stream with epochs={config.epochs} "
-            f"lacks if it is sequential (text, filters, best fit) or epochs is above 1; {cure}"
+            "a Trainer finds where to resume by the length of a single epoch; a stream with "
+            f"epochs={config.epochs} has no such length if it is sequential (text, filters, best fit) or epochs is above 1; "
+            f"{cure}"
         )
     pads = trainer.data_collator is not transformers.default_data_collator
     pads = pads and not isinstance(trainer.data_collator, transformers.DataCollatorWithPadding)  # which pads no labels

@@ -15,7 +15,7 @@ _NUMBERS = {"int": int, "float": float}
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 _LEAST, _BEYOND = -(1 << 63), 1 << 64
 MISFIT = object()
-"""What `Field.fit` and `Field.parse` return for a value that does not fit the type of the field."""
+"""The result of `Field.fit` and `Field.parse` for a value that does not fit the type of the field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def test_documents_that_a_split_reads_are_verified_too(folder: Path) -> None:
         (
             "starts",
             -2,
-            r"document at byte 1\d{3} with \d+ tokens, outside .* of \d+ bytes from byte \d+ or before the end",
+            r"document of \d+ tokens at byte 1\d{3}, outside .* of \d+ bytes from byte \d+ or inside the document before",
         ),
         (
             "lengths",

@@ -244,7 +244,7 @@ class StreamPosition:
             if before.rest is not None and not passes.all_ranks_know(before.rest):
                 raise StateError(
                     f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the loaded state holds only this rank's "
-                    "lanes, and others may be in another epoch; load the result of pipeline.merge_states([...]) for all ranks"
+                    "lanes; other lanes may be in another epoch: load the result of pipeline.merge_states([...]) for all ranks"
                 )
             number, index = bookmark.next_read[0], bookmark.start(passes).sequence_index
             if max(number, index) > MAX_NUMBER:

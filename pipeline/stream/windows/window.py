@@ -229,9 +229,9 @@ class WindowMaker:
         if outside.any():
             wrong = int(np.argmax(outside))
             raise CorruptShardError(
-                f"{self.source.name(shard)}: the index puts a document at byte {int(starts[wrong])} with "
-                f"{int(lengths[wrong])} tokens, outside its block of {size} bytes from byte {offset} or before the end of "
-                "the document ahead of it; copy the shard again or rebuild it"
+                f"{self.source.name(shard)}: the index puts a document of {int(lengths[wrong])} tokens at byte "
+                f"{int(starts[wrong])}, outside its block of {size} bytes from byte {offset} or inside the document "
+                "before; copy the shard again or rebuild it"
             )
         streamed = self._extents.documents_of(first, last)
         return begins[streamed], lengths[streamed]
