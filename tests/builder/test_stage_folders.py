@@ -28,6 +28,7 @@ def test_the_stages_stand_where_what_they_do_can_work() -> None:
     keys = [stage.drops.key for stage in STAGES if stage.drops]
     assert (len(set(names)), len(set(keys))) == (len(names), len(keys))
     assert names.index("line_dedup") < names.index("dedup") < names.index("drop_ids") < names.index("train_tokenizer")
+    assert max(names.index(stage.name) for stage in STAGES if stage.edits) < names.index("train_tokenizer")
 
 
 def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -> None:
