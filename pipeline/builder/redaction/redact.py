@@ -61,8 +61,8 @@ _GROUPED = "tokens_per_sample"  # the setting of builds
 REMOVED_NAME = "removed.json"  # the documents as they were, while a redaction runs
 
 
-class Document(NamedTuple):
-    """A document to redact: its place, its tokens and its language."""
+class ListedDocument(NamedTuple):
+    """A document to redact: its key, its shard and number there, its number of tokens, and its language."""
 
     key: str
     shard: str
@@ -153,7 +153,7 @@ class _Redaction:
             entry |= {"rejected": rejected} if rejected else {}
         else:
             entry = begun.redactions[-1]
-            documents = [Document(**document) for document in entry["documents"]]
+            documents = [ListedDocument(**document) for document in entry["documents"]]
         if not documents and not entry.get("rejected"):
             return None
         seen = [
@@ -220,13 +220,13 @@ class _Redaction:
             )
         return None
 
-    def _find(self, listed: set[str], *, include_redacted: bool = False) -> tuple[list[Document], int]:
+    def _find(self, listed: set[str], *, include_redacted: bool = False) -> tuple[list[ListedDocument], int]:
         """Return the listed documents, and how many listed names are of documents that the build dropped.
 
         Redacted documents are left out unless ``include_redacted``. Raises ``ConfigError`` if a name is unknown, or if the build
         dropped a listed document as a duplicate of one that stays.
         """
-        documents, unknown = list[Document](), {*listed}
+        documents, unknown = list[ListedDocument](), {*listed}
         dropped = self._dropped(listed)
         duplicates = {id: name for name, ids in dropped.items() for id in ids}
         stay, times = set[str](), Counter[str]()  # documents of each listed id
@@ -245,7 +245,7 @@ class _Redaction:
             of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
                 lengths, languages = index.lengths.tolist(), table.get("language", [""] * len(keys))
-                documents += [Document(keys[n], info.name, n, lengths[n], languages[n] or "") for n in new]
+                documents += [ListedDocument(keys[n], info.name, n, lengths[n], languages[n] or "") for n in new]
         if nameless := sorted(unknown - dropped.keys()):
             raise ConfigError(
                 f"{self._folder.base}: {len(nameless):,} of {len(listed):,} names are neither key nor id of a document: "
@@ -284,7 +284,7 @@ class _Redaction:
                     dropped.setdefault(name, set()).update(map(compared, kept_for(str(record.get("reason")))))
         return dropped
 
-    def _removed(self, documents: Sequence[Document]) -> list[Removed]:
+    def _removed(self, documents: Sequence[ListedDocument]) -> list[Removed]:
         """Return the documents as they were. Tokens are empty if a killed redaction replaced the shard and left no notes."""
         notes = self._workspace.waiting / REMOVED_NAME
         mine = f"{self._name} {self._request}"  # the folder may belong to another bucket of the same name
@@ -328,7 +328,7 @@ class _Redaction:
         return tokenizer_of_dataset(self._folder, self._manifest).decode
 
     def _write_beside(
-        self, base: Manifest, entry: dict[str, Any], documents: Sequence[Document], *, drop: bool = False
+        self, base: Manifest, entry: dict[str, Any], documents: Sequence[ListedDocument], *, drop: bool = False
     ) -> Manifest:
         """Write all files that change to the waiting folder, and return the new manifest.
 
