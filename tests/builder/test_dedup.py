@@ -20,7 +20,7 @@ from pipeline.builder.dedup import lsh
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
 from pipeline.builder.dedup.lsh import REPRESENTATIVES, keepers_of, write_clusters
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
-from pipeline.builder.dedup.row_files import Piece, Rows
+from pipeline.builder.dedup.row_files import PIECE_ROWS, Piece, Rows, npy_pieces
 from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
@@ -89,6 +89,14 @@ def edited(text: str, words: int, seed: int = 0) -> str:
     at = random.Random(seed).randrange(len(parts) - words)
     parts[at : at + words] = [f"changed{seed}x{k}" for k in range(words)]
     return " ".join(parts)
+
+
+def test_rows_of_a_long_array_are_read_in_pieces_to_its_end(tmp_path: Path) -> None:
+    array = np.arange(2 * (PIECE_ROWS + 1), dtype=np.uint32).reshape(-1, 2)
+    np.save(tmp_path / "rows.npy", array)
+    rows = Rows([*npy_pieces(tmp_path / "rows.npy")], 2, np.uint32)
+    assert [piece.rows for piece in rows.pieces] == [PIECE_ROWS, 1]
+    assert np.array_equal(rows.take(np.arange(len(array))), array)
 
 
 def test_an_edited_copy_is_near_and_the_first_in_input_order_stays(dedup: Find) -> None:

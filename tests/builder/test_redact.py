@@ -563,6 +563,9 @@ def test_a_copy_is_found_by_its_text_if_tokens_lose_it(tmp_path: Path, kept_by: 
         in (tmp_path / "set" / "redaction-1.html").read_text()
         or kept_by
     )
+    if kept_by == "parquet":
+        kept = pq.ParquetFile(tmp_path / "set" / "texts" / "train-000000.parquet").metadata
+        assert kept.row_group(0).column(0).compression == "ZSTD"
     holders = {"parquet": "texts/train-000000.parquet", "jsonl.zst": "texts/train-000000.jsonl.zst"}
     holder = holders.get(kept_by or "", kept_by)
     assert {one["file"] for one in search["found"]} - {"train-000000.tar"} == ({holder} if holder else set())
