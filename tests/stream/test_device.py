@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
@@ -30,6 +31,13 @@ def test_what_is_sent_in_stored_width_arrives_as_it_was(dataset: Path, options: 
         assert here.keys() == moved.keys()
         for key, value in here.items():
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(moved[key])), key
+
+
+def test_a_worker_of_a_loader_which_cannot_use_a_gpu_says_what_to_remove(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).pack(16).batch(3).to("meta")  # as for "cuda", batches are moved
+    assert next(iter(stream))["input_ids"].device.type == "meta"
+    with pytest.raises(ConfigError, match=r"\.to\('meta'\).* a worker .*: remove it .*num_workers=0"):
+        next(iter(DataLoader(stream, batch_size=None, num_workers=1)))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -18,6 +18,7 @@ from weakref import finalize
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import get_worker_info
 
 from ...daemon_threads import DaemonThreads
 from ...errors import ConfigError
@@ -88,8 +89,14 @@ def widen(item: Item) -> Item:
 def place_on_device(items: Iterator[tuple[P, Item]], name: str) -> Iterator[tuple[P, Item]]:
     """Yield items with their tensors on a device. For a GPU, an item is copied on a side stream while the last one is used.
 
-    The memory of a batch on the device is not reused as long as the consumer refers to the batch.
+    The memory of a batch on the device is not reused as long as the consumer refers to the batch. Raises ``ConfigError`` in a
+    worker of a DataLoader: a process that was forked cannot use a GPU.
     """
+    if get_worker_info() is not None:
+        raise ConfigError(
+            f".to({name!r}) copies batches, which a worker of a DataLoader cannot: remove it and move the batches that the loader "
+            "yields, or set num_workers=0"
+        )
     device = torch.device(name)
     side = torch.cuda.Stream(device) if device.type == "cuda" else None
     waiting: tuple[P, Item, torch.cuda.Event | None] | None = None
