@@ -528,9 +528,9 @@ class Stream(IterableDataset[Any]):
         """Yield tensors on ``device``, with ids and labels as int64.
 
         Batches for a GPU are copied ahead of time from pinned memory. Packed ids are copied in their stored width and widened on
-        the device. A batch stays valid as long as you hold it.
-        Only ``prefetch``, ``take`` and ``shard`` may follow. Raises ``ConfigError`` for a device that this process cannot use and,
-        while iterating, in a worker of a DataLoader.
+        the device. A batch stays valid as long as you hold it. Only ``prefetch``, ``take`` and ``shard`` may follow.
+
+        Raises ``ConfigError`` for a device that this process cannot use and, while iterating, in a worker of a DataLoader.
 
         >>> import pipeline
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).to("cpu")))["input_ids"].device

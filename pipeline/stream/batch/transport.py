@@ -94,8 +94,8 @@ def place_on_device(items: Iterator[tuple[P, Item]], name: str) -> Iterator[tupl
     """
     if get_worker_info() is not None:
         raise ConfigError(
-            f".to({name!r}) copies batches, which a worker of a DataLoader cannot: remove it and move the batches that the loader "
-            "yields, or set num_workers=0"
+            f".to({name!r}) copies batches, which a worker of a DataLoader cannot: remove it and move the batches that the "
+            "loader yields, or set num_workers=0"
         )
     device = torch.device(name)
     side = torch.cuda.Stream(device) if device.type == "cuda" else None
