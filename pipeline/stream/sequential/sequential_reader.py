@@ -192,7 +192,8 @@ def _make(
     if (seconds := search.overdue()) is not None:
         read, rejected, bad = _read(windows)
         log.warning(
-            "no row for %d seconds: %d documents were read so far, filters kept %d of them (and %d bad records)",
+            "no row for %d seconds: %d documents were read so far, filters kept %d of them (and %d bad records). Loosen "
+            "the filter, or leave out files that it rejects whole: a lane that reads only such files never has a row",
             seconds, read, read - rejected, bad,
         )  # fmt: skip
     return None if made is None else cut(lane, made)
