@@ -219,6 +219,7 @@ def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
         ("language = 3", "language must be a code such as de or deu_Latn, not 3"),
         ("extends = 3", "extends must be a list of rule sets, not 3"),
         ("x = { measure = 3, max = 1 }", "measure must be text, not 3"),
+        ("x = { measure = 'column:a', in = [1, 'b'] }", r"texts or of numbers.*not \[1, 'b'\]"),
         (f"words = {{ min = {10**400} }}", "min must be a number"),
         ("'column:' = { min = 1 }", "name a field after column:"),
         ("duplicate_ngram_ratio = { max = 1, n = 0 }", "n must be a whole number of at least 1, not 0"),

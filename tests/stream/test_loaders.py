@@ -271,6 +271,8 @@ def test_a_mesh_or_process_group_states_the_topology(dataset: Path, tmp_path: Pa
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
         assert ids(islice(batched(dataset).shard(mesh), 2)) == expected
         assert ids(islice(batched(dataset).shard(dist.group.WORLD), 2)) == expected
+        with pytest.raises(ConfigError, match=r"a mesh of 2 dimensions: give .*mesh\['dp'\]"):
+            batched(dataset).shard(torch.distributed.device_mesh.init_device_mesh("cpu", (1, 1)))
     finally:
         dist.destroy_process_group()
 

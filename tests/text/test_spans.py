@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.text.readers.byte_stream import is_compressed
@@ -134,6 +134,7 @@ def test_spans_of_json_lines_hold_each_line_once(
     st.booleans(),
     st.integers(8, 60),
 )
+@example(parts=[b"d" * 7, b"aa", b"e" * 20], format="separator=aa", mark=False, unit=8)  # a span begins within "aa"
 def test_spans_of_separated_text_hold_each_document_once(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], format: str, mark: bool, unit: int
 ) -> None:
@@ -142,7 +143,9 @@ def test_spans_of_separated_text_hold_each_document_once(
     file = InputFile(path, "F", forced_format=format)
 
     def texts(*span: FileSpan) -> list[Any]:
-        records = list(DocumentReader(file, *span))
+        reader = DocumentReader(file, *span)
+        records = list(reader)
+        assert reader.documents == sum(isinstance(each, Document) for each in records)
         return [each.text if isinstance(each, Document) else (each.detail, each.byte) for each in records]  # type: ignore[union-attr]
 
     assert [text for span in split_file(file, unit) for text in texts(span)] == texts()
