@@ -204,12 +204,10 @@ def test_an_object_that_is_too_short_is_said(server: FaultyServer, tmp_path: Pat
 
 def test_an_object_that_is_too_large_or_of_no_stated_size_is_said(server: FaultyServer) -> None:
     assert read_parsed(server.url("a.tar"), len(DATA), bytes, QUICK) == DATA
-    with pytest.raises(
-        StorageError, match=r"a\.tar: 300,000 bytes, but such a file has at most 299,999; check the url"
-    ):
+    with pytest.raises(StorageError, match=r"a\.tar: 300,000 bytes.* at most 299,999.*check the url"):
         read_parsed(server.url("a.tar"), len(DATA) - 1, bytes, QUICK)
     server.faults = ["unsized"] * 9
-    with pytest.raises(StorageError, match=r"a\.tar: the server does not state its size; serve it as a plain file"):
+    with pytest.raises(StorageError, match=r"a\.tar: .*not state its size.*serve it .*plain file"):
         describe(server.url("a.tar"), QUICK)
 
 

@@ -146,9 +146,9 @@ def test_what_a_store_refuses_or_lacks_is_named() -> None:
     with pytest.raises(StorageError, match=r"gs://texts/a\.jsonl.*403: give a token"):
         find_inputs("gs://texts/a.jsonl", requests=store_of(token="")[1])
     held.put("texts/raw/b.jsonl", b"{}")
-    with pytest.raises(StorageError, match=r"gs://texts/raw: this is a directory; name an object in it"):
+    with pytest.raises(StorageError, match=r"gs://texts/raw: .*directory.*name an object"):
         describe("gs://texts/raw", requests)
-    with pytest.raises(StorageError, match=r"gs://texts/a\.jsonl: 2 bytes, but 3 or more are expected"):
+    with pytest.raises(StorageError, match=r"gs://texts/a\.jsonl: 2 bytes.* 3 or more"):
         read_range("gs://texts/a.jsonl", 1, 2, requests)
 
 

@@ -91,7 +91,7 @@ def test_a_missing_key_is_found_out_at_the_given_steps_and_no_others() -> None:
         return source().pack(16).apply(counted_first)
 
     pipeline.assert_resumes(make, steps=[0], items=1)
-    with pytest.raises(AssertionError, match=r"^resumed after 3 steps, step 3, 'count': 1 instead of 'nothing'$"):
+    with pytest.raises(AssertionError, match=r"^resumed after 3 steps.* step 3, 'count': 1 .*'nothing'$"):
         pipeline.assert_resumes(make, steps=[3])
 
 

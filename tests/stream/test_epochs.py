@@ -160,7 +160,7 @@ def test_a_number_before_the_first_epoch_is_refused(small: Path) -> None:
     next(iter(stream))
     stream.set_epoch(3)
     assert stream.state_dict()["sequence_index"] == 0
-    with pytest.raises(ConfigError, match=r"set_epoch\(2\) is before the first epoch, which is set_epoch\(3\)"):
+    with pytest.raises(ConfigError, match=r"set_epoch\(2\) is before .*set_epoch\(3\)"):
         stream.set_epoch(2)
     stream.set_epoch(6)
     assert stream.state_dict()["sequence_index"] == 3 * size

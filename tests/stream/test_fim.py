@@ -134,10 +134,10 @@ def test_begin_and_end_of_text_stay_where_they_are(coder: Tokenizer) -> None:
 def test_marks_and_rates_that_cannot_work_are_refused_at_the_call(coder: Tokenizer) -> None:
     data = pipeline.ShardDataset.from_texts(TEXTS, "bytes")
     with pytest.raises(
-        ConfigError, match=r"bytes: has none of the usual marks, as <\|fim_prefix\|>, .*marks=.*--special-tokens"
+        ConfigError, match=r"bytes: .*none of the usual marks.*<\|fim_prefix\|>.*marks=.*--special-tokens"
     ):
         pipeline.fim("bytes")
-    with pytest.raises(ConfigError, match=r"the mark 386 is outside the vocabulary of 384 ids.*vocab_size=387"):
+    with pytest.raises(ConfigError, match=r"mark 386 is outside .* 384 ids.*vocab_size=387"):
         data.map_documents(pipeline.fim("bytes", marks=[384, 385, 386]))
     widened = data.map_documents(pipeline.fim("bytes", marks=[384, 385, 386]), vocab_size=387)
     assert widened.vocab_size == 387
@@ -148,9 +148,9 @@ def test_marks_and_rates_that_cannot_work_are_refused_at_the_call(coder: Tokeniz
     for wrong in (2, -0.1, "0.5", True, float("nan")):
         with pytest.raises(ConfigError, match=f"rate must be a share from 0 to 1, got {wrong!r}"):
             pipeline.fim(coder, rate=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"spm must be a share from 0 to 1, got 1\.5"):
+    with pytest.raises(ConfigError, match=r"spm must be .*from 0 to 1, got 1\.5"):
         pipeline.fim(coder, rate=1, spm=1.5)
-    with pytest.raises(ConfigError, match="seed must be an integer of at least 0, got -1"):
+    with pytest.raises(ConfigError, match=r"seed must be .*at least 0, got -1"):
         pipeline.fim(coder, rate=1, seed=-1)
 
 

@@ -199,5 +199,5 @@ def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name(tmp_path: Path
     with pytest.raises(StateError, match=r"filters was \['mine'\]"):
         source().filter(lambda ids: True, name="other").pack(8).load_state_dict(named.state_dict())
     for name in ("", 3):
-        with pytest.raises(ConfigError, match=r"name given to \.filter\(\) must be a text"):
+        with pytest.raises(ConfigError, match=r"name .*\.filter\(\) must be a text"):
             source().filter(len, name=name)  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def test_ids_outside_the_vocabulary_are_bad_records_named_by_line(tmp_path: Path
     data = pipeline.TextDataset(path, "bytes", tokens_key="input_ids", epochs=1, on_error="records").documents()
     assert [item["input_ids"].tolist() for item in data] == [[5, EOS], [6, EOS]]
     assert data.stats()["bad_records"] == 3
-    with pytest.raises(ConfigError, match="tokens_key='input_ids' reads ids in place of text: remove text_key"):
+    with pytest.raises(ConfigError, match=r"tokens_key='input_ids' .*remove text_key"):
         pipeline.TextDataset(path, "bytes", tokens_key="input_ids", text_key="body")
     with pytest.raises(ConfigError, match="these records hold ids"):
         pipeline.TextDataset(path, "bytes", tokens_key="input_ids").filter(language="en")

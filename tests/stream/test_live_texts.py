@@ -176,7 +176,7 @@ def test_a_state_belongs_to_its_number_of_ranks() -> None:
 
 def test_a_dataset_that_is_split_already_is_not_split_again() -> None:
     split = pytest.importorskip("datasets.distributed").split_dataset_by_node(streaming(), 0, 2)
-    with pytest.raises(ConfigError, match=r"2 ranks.*give the whole dataset, or state \.shard\(0, 1\)"):
+    with pytest.raises(ConfigError, match=r"2 ranks.*give the whole dataset.*\.shard\(0, 1\)"):
         next(iter(documents(split, epochs=None).shard(0, 2)))
     assert len(texts_of(documents(split).shard(0, 1))) == 30
 
@@ -331,7 +331,7 @@ def test_a_state_of_a_source_that_was_cut_is_refused() -> None:
     state = stream.state_dict()
     state["lanes"]["0"][2] = "{"
     stream.load_state_dict(state)
-    with pytest.raises(StateError, match=r"^the state of Saved is no JSON: '\{'; load it as it was saved"):
+    with pytest.raises(StateError, match=r"^the state of Saved is no JSON: '\{'.*load it .*saved"):
         next(iter(stream))
 
 
@@ -413,5 +413,5 @@ def test_errors_name_the_source_and_the_record() -> None:
 
 def test_an_epoch_that_keeps_nothing_is_an_error() -> None:
     stream = pipeline.TextDataset(records, "bytes").filter(lambda record: False, name="none").pack(8)
-    with pytest.raises(ConfigError, match=r"no document was kept of a whole epoch.*60 read so far, 60 rejected"):
+    with pytest.raises(ConfigError, match=r"no document was kept .*60 read so far, 60 rejected"):
         next(iter(stream))

@@ -229,7 +229,7 @@ def test_a_next_pass_is_refused_while_the_stream_is_read_elsewhere(dataset: Path
     assert len(list(loader)) == len(loader)
     other = iter(stream)
     next(other)
-    with pytest.raises(StateError, match="a live iterator of this stream would ignore the next pass; end or drop it"):
+    with pytest.raises(StateError, match=r"live iterator .*ignore the next pass.*end or drop it"):
         iter(loader)
     del other
     assert len(list(loader)) == len(loader)

@@ -145,7 +145,7 @@ def test_a_function_may_drop_a_document_but_not_change_it_in_place() -> None:
         next(iter(source().map_documents(change).pack(8)))
     some = source(epochs=1).map_documents(lambda ids, mask: ids if ids[0] % 20 == 10 else [])
     assert sum(row["valid_tokens"] for row in some.pack(8)) == 199
-    with pytest.raises(ConfigError, match=r"no sequence of a whole epoch has a label.*the other 40 too short"):
+    with pytest.raises(ConfigError, match=r"no sequence .*has a label.* 40 too short"):
         next(iter(source().map_documents(lambda ids, mask: []).pack(8)))
 
 

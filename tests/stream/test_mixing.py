@@ -192,7 +192,7 @@ def test_a_source_without_tokens_is_refused_at_the_call(folder: Path, tmp_path: 
     write_dataset(tmp_path / "empty", [[]])
     sources = {"a": pipeline.ShardDataset(folder / "web"), "b": pipeline.ShardDataset(tmp_path / "empty")}
     for options in ({"weights": {"a": 1, "b": 1}}, {"weights": {"a": 1}}, {"temperature": 2}):
-        with pytest.raises(ConfigError, match="source 'b' of the mix holds no tokens"):
+        with pytest.raises(ConfigError, match=r"source 'b' .*holds no tokens"):
             pipeline.mix(sources, **options)
 
 

@@ -111,7 +111,7 @@ def test_a_listed_shard_of_another_split_is_refused_with_both_cures(dataset: Pat
         pipeline.ShardDataset(source)
     with pytest.raises(pipeline.ConfigError, match=message):  # beside a shard of the split, too
         pipeline.ShardDataset(source if isinstance(source, list) else [dataset / NAMES[1], source])
-    with pytest.raises(pipeline.ConfigError, match=r"train-000000\.tar: a shard of split 'train', but split 'val'"):
+    with pytest.raises(pipeline.ConfigError, match=r"train-000000\.tar: .*split 'train', but split 'val'"):
         pipeline.ShardDataset([dataset / NAMES[0]], split="val")
 
 
@@ -119,7 +119,7 @@ def test_a_listed_shard_of_another_split_is_refused_with_both_cures(dataset: Pat
 def test_an_unknown_split_lists_those_there_are(dataset: Path, make: Any) -> None:
     with pytest.raises(pipeline.ManifestError, match=r"'nonsense'.* it has train, val"):
         pipeline.ShardDataset(make(dataset), split="nonsense")
-    with pytest.raises(pipeline.ConfigError, match="split must be the name of a split, or None"):
+    with pytest.raises(pipeline.ConfigError, match=r"split must be the name .*or None"):
         pipeline.ShardDataset(make(dataset), split=["train", "val"])  # type: ignore[arg-type]
 
 
@@ -272,7 +272,7 @@ def test_sources_and_mixes_hold_to_the_split(built: Path) -> None:
                 assert f"{name}: 1 shard, {count} documents" in told
         with pytest.raises(pipeline.ShardwrightError, match="it has train, val"):
             pipeline.ShardDataset(source, "vale").sources()
-        with pytest.raises(pipeline.ConfigError, match="by epochs of its own: leave epochs out"):
+        with pytest.raises(pipeline.ConfigError, match=r"epochs of its own.*leave epochs out"):
             pipeline.ShardDataset(source, epochs=1).sources()
 
 

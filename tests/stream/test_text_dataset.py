@@ -61,7 +61,7 @@ def test_a_lane_of_which_an_epoch_is_rejected_goes_on_to_the_next(files: list[Pa
 def test_an_epoch_of_which_nothing_is_kept_raises(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match=r"no document was kept .* 36 lanes .* 206 rejected"):
         next(iter(make(files).filter(is_nothing).pack(64).batch(6)))
-    with pytest.raises(ConfigError, match=r"0 rejected by filters, \d+ bad: on_error='stop' says why"):
+    with pytest.raises(ConfigError, match=r"0 rejected by filters, \d+ bad.*on_error='stop'"):
         next(iter(make(files, text_key="body", on_error="records").pack(64).batch(6)))
 
 
@@ -82,7 +82,7 @@ def test_a_bounded_stream_without_a_row_is_an_error(files: list[Path], layout: s
 
 
 def test_ranks_and_workers_that_cannot_share_lanes_are_refused(files: list[Path]) -> None:
-    with pytest.raises(ConfigError, match=r"lanes=36 is no multiple of the 24 rows .* use lanes=48 or 24"):
+    with pytest.raises(ConfigError, match=r"lanes=36 .*no multiple of .*24 rows .*use lanes=48 or 24"):
         iter(packed(files).shard(0, 4))
     with pytest.raises(ConfigError, match=r"unshuffled stream has one lane.*2 ranks.*add \.shuffle\(\)"):
         iter(pipeline.TextDataset(files, "bytes").pack(64).batch(2).shard(0, 2))

@@ -88,7 +88,7 @@ def test_a_state_keeps_a_change_of_weights_by_schedule_and_by_hand(folder: Path)
 
 def test_a_mix_of_texts_is_filtered_and_mapped_as_one_text_is(folder: Path) -> None:
     stream = bare(folder).filter(lambda record: not record.text.startswith("1."), name="no wiki but")
-    with pytest.raises(ConfigError, match="of source 'wiki', in any of the 12 lanes"):
+    with pytest.raises(ConfigError, match=r"of source 'wiki'.* 12 lanes"):
         next(iter(stream.shuffle(lanes=LANES).pack(SEQ_LEN).batch(ROWS)))
     masked = bare(folder).map_documents(lambda ids, mask: (ids, ids > 50), name="masked").shuffle().pack(SEQ_LEN)
     row = next(iter(masked))
@@ -106,7 +106,7 @@ def test_what_cannot_be_mixed_is_an_error_that_says_what_to_do(folder: Path, tmp
     ):
         with pytest.raises(ConfigError, match=message):
             pipeline.mix(sources, **options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="needs to know in advance where tokens are"):
+    with pytest.raises(ConfigError, match="know in advance where tokens are"):
         bare(folder).sample(8)
     state = mixed(folder).state_dict()
     state["lanes"]["0"] = [0, 0, 0, 0]

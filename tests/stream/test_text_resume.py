@@ -91,15 +91,15 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
         pipeline.merge_states([state])
     ahead = packed(files, 3).shard(0, 3)
     list(islice(ahead, 3))
-    with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
+    with pytest.raises(StateError, match=r"sequence_index is 12 in state 0.* 18 in state 1"):
         pipeline.merge_states([state, ahead.state_dict()])
     moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 1]}}
-    with pytest.raises(StateError, match=r"lane 2 is at \[.*\] in one state, but at \[0, 0, 0, 1\] in state 1: merge"):
+    with pytest.raises(StateError, match=r"lane 2 is at \[.*\] in one state.* \[0, 0, 0, 1\] in state 1.* merge"):
         pipeline.merge_states([state, moved])
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
     broken = {**state, "lanes": {"1": [0, 0]}}
-    with pytest.raises(StateError, match="lane 1 of a state must be 4 numbers"):
+    with pytest.raises(StateError, match=r"lane 1 .*must be 4 numbers"):
         other.load_state_dict(broken)
 
 
@@ -140,9 +140,7 @@ def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"a\.jsonl changed since the stream was made"):
         unsaved.state_dict()
     file.unlink()
-    with pytest.raises(
-        InputError, match=r"a\.jsonl: cannot be read any more: No such file or directory; bring it back"
-    ):
+    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read any more.*No such file.*bring it back"):
         unsaved.state_dict()
 
 

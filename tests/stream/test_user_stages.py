@@ -91,9 +91,7 @@ def test_a_state_after_a_stage_that_drops_belongs_to_its_rank(dataset: Path, sta
     stream = packed(dataset).shard(0, 2).apply(stage)
     list(islice(stream, 4))
     packed(dataset).shard(0, 2).apply(stage).load_state_dict(stream.state_dict())
-    with pytest.raises(
-        StateError, match=r"^stage 0\.\w+ drops items, so state 0 belongs to its rank and cannot be merged"
-    ):
+    with pytest.raises(StateError, match=r"^stage 0\.\w+ drops items.* state 0 belongs to its rank.*cannot be merged"):
         pipeline.merge_states([stream.state_dict()])
     with pytest.raises(StateError, match=r"batches cannot be counted past it; .* StatefulDataLoader"):
         stream.state_dict(batches=1)

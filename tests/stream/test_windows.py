@@ -169,7 +169,7 @@ def test_a_shard_that_is_cut_while_it_is_streamed_is_an_error(folder: Path) -> N
     list(islice(batches, an_epoch))
     for path in folder.glob("*.tar"):
         os.truncate(path, 5000)
-    with pytest.raises(TruncatedShardError, match=r"train-00000\d\.tar: the file ends at byte \d+, \d+ bytes before"):
+    with pytest.raises(TruncatedShardError, match=r"train-00000\d\.tar: .*ends at byte \d+, \d+ bytes before"):
         list(islice(batches, 1000))
 
 
