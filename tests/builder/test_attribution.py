@@ -222,10 +222,10 @@ def test_a_licence_that_is_a_text_is_shortened_and_breaks_no_table(
 def test_a_licence_that_cannot_be_one_or_of_no_source_is_refused(tmp_path: Path, value: str) -> None:
     source = f"web={write_jsonl(tmp_path / 'in.jsonl', ['a text'])}"
     if value == "web=CC-BY,":
-        with pytest.raises(pipeline.ConfigError, match=r"license: no source 'wbe' \(did you mean 'web'"):
+        with pytest.raises(pipeline.ConfigError, match=r"license: no source 'wbe'.*did you mean 'web'"):
             run_plain(source, tmp_path / "out", license="wbe=MIT")
         value = "web=CC BY"
-    with pytest.raises(pipeline.ConfigError, match=r"license .*: write SOURCE=SPDX, or SPDX for every source"):
+    with pytest.raises(pipeline.ConfigError, match=r"license .*: write SOURCE=SPDX.* SPDX for every source"):
         run_plain(source, tmp_path / "out", license=value)
 
 

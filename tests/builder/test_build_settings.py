@@ -302,7 +302,7 @@ def test_a_build_goes_on_with_another_timeout_and_other_tries(tmp_path: Path) ->
         run_plain(tmp_path / "in.jsonl", tmp_path / "out", tries=2, timeout=5, after_stage=interrupt_after("plan"))
     assert run_plain(tmp_path / "in.jsonl", tmp_path / "out", tries=3, timeout=6.5).counts["kept"] == 1
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
-    with pytest.raises(ConfigError, match=r"timeout must be a number of seconds above 0, got '5'"):
+    with pytest.raises(ConfigError, match=r"timeout must be .*seconds above 0, got '5'"):
         run_plain(tmp_path / "in.jsonl", tmp_path / "out", timeout="5")
 
 

@@ -54,7 +54,7 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
 def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a vocabulary of 10 is too small"):
         build(source, tmp_path / "out", tokenizer="train:10")
-    with pytest.raises(InputError, match="before = may have letters, digits, - and _"):
+    with pytest.raises(InputError, match=r"before = .*letters, digits, - and _"):
         build(f"my/web={source}", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -151,7 +151,7 @@ def test_what_others_left_is_not_mixed_with_ones_own_and_stays(source: Path, tmp
 def test_a_result_that_was_discarded_in_part_is_no_dataset(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "out", seed=1)
     (tmp_path / "out" / "manifest.json").unlink()  # as a kill leaves it: the manifest goes first
-    with pytest.raises(BuildError, match="neither a dataset nor a build to continue"):
+    with pytest.raises(BuildError, match=r"neither a dataset nor .*build to continue"):
         build(source, tmp_path / "out")
     assert build(source, tmp_path / "out", overwrite=True).split("train").documents == 20
     assert list(verify_dataset(tmp_path / "out")) == []
@@ -293,7 +293,7 @@ def test_a_wrong_limit_is_refused_before_overwrite_discards(source: Path, tmp_pa
     rules = tmp_path / "mine.toml"
     for limit in ("inf", "-inf", "nan", "1e300", "9007199254740993.0e3", "true", '"3"'):
         rules.write_text(f"words = {{ min = {limit} }}\n")
-        with pytest.raises(ConfigError, match=r"mine\.toml: rule 'words': min must be a number from -2\*\*53 to 2"):
+        with pytest.raises(ConfigError, match=r"mine\.toml: rule 'words': min must be .*from -2\*\*53 to 2"):
             build(source, tmp_path / "out", overwrite=True, rules=str(rules))
     assert digests(tmp_path / "out") == before
     assert build(source, tmp_path / "out").counts["kept"] == 20

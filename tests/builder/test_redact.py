@@ -176,7 +176,7 @@ def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: p
     source = write_jsonl(tmp_path / "in.jsonl", [{"id": id, "text": text} for id, text in (texts | more).items()])
     (tmp_path / "drop.txt").write_text("\n".join(["listed", *more]))
     run_plain(source, tmp_path / "out", keep_rejected=True, drop_ids=str(tmp_path / "drop.txt"))
-    with pytest.raises(ConfigError, match=r"'same \(as a\)' was dropped as a duplicate of 'a', .*; list 'a', too"):
+    with pytest.raises(ConfigError, match=r"'same \(as a\)' was dropped .*duplicate of 'a'.* list 'a'"):
         redact(tmp_path / "out", ["same (as a)", "other"], REASON)
     (tmp_path / "ids.txt").write_text("\n".join(["same (as a)", "000000000000", "listed", *more]))
     assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt", "--drop", tmp_path / "new") == 0
@@ -245,7 +245,7 @@ def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(
     assert contents_of(dataset) == before
     assert not (dataset / ".build").exists()
     for names, reason in (([""], REASON), (["d4"], " ")):
-        with pytest.raises(ConfigError, match="a redaction needs a reason and at least one key or id"):
+        with pytest.raises(ConfigError, match=r"needs a reason and .*one key or id"):
             redact(dataset, names, reason, texts=True)
 
 
@@ -320,7 +320,7 @@ def test_an_id_of_several_documents_takes_all_of_them_out_and_says_so(tmp_path: 
     files = [write_jsonl(tmp_path / name / "in.jsonl", [english(k)]) for k, name in enumerate(("web", "wiki"))]
     inputs = [f"{file.parent.name}={file}" for file in files]
     run_plain(inputs, tmp_path / "set")
-    with pytest.warns(UserWarning, match=r"set: 1 listed ids belong to several documents each, .* taken out: 'd0'"):
+    with pytest.warns(UserWarning, match=r"set: 1 listed ids .*several documents.* taken out: 'd0'"):
         entry = redact(tmp_path / "set", ["d0"], "line\nfeed")
     assert entry is not None
     assert [document["key"] for document in entry["documents"]] == ["000000000000", "000000000001"]

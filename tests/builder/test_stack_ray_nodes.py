@@ -103,7 +103,7 @@ def test_a_node_that_does_not_see_output_or_input_is_named_or_left_out(nodes: No
         run_plain(inputs, output, **options)
     assert not list((output / ".build").glob("*probe*"))
     with pytest.raises(
-        BuildError, match=r"1 of 3 nodes .*\n  node .*/hidden0/in/.*: cannot be read any more: No such file"
+        BuildError, match=r"1 of 3 nodes .*\n  node .*/hidden0/in/.*: cannot be read any more.*No such file"
     ):
         run_plain(hidden_inputs, tmp_path / "ray", **options)
     with pytest.warns(UserWarning, match="1 of 3 nodes are left out"):
@@ -145,7 +145,7 @@ def test_a_cluster_without_a_free_cpu_is_waited_for_with_a_word(nodes: Nodes, tm
     with subprocess.Popen([sys.executable, "-c", HOLD, nodes.address, str(end)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         try:
-            with pytest.warns(UserWarning, match="the cluster has 3 CPUs, fewer than --workers 4"):
+            with pytest.warns(UserWarning, match=r"cluster has 3 CPUs.* --workers 4"):
                 engine = EngineOptions(engine="ray", workers=4, ray_address=nodes.address).open()
             assert other.stdout.readline() == b"held\n"
             said = r"no unit has begun for \d\d s: .* 3 CPUs, 0 of them free; -[34] waits for one, and 1 units after it"
@@ -165,7 +165,7 @@ def test_a_unit_whose_worker_dies_is_run_again_or_named(nodes: Nodes, tmp_path: 
         assert [index for index, _ in retries] == [0]
         assert re.match(r"WorkerCrashedError.*: The worker died", retries[0][1])
         assert re.fullmatch(r"[\d.]+ \(\w{8}\)", ran[0])
-        with pytest.raises(BuildError, match=r"a Ray worker died 2 times on the unit \(WorkerCrashedError"):
+        with pytest.raises(BuildError, match=r"worker died 2 times .*the unit \(WorkerCrashedError"):
             list(engine.map(die_always, ["the unit"]))
 
 

@@ -219,7 +219,7 @@ def test_a_flat_array_whose_documents_nothing_ends_is_refused(tmp_path: Path) ->
     with pytest.raises(DamagedInputError, match=r"none of its 10 ids is 4, .*\(uint16 was read\)"):
         read(file, tmp_path / "out", eos_id=4)
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DamagedInputError, match="19 bytes are no whole number of uint16 ids"):
+    with pytest.raises(DamagedInputError, match=r"19 bytes .*no whole number of uint16"):
         read(file, tmp_path / "out")
 
 
@@ -308,9 +308,9 @@ def test_an_array_under_a_wrong_name_or_dtype_is_refused_with_the_cure(tmp_path:
         pipeline.open_dataset(raw)
     np.array(FLAT * 20, "<u4").tofile(tmp_path / "wide.bin")
     np.array([300, EOS] * 40, "<u2").tofile(tmp_path / "short.bin")
-    with pytest.raises(DamagedInputError, match=r"as in ids of 32 bits; name --dtype uint32"):
+    with pytest.raises(DamagedInputError, match=r"ids of 32 bits.*name --dtype uint32"):
         read(tmp_path / "wide.bin", tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"wide\.bin: cannot be read as integers of 'uint17': data type"):
+    with pytest.raises(ConfigError, match=r"wide\.bin: cannot be read .*'uint17': data type"):
         map_tokens(tmp_path / "wide.bin", "uint17")
     for array, said in (
         (np.ones(3), "float64 of shape .3,.; ids must be"),
@@ -335,7 +335,7 @@ def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DamagedInputError, match="column 'input_ids' is string, not a list"):
         read(tmp_path / "x.parquet", tmp_path / "out")
     (tmp_path / "x.csv").write_text("input_ids\n1\n")
-    with pytest.raises(InputError, match="holds text, but lists of token ids are read"):
+    with pytest.raises(InputError, match=r"holds text.* lists of token ids"):
         read(tmp_path / "x.csv", tmp_path / "out")
 
 

@@ -135,7 +135,7 @@ def test_ids_of_an_unknown_tokenizer_need_an_end_of_text_id(tmp_path: Path) -> N
     for wrong in (-1, 2**32, True, "1"):
         with pytest.raises(ConfigError, match=f"eos_id must be a token id, got {wrong!r}"):
             write([[1]], tmp_path / "none", None, eos_id=wrong)
-    with pytest.raises(ConfigError, match="eos_id 384 is outside the vocabulary of bytes, which ends at 383"):
+    with pytest.raises(ConfigError, match=r"eos_id 384 is outside .*bytes.* ends at 383"):
         write([[1]], tmp_path / "none", eos_id=384)
     assert write([[1]], tmp_path / "last", eos_id=383).tokenizer["eos_id"] == 383
     narrow = write([[1, 65_535]], tmp_path / "narrow", None, eos_id=0)

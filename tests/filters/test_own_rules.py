@@ -169,7 +169,7 @@ def test_a_file_that_changed_since_rules_were_resolved_is_refused(tmp_path: Path
     with pytest.raises(BuildError, match=r"rude\.txt: it changed .* was \w{64}, now it is \w{64}"):
         RuleSet.from_json(resolved)
     (tmp_path / "rude.txt").unlink()
-    with pytest.raises(BuildError, match=r"rude\.txt: cannot be read: No such file or directory; restore it to go on"):
+    with pytest.raises(BuildError, match=r"rude\.txt: cannot be read.*No such file.*restore it"):
         RuleSet.from_json(resolved)
 
 
@@ -189,7 +189,7 @@ def test_an_installed_module_is_part_of_the_recipe_by_its_source(
     said = rf"module 'rules_installed' .*rules_installed\.py.: its sha256 was 0{{64}}, here it is {sha256}; install the same"
     with pytest.raises(ConfigError, match=said):
         RuleSet.from_json(other)
-    with pytest.raises(ConfigError, match=r"cannot be imported: ModuleNotFoundError: No module named 'rules_nowhere'"):
+    with pytest.raises(ConfigError, match=r"cannot be imported: ModuleNotFoundError: .*'rules_nowhere'"):
         load_rules(rule_file(tmp_path, '"rules_unmet:f" = { max = 9 }'))
     with pytest.raises(ConfigError, match=r"own_measures\.py cannot be read: SyntaxError: "):
         own_measures(tmp_path, "def f(page:\n", '"own_measures:f" = { max = 9 }')

@@ -184,3 +184,15 @@ def test_tests_pass_parameters_and_patch_nothing_of_the_package() -> None:
         if target not in outside
     }
     assert not patched, patched
+
+
+def test_tests_match_the_values_and_the_cure_of_a_message_but_no_whole_sentence() -> None:
+    sentences = [
+        f"{relative(path)}:{node.value.lineno}: {node.value.value}"
+        for path in TESTS
+        for node in nodes(path)
+        if isinstance(node, ast.keyword) and node.arg == "match"
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if any(len(part.split()) > 8 for part in re.split(r"\.[*+]", node.value.value))
+    ]
+    assert not sentences, "write the values and the cure, with .* between, so that a message can be reworded"

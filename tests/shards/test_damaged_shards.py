@@ -184,9 +184,7 @@ def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: 
 def test_a_shard_that_cannot_be_opened_is_named_with_the_cure(dataset: Path) -> None:
     path = dataset / "train-000002.tar"
     shutil.copy(path, dataset / "more.tar")
-    with pytest.raises(
-        ManifestError, match=r"more\.tar: the manifest\.json beside it does not name it; list only shards"
-    ):
+    with pytest.raises(ManifestError, match=r"more\.tar: .*manifest\.json .*does not name it.*list only shards"):
         pipeline.ShardDataset([path, dataset / "more.tar"])
     with pytest.raises(pipeline.ConfigError, match=r"train-000002\.tar is named twice"):
         pipeline.ShardDataset([dataset, path])

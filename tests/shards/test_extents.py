@@ -227,5 +227,5 @@ def test_an_index_or_bytes_other_than_the_table_says_are_named_by_their_place() 
     said = f"bytes {begin} to {end} have checksum {zlib.crc32(data[begin:end])}, but the table of extents says {table.crc32[3]}"
     assert table.wrong_bytes(2, 4, memoryview(data)[int(table.size_sums[2]) : end]) == said
     assert table.wrong_bytes(2, 3, memoryview(data)[int(table.size_sums[2]) : begin]) is None
-    with pytest.raises(ValueError, match="tables of one dtype can be joined, got uint16, uint32"):
+    with pytest.raises(ValueError, match=r"tables of one dtype .*got uint16, uint32"):
         ExtentTable.join([table], "<u4")

@@ -230,7 +230,7 @@ def test_an_npy_header_that_is_longer_than_the_payload_is_refused() -> None:
     usual = b"{'descr': '<u2', 'fortran_order': False, 'shape': (0,), }".ljust(4096)  # the longest that is read
     raw = b"\x93NUMPY\x01\x00" + (4096).to_bytes(2, "little") + usual
     assert parse_npy(raw, len(raw)) == (np.dtype("<u2"), 0, 4106)
-    with pytest.raises(NpyError, match="npy header of 4096 bytes in a payload of 4105"):
+    with pytest.raises(NpyError, match=r"npy header of 4096 bytes .*payload of 4105"):
         parse_npy(raw[:-1], len(raw) - 1)
     with pytest.raises(NpyError, match=r"no npy array: it begins with b'.x93NUMPY.x01.x00'"):
         parse_npy(raw[:11], 11)

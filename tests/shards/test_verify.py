@@ -338,9 +338,9 @@ def test_files_beside_the_shards_are_held_to_the_manifest(dataset: Path) -> None
         problems = verify_dataset(dataset, quick=quick)
         found = {problem.shard.removeprefix(f"{dataset}/"): problem.message for problem in problems}
         assert found == {name: said[name] for name in names}
-    with pytest.raises(ConfigError, match="workers must be 1 or more, got 0"):
+    with pytest.raises(ConfigError, match=r"workers must be .*1 or more, got 0"):
         messages(dataset, workers=0)
-    with pytest.raises(ConfigError, match=r"manifest\.json is a file; give the directory of a dataset, which holds"):
+    with pytest.raises(ConfigError, match=r"manifest\.json is a file.*give the directory of a dataset"):
         messages(dataset / "manifest.json")
 
 

@@ -299,12 +299,12 @@ def test_rules_on_columns_drop_by_numbers_and_by_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entry", ["{ in = [] }", '{ in = ["a", 1] }', '{ in = "en" }', "{ in = [1], min = 2 }"])
 def test_a_rule_with_values_that_cannot_work_is_refused(tmp_path: Path, entry: str) -> None:
-    with pytest.raises(ConfigError, match="in must be a list of texts or of numbers"):
+    with pytest.raises(ConfigError, match=r"in must be a list .*texts or .*numbers"):
         load_rules(write_rules(tmp_path / "r.toml", f'"column:lang" = {entry}\n'))
 
 
 def test_two_types_of_one_field_are_refused_before_any_work(inputs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="field 'lang' is asked for as float and as str"):
+    with pytest.raises(ConfigError, match=r"field 'lang' .*as float and as str"):
         make(inputs / "a.jsonl", tmp_path / "out", keep_fields=["lang:float"], where='lang == "en"')
 
 
@@ -341,7 +341,7 @@ def test_a_value_that_a_transform_adds_must_fit_its_field(inputs: Path, tmp_path
         return document
 
     given = pipeline.transform(wrong, version="1", adds=("depth:int",))
-    with pytest.raises(pipeline.BuildError, match="document 'd0': field 'depth' is of type str, not a whole number"):
+    with pytest.raises(pipeline.BuildError, match=r"document 'd0': field 'depth' .*type str, not .*whole number"):
         make(inputs / "a.jsonl", tmp_path / "out", transforms=[given], keep_fields=["depth:int"])
 
 
@@ -424,7 +424,7 @@ def test_a_stream_reads_no_row_group_that_its_condition_rules_out() -> None:
 
 def test_a_condition_that_no_record_meets_is_an_error_of_the_stream(inputs: Path) -> None:
     data = pipeline.TextDataset(inputs / "a.jsonl", tokenizer="bytes", where="int_score > 99")
-    with pytest.raises(ConfigError, match=r"no document was kept of a whole epoch.*loosen the filter or the condition"):
+    with pytest.raises(ConfigError, match=r"no document was kept .*loosen the filter or the condition"):
         next(iter(data.pack(8).batch(1)))
     with pytest.raises(ConfigError, match="ends before it is whole"):
         pipeline.TextDataset(inputs / "a.jsonl", tokenizer="bytes", where="int_score >")

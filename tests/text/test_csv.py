@@ -130,7 +130,7 @@ def test_a_quote_that_is_not_closed_counts_as_all_its_lines(tmp_path: Path) -> N
     assert isinstance(bad, BadRecord)
     assert (bad.line, bad.count) == (7, 95)
     assert "lines 7 to 101" in bad.detail
-    with pytest.raises(BuildError, match=r"more than 94 bad records, such as x\.csv: line 7: .*lines 7 to 101"):
+    with pytest.raises(BuildError, match=r"more than 94 bad records.* x\.csv: line 7: .*lines 7 to 101"):
         run(tmp_path / "x.csv", tmp_path / "a", max_errors=94, **PLAIN)
     assert run(tmp_path / "x.csv", tmp_path / "b", max_errors=0.95, **PLAIN).counts["bad"] == {"invalid CSV": 95}
     stream = pipeline.TextDataset(tmp_path / "x.csv", "bytes", epochs=1, on_error="records").documents()
@@ -157,7 +157,7 @@ def test_fields_of_csv_are_of_the_types_asked_for(tmp_path: Path) -> None:
         "invalid UTF-8",
         "'is' is of type str, not true or false",
     ]
-    with pytest.raises(ConfigError, match=r"field 'n:itn': no type 'itn' \(did you mean 'int'\?\); as in score:float"):
+    with pytest.raises(ConfigError, match=r"field 'n:itn': no type 'itn'.*did you mean 'int'.*as in score:float"):
         parse_fields(["n:itn"])
 
 

@@ -174,7 +174,7 @@ def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(
     tokenizer = encoded_by(trained, give_up)
     assert tokenizer.encode("many texts").tolist() == trained.encode("many texts").tolist()
     tokenizer = encoded_by(trained, lambda text: np.asarray([70_000], "<u4").tobytes())
-    with pytest.raises(ConfigError, match="gave id 70000, but its vocabulary ends at"):
+    with pytest.raises(ConfigError, match=r"gave id 70000.*vocabulary ends at"):
         tokenizer.encode("x")
 
 
@@ -289,8 +289,8 @@ def test_streams_of_text_say_that_characters_are_left_out(tmp_path: Path) -> Non
     import pipeline
 
     definition = train_without_unknown(tmp_path / "t.json")
-    with pytest.warns(UserWarning, match=r"t.json.* 2 of 7 characters \(28.57%\) have no token"):
+    with pytest.warns(UserWarning, match=r"t.json.* 2 of 7 characters \(28.57%\) .*no token"):
         pipeline.ShardDataset.from_texts(["the 4\u2603t"], definition)
     (tmp_path / "a.txt").write_text("the cat")
-    with pytest.warns(UserWarning, match=r"t.json.* characters that its vocabulary lacks are left out"):
+    with pytest.warns(UserWarning, match=r"t.json.* characters .*vocabulary lacks .*left out"):
         pipeline.TextDataset(tmp_path / "a.txt", tokenizer=definition)

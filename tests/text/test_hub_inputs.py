@@ -133,7 +133,7 @@ def test_a_card_names_files_in_every_form(hub: InputServer, tmp_path: Path, conf
     for card in ("---\nconfigs: [\n---\n", "---\nconfigs: 7\n---\n", "# A card"):
         hub.files["README.md"], hub.commit = card.encode(), hub.commit[1:] + hub.commit[0]
         assert [file.name for file in find_inputs("hf://datasets/org/name:default", requests=QUICK)] == ALL
-        with pytest.raises(InputError, match="no configuration 'own': the dataset's card names none; leave it out"):
+        with pytest.raises(InputError, match=r"no configuration 'own': .*card names none.*leave it out"):
             find_inputs("hf://datasets/org/name:own", requests=QUICK)
 
 
@@ -233,7 +233,7 @@ def test_a_build_checks_the_hash_of_the_listing_and_writes_no_token(
     assert_nowhere(tmp_path / "out", "")
     assert manifest.inputs[0]["sha256"] == manifest.inputs[0]["version"]
     hub.wrong_hashes, hub.commit = True, "beef" * 10
-    with pytest.raises(InputError, match=r"its bytes have sha256 \w+, but the listing says"):
+    with pytest.raises(InputError, match=r"bytes have sha256 \w+.* listing says"):
         build("hf://datasets/org/name", tmp_path / "wrong")
 
 

@@ -154,10 +154,10 @@ def test_times_durations_and_decimals_are_selected_alike_from_rows_and_tables(ki
 def test_a_dataset_dict_is_asked_for_its_split(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(train=datasets_dataset(), test=datasets_dataset())
-    with pytest.raises(InputError, match=r"DatasetDict with the splits train, test; give one"):
+    with pytest.raises(InputError, match=r"DatasetDict with the splits train, test.*give one"):
         pipeline.TextDataset(both, "bytes")
     both.save_to_disk(tmp_path / "saved")
-    with pytest.raises(InputError, match=r"splits test, train; name one of them, as in .*/saved/test"):
+    with pytest.raises(InputError, match=r"splits test, train.*name one of them.*/saved/test"):
         find_inputs(str(tmp_path / "saved"))
     (file,) = find_inputs(str(tmp_path / "saved" / "train"))
     assert [record.text for record in DocumentReader(file) if isinstance(record, Document)] == TEXTS
@@ -181,7 +181,7 @@ def test_files_of_any_ending_are_plain_text_if_they_are_said_to_be(tmp_path: Pat
     (tmp_path / "in").mkdir()
     for name in ("a.py", "b", "c.txt.gz"):
         (tmp_path / "in" / name).write_text(f"text of {name}")
-    with pytest.raises(InputError, match=r"a\.py: unknown ending.*--format text reads plain text of any ending"):
+    with pytest.raises(InputError, match=r"a\.py: unknown ending.*--format text reads plain text"):
         find_inputs(str(tmp_path / "in" / "a.py"))
     manifest = build(str(tmp_path / "in"), tmp_path / "out", format="text")
     assert manifest.counts["kept"] == 3
@@ -226,7 +226,7 @@ def test_a_saved_folder_whose_state_is_damaged_is_refused(tmp_path: Path, state:
         find_inputs(folder)
     (folder / "dataset_dict.json").write_text("{}")
     (folder / "dataset_info.json").unlink()
-    with pytest.raises(InputError, match="saved: a DatasetDict without splits; save it again"):
+    with pytest.raises(InputError, match=r"saved: a DatasetDict without splits.*save it again"):
         find_inputs(folder)
 
 
@@ -246,7 +246,7 @@ def test_only_files_that_state_json_names_are_read_wherever_the_folder_lies(tmp_
     (tmp_path / "in/other.txt").write_text("other")
     expected = [folder / "data-00000-of-00001.arrow", *([tmp_path / "in/other.txt"] * (spec in ("", "/**")))]
     given = f"{tmp_path}/in{spec}"
-    with pytest.warns(UserWarning, match=r"\d files left out, from an earlier save_to_disk"):
+    with pytest.warns(UserWarning, match=r"\d files left out.* earlier save_to_disk"):
         found = find_inputs(given)
     assert [Path(file) for file in found] == expected
 

@@ -113,11 +113,11 @@ def test_datasets_below_an_input_folder_are_left_out_and_counted(folder_with_dat
 
 @pytest.mark.parametrize("spec", ["old/shards", "begun", "old/shards/train-000000.tar"])
 def test_a_dataset_named_itself_is_refused_with_the_cure(folder_with_datasets: Path, spec: str) -> None:
-    with pytest.raises(InputError, match=r"belongs to a dataset of shards.* name the text that it was made from, or"):
+    with pytest.raises(InputError, match=r"belongs to a dataset of shards.* name the text .*made from"):
         find_inputs(folder_with_datasets / spec)
     [file] = find_inputs(folder_with_datasets / "old/shards/rejected.jsonl")
     assert file.name == "rejected.jsonl"
-    with pytest.raises(InputError, match=r"nothing to read, no file \(1 dataset of shards left out: .*old/shards\)"):
+    with pytest.raises(InputError, match=r"nothing to read.*1 dataset of shards left out: .*old/shards\)"):
         find_inputs(f"{folder_with_datasets}/old/shards/*.tar")
 
 
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_refused_with_its_name(tree: Path, monkeypatch: A
         with pytest.raises(InputError, match=message) as caught:
             find_inputs(spec)
         assert spec.split("{")[0].split("*")[0] in str(caught.value)
-    with pytest.raises(InputError, match=r"^'a.x00b': no file can have this name: embedded null byte$"):
+    with pytest.raises(InputError, match=r"^'a.x00b': no file .*this name: embedded null byte$"):
         find_inputs("a\0b")
 
 

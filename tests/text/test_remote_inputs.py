@@ -117,7 +117,7 @@ def test_what_a_web_server_lacks_or_cannot_do_is_said(server: InputServer) -> No
         with pytest.raises(InputError, match="web servers cannot list"):
             find_inputs(url, requests=QUICK)
     url = server.url("{a,a}.jsonl")
-    with pytest.raises(InputError, match=r"/a\.jsonl is named twice; its documents would be read twice"):
+    with pytest.raises(InputError, match=r"/a\.jsonl is named twice.*documents .*read twice"):
         find_inputs(url, requests=QUICK)
     server.files["a.exe"] = b"x"
     with pytest.raises(InputError, match=r"unknown ending \(.exe\)"):
@@ -136,7 +136,7 @@ def test_compressed_bytes_under_a_plain_name_are_refused(server: InputServer) ->
     file = only(server.url("a.jsonl"))
     spans = split_file(file, 8_000)
     assert len(spans) > 1
-    with pytest.raises(InputError, match=r"compressed data under a name without \.gz, \.zst"):
+    with pytest.raises(InputError, match=r"compressed data .*name without \.gz, \.zst"):
         texts_of(file, spans[0])
 
 

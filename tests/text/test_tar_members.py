@@ -128,7 +128,7 @@ def test_a_member_that_is_cut_is_a_bad_record_and_those_after_it_are_read(tmp_pa
 
 def test_a_tar_of_which_no_member_can_be_read_names_what_it_holds(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "pile.tar", {"a.jpg": b"1", ".b.txt": b"2"})
-    with pytest.raises(DamagedInputError, match=r"pile\.tar: no member can be read, only a\.jpg"):
+    with pytest.raises(DamagedInputError, match=r"pile\.tar: no member .*only a\.jpg"):
         make(path, tmp_path / "out")
 
 

@@ -207,7 +207,7 @@ def test_a_file_that_changes_before_it_is_read_is_refused(tmp_path: Path) -> Non
         list(iterator)
     gone = pipeline.TextDataset(files, "bytes", epochs=1).documents()
     files[1].unlink()
-    with pytest.raises(InputError, match=r"1\.jsonl: cannot be read any more: No such file"):
+    with pytest.raises(InputError, match=r"1\.jsonl: cannot be read any more.*No such file"):
         list(gone)
     with pytest.raises(InputError, match="cannot be read any more"):
         gone.state_dict()

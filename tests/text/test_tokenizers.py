@@ -218,11 +218,9 @@ def test_a_folder_of_which_files_are_missing_is_refused(
     with pytest.raises(ConfigError, match=r"no vocabulary in tokenizer.model, tokenizer_config.json; .*hf download"):
         load_tokenizer(tmp_path / "junk")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)  # as where the package is not installed
-    with pytest.raises(
-        ConfigError, match=r"tokenizer.model cannot be read without the package sentencepiece: `pip install"
-    ):
+    with pytest.raises(ConfigError, match=r"tokenizer.model cannot be read without .*sentencepiece: `pip install"):
         load_tokenizer(tmp_path / "junk")
-    with pytest.raises(ConfigError, match="cannot be read without its library: `pip install sentencepiece protobuf`"):
+    with pytest.raises(ConfigError, match=r"cannot be read without .*`pip install sentencepiece protobuf`"):
         load_tokenizer(tmp_path / "junk" / "tokenizer.model")
     trained.save(tmp_path / "class")
     (tmp_path / "class" / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
@@ -265,10 +263,10 @@ def test_a_sentencepiece_model_whose_normalizer_differs_warns(
         with pytest.raises(ConfigError, match=rf"{kind}.model: a model of words or characters; only BPE and Unigram"):
             load_tokenizer(train_sentencepiece(tmp_path / f"{kind}.model", kind))
     folded = train_sentencepiece(tmp_path / "m.model", "unigram", normalization_rule_name="nmt_nfkc")
-    with pytest.warns(UserWarning, match=r"m.model: .* other ids than sentencepiece for \d of \d+"):
+    with pytest.warns(UserWarning, match=r"m.model: .*other ids than sentencepiece .*\d of \d+"):
         load_tokenizer(folded)
     spaced = train_sentencepiece(tmp_path / "s.model", "bpe", byte_fallback=True, user_defined_symbols=["[tool]"])
-    with pytest.warns(UserWarning, match=r"s.model: .* for 1 of \d+ hostile texts, such as 'a\[tool\]b'"):
+    with pytest.warns(UserWarning, match=r"s.model: .* 1 of \d+ hostile texts.* 'a\[tool\]b'"):
         load_tokenizer(spaced)
     train_sentencepiece(tmp_path / "tokenizer.model", "bpe", byte_fallback=True)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>"}')

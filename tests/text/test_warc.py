@@ -303,7 +303,7 @@ def test_a_record_of_too_large_a_length_costs_itself_in_members(tmp_path: Path) 
     assert [each.detail for each in cut] == [said]
     for name, data in (("a.warc", b"".join(records)), ("b.warc.gz", as_gzip(b"".join(records)))):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(DamagedInputError, match=r"a record of 333 bytes is followed by b'.*2 documents of it"):
+        with pytest.raises(DamagedInputError, match=r"record of 333 bytes .*followed by b'.*2 documents of it"):
             list(DocumentReader(tmp_path / name))
 
 
@@ -364,15 +364,15 @@ def test_a_member_that_is_broken_where_a_span_begins_is_not_lost(tmp_path: Path)
 def test_a_record_that_is_cut_is_damage(tmp_path: Path, cut: int) -> None:
     data = as_wet([("a", "x" * 2000), ("b", "y" * 9000)])
     (tmp_path / "a.warc").write_bytes(data[: len(data) - 4 - cut])
-    with pytest.raises(DamagedInputError, match=r"a\.warc: a record of 9000 bytes is cut after \d+; 1 document"):
+    with pytest.raises(DamagedInputError, match=r"a\.warc: .*record of 9000 bytes .*cut after \d+; 1 document"):
         list(DocumentReader(tmp_path / "a.warc"))
     (tmp_path / "b.warc").write_bytes(data[: data.rfind(b"Content-Length")])
-    with pytest.raises(DamagedInputError, match=r"do not end within 1\d\d bytes; 1 document"):
+    with pytest.raises(DamagedInputError, match=r"not end within 1\d\d bytes.* 1 document"):
         list(DocumentReader(tmp_path / "b.warc"))
     packed = as_members([as_wet([("a", "x")]), data])
     (tmp_path / "c.warc.gz").write_bytes(packed[: -min(cut, 90)])
     seen: list[Any] = []
-    with pytest.raises(DamagedInputError, match=r"cut off at byte \d+, before its end"):
+    with pytest.raises(DamagedInputError, match=r"cut off at byte \d+.*before its end"):
         seen.extend(DocumentReader(tmp_path / "c.warc.gz"))
     assert [each.text for each in seen[:1]] == ["x"]
 
@@ -439,7 +439,7 @@ def test_an_extractor_is_named_and_one_of_the_user_is_kept_by_its_source(tmp_pat
         found = DocumentReader("a.warc", extract=extract)
         assert [each.text for each in found if isinstance(each, Document)] == ["another text"] * 2
         assert len(list(pipeline.TextDataset("a.warc", "bytes", epochs=1, extract=extract).documents())) == 2
-    with pytest.raises(ConfigError, match="extract must be a name or a function of HTML and url, got 7"):
+    with pytest.raises(ConfigError, match=r"extract must be a name or a function .*HTML and url, got 7"):
         list(DocumentReader("a.warc", extract=7))  # type: ignore[arg-type]
     with pytest.raises(pipeline.PlanChangedError):
         run_plain("a.warc", tmp_path / "own", extract=f"{tmp_path}/own_text:text_of")
