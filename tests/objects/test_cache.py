@@ -85,6 +85,7 @@ def test_the_least_recently_used_goes_first_and_the_limit_holds(tmp_path: Path) 
     for number in range(50):
         assert block(cache, number) == contents(number)
         assert bytes_kept(tmp_path) <= 3500
+    assert all(path.with_suffix("").exists() for path in tmp_path.rglob("*.sha256"))
 
 
 def test_a_cache_that_is_full_is_not_searched_for_each_block(tmp_path: Path) -> None:

@@ -141,6 +141,12 @@ def test_an_origin_names_the_shard_the_key_and_the_id_of_a_document(dataset: Pat
         assert span["document_tokens"] == len(span["ids"]) == SIZES[manifest.shards.index(info)][origin["document"]]
 
 
+def test_rows_that_are_not_batched_are_counted_over_the_ranks(dataset: Path, texts: list[Path]) -> None:
+    for source in (pipeline.ShardDataset(dataset), of_texts(texts)):
+        rows = source.shuffle(seed=0).pack(16).shard(0, 2).trace(3)
+        assert [(row["rank"], row["sequence_index"]) for row in rows] == [(0, 6), (1, 7)]
+
+
 @pytest.mark.parametrize("kind", ["shards", "texts"])
 def test_a_trace_leaves_the_stream_where_it_stands(dataset: Path, texts: list[Path], kind: str) -> None:
     data: Any = pipeline.ShardDataset(dataset) if kind == "shards" else of_texts(texts)
@@ -300,6 +306,9 @@ def test_progress_is_told_in_steps_that_are_read_of_all_ranks(texts: list[Path])
 
     of_texts(texts).shuffle(seed=0).pack(16).shard(0, 2).batch(2).trace(2, progress=Told())
     assert told == [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]
+    told.clear()
+    of_texts(texts).shuffle(seed=0).pack(16).shard(0, 2).batch(2).seen("x", steps=2, progress=Told())
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_a_step_before_the_state_or_after_the_end_is_refused(texts: list[Path]) -> None:
