@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ class LocalServer(ThreadingHTTPServer):
     def __init__(self, handler: type[BaseHTTPRequestHandler], host: str = "127.0.0.1") -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._host = f"[{host}]" if ":" in host else host
+        self._clients: list[socket.socket] = []
         super().__init__((host, 0), handler)
         while self.server_address[1] in _used_ports:  # a process keeps what it knows of a server, by host and port
             self.server_close()
@@ -34,7 +35,16 @@ class LocalServer(ThreadingHTTPServer):
 
     def get_request(self) -> Any:
         self.connections += 1
-        return super().get_request()
+        request = super().get_request()
+        self._clients.append(request[0])
+        return request
+
+    def server_close(self) -> None:
+        """End the connections too: a thread waits at each for the next request."""
+        super().server_close()
+        for client in self._clients:
+            with suppress(OSError):  # it has ended
+                client.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients that go away are part of the tests."""
