@@ -93,6 +93,14 @@ def test_little_data_gives_rows_or_an_error(
     assert count >= (STEPS if epochs is None else 1)
 
 
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_document_of_many_lanes_is_read_again_and_again(lanes: int, seed: int) -> None:
+    data = pipeline.TextDataset([{"text": "a" * 12}], "bytes")
+    stream = data.shuffle(seed=seed, lanes=lanes).documents().batch(2)
+    assert all(batch["valid_tokens"] == 24 for batch in islice(stream, 30))
+
+
 def test_the_source_whose_documents_have_no_label_is_named() -> None:
     good = pipeline.ShardDataset.from_texts(["to be or not to be"] * 20, "bytes")
     empty = pipeline.ShardDataset.from_texts([""], "bytes")

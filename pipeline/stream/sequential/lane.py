@@ -118,7 +118,7 @@ class Lane:
         self._on_empty = on_empty
         self._windows: deque[SequentialWindow] = deque()  # all give rows; the next sequence begins in the first
         self._next: WindowStart = (epoch, cycle, round)
-        self._searched: int = epoch + any(cursor[1:])  # the lane has had no row from this epoch on
+        self.searched_from: int = epoch + any(cursor[1:])  # the lane has had no row from this epoch on
 
     @property
     def cursor(self) -> Cursor:
@@ -149,12 +149,11 @@ class Lane:
         begins = [self._unit if one.cuts is None else int(one.cuts[self._unit]) for one in list(self._windows)[:1]]
         return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
 
-    def gives_nothing_for(self, epochs: int) -> bool:
-        """Read on, and say whether the lane has no row in ``epochs`` whole epochs, one after another."""
-        while not self._windows and self._next[0] < self._searched + epochs and self._read():
+    def gives_nothing_before(self, epoch: int) -> bool:
+        """Read on, and say whether the lane has no further row before an epoch."""
+        while not self._windows and self._next[0] < epoch and self._read():
             pass
-        epoch: int = self._next[0]
-        return epoch >= self._searched + epochs
+        return not self._windows
 
     def fill(self, buffer: RowBuffer, row: int) -> int:
         """Fill a row with the next sequence; return how many tokens the sequence has."""
@@ -199,7 +198,7 @@ class Lane:
         while self._read():
             if len(self._windows) > count:
                 return True
-            if self._next[1:] == (0, 0) and self._next[0] > self._searched:
+            if self._next[1:] == (0, 0) and self._next[0] > self.searched_from:
                 self._on_empty()
         return False
 
@@ -211,5 +210,5 @@ class Lane:
         self._next = made.following
         if made.gives_rows(self._lag):
             self._windows.append(made)
-            self._searched = made.start[0] + 1
+            self.searched_from = made.start[0] + 1
         return True

@@ -145,10 +145,12 @@ class SequentialReader:
         return source, self._local[lane][source]
 
     def _on_empty(self, source: int) -> None:
-        """Raise ``ConfigError`` if no local lane has a row in an epoch of an endless stream."""
+        """Raise ``ConfigError`` if no local lane has a row in the same epoch of an endless stream."""
         if self._bounded:
             return
-        if all(lanes[source].gives_nothing_for(self._patience) for lanes in self._local.values()):
+        local = [lanes[source] for lanes in self._local.values()]
+        end = max(lane.searched_from for lane in local) + self._patience
+        if all(lane.gives_nothing_before(end) for lane in local):
             of = "of a whole epoch" if self._patience == 1 else f"of {self._patience} epochs"
             raise self._error_of_nothing(source, of)
 
@@ -166,7 +168,7 @@ class SequentialReader:
         what, cure = f"no document was kept {of}", "loosen the filter or the condition, or give more input"
         found = [f"{read} read so far", f"{rejected} rejected by filters{reasons and f' ({reasons})'}"]
         found += [f"{bad} bad" + (": on_error='stop' says why" if bad else "")]
-        if read > rejected:
+        if read > rejected and self._lag and not self.tokens_read[source]:
             what, cure = f"no sequence {of} has a label", "give longer documents"
             cure += "" if self._mixture is None else ", or remove the source from the mix"
             found += [f"the other {read - rejected} too short: a label needs {self._lag + 1} tokens of one sequence"]
