@@ -8,8 +8,8 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 4
 root_doc = "README"
 PAGES = (
-    "train mix masks chat migrate frameworks build answer recipes guide examples clusters exchange troubleshooting api format"
-    " benchmarks decisions"
+    "train validate epochs text mix masks chat lengths trace migrate frameworks build answer recipes guide examples clusters"
+    " exchange troubleshooting api format benchmarks decisions"
 ).split()
 include_patterns = ["README.md", "CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES)]
 CONTENTS = "\n".join(["\n```{toctree}", ":hidden:", *(f"docs/{page}" for page in PAGES), "CONTRIBUTING", "```\n"])

@@ -16,8 +16,9 @@ RUN = (
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("build", "train", "mix", "frameworks", "exchange", "format", "masks", "migrate", "answer")
+        for name in "build train validate epochs text lengths trace mix frameworks exchange format".split()
     ),
+    *(f"docs/{name}.md" for name in "masks migrate answer".split()),
 )
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")

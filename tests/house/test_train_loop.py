@@ -1,4 +1,4 @@
-"""The loop that the page on training begins with goes on after a kill, on one process and under torchrun."""
+"""The loops of the pages on training and on epochs go on after a kill, the first one under torchrun, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers import interpreters
 from tests.helpers.documentation import ROOT, blocks_of
 from tests.helpers.shard_samples import EOS, write_dataset
 
-LOOP = next(block for kind, block in blocks_of("docs/train.md") if kind == "python")
+LOOP, EPOCHS = (blocks_of(f"docs/{page}.md")[0][1] for page in ("train", "epochs"))
 
 
 def run(folder: Path, code: str, *launcher: str) -> str:
@@ -58,6 +58,21 @@ def test_the_loop_goes_on_exactly_after_a_kill(folder: Path) -> None:
     (folder / "checkpoint.pt").unlink()
     assert list(losses(run(folder, seeded[1]))) == [10, 20]
     assert losses(run(folder, seeded[0])) == {step: whole[step] for step in (30, 40)}
+
+
+@pytest.mark.stacks
+def test_the_loop_over_epochs_goes_on_exactly_after_a_kill(folder: Path) -> None:
+    code = EPOCHS.replace("torch.nn.Sequential(", "torch.manual_seed(0) and torch.nn.Sequential(")
+    whole = losses(run(folder, code))
+    assert list(whole) == [10, 20, 30, 40, 50]  # epochs of 17 steps
+    (folder / "epochs.pt").unlink()
+    for step, printed in ((25, [10, 20]), (38, [30])):
+        killed = code.replace(
+            "        schedule.step()\n",
+            f"        schedule.step()\n        schedule.last_epoch == {step} and os._exit(1)  # Killed\n",
+        )
+        assert list(losses(run(folder, killed))) == printed
+    assert losses(run(folder, code)) == {step: whole[step] for step in (40, 50)}
 
 
 @pytest.mark.stacks
