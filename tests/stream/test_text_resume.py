@@ -140,7 +140,7 @@ def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"a\.jsonl changed since the stream was made"):
         unsaved.state_dict()
     file.unlink()
-    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read any more.*No such file.*bring it back"):
+    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read any more.*No such file.*restore it"):
         unsaved.state_dict()
 
 

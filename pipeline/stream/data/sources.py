@@ -79,12 +79,13 @@ class Sources:
         """Return the sources of a mix; ``ConfigError`` if they cannot be mixed."""
         by_name = dict(sorted(sources.items()))
         first = next(iter(by_name.values()))
+        nouns = {"dtype": "dtype", "tokenizer_sha256": "tokenizer (its SHA-256)", "eos_id": "end-of-text id"}
         for name, source in by_name.items():
-            for field in ("dtype", "tokenizer_sha256", "eos_id"):
+            for field, noun in nouns.items():
                 expected, actual = getattr(first, field), getattr(source, field)
                 if expected != actual:
                     raise ConfigError(
-                        f"sources of a mix share one {field}, but {name!r} has {actual}, others {expected}; "
+                        f"sources of a mix share one {noun}, but {name!r} has {actual}, others {expected}; "
                         "build them the same way"
                     )
         mix = cls(by_name, is_mix=True)

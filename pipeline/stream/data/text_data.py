@@ -214,7 +214,7 @@ class TextData:
         try:
             stamp = _stamp(file)
         except OSError as error:
-            raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; bring it back") from None
+            raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; restore it") from None
         if stamp != self._stamps[file.name]:
             raise InputError(
                 f"{file.name} changed since the stream was made, so the order of its documents would change; create the stream "
