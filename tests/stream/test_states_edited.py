@@ -173,6 +173,16 @@ def test_a_state_of_a_mix_without_one_of_its_fields_is_refused(
         MAKE["mix, take"](small, texts).load_state_dict(state)
 
 
+@pytest.mark.parametrize("leaf", ["[" * 100_000, "3", "{", 3, None])
+@pytest.mark.parametrize("field", ["shape", "given", "weights"])
+def test_a_state_whose_json_is_broken_or_of_another_kind_is_refused(
+    small: Path, texts: Path, states: dict[str, dict[str, Any]], field: str, leaf: Any
+) -> None:
+    stream = MAKE["mix, take"](small, texts)
+    with pytest.raises(StateError, match=f"no state of a stream: {field} is"):
+        stream.load_state_dict(states["mix, take"] | {field: leaf})
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
