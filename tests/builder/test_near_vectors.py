@@ -93,10 +93,11 @@ def test_rounding_decides_no_pair_at_the_threshold(rows: int) -> None:
 def test_a_document_goes_only_if_it_is_near_one_that_stays() -> None:
     # Each is near its neighbours: 20 degrees apart, where the threshold is 25 degrees.
     angles = np.radians([0, 20, 40, 60, 80])
-    near = pipeline.near_vectors(
-        np.stack([np.cos(angles), np.sin(angles)], axis=1), list("abcde"), 0.9063, progress=QUIET
-    )
-    assert [(each.key, each.stays, round(each.cosine, 3)) for each in near] == [("b", "a", 0.94), ("d", "c", 0.94)]
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for threshold in (0.9063, 0.9396):  # that of 20 degrees is 0.93969
+        near = pipeline.near_vectors(vectors, list("abcde"), threshold, progress=QUIET)
+        assert [(each.key, each.stays, round(each.cosine, 3)) for each in near] == [("b", "a", 0.94), ("d", "c", 0.94)]
+    assert pipeline.near_vectors(vectors, list("abcde"), 0.9398, progress=QUIET) == []
 
 
 @pytest.mark.nightly

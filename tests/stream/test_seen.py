@@ -110,7 +110,7 @@ def test_sequences_are_found_by_the_tokens_that_they_hold() -> None:
             first = epoch * tokens + sequences.positions(epoch, inside)
             served |= {*zip((begin + inside).tolist(), first.tolist(), strict=True)}
         assert len({at for _, at in served}) == len(served)
-        for epoch, held in product(range(epochs or 2), (1, stride + 2)):
+        for epoch, held in product(range(epochs or 3), (1, stride + 2, 2 * tokens + 1)):
             begin, end = epoch * tokens, (epoch + 1) * tokens
             expected = {(index, at) for index, at in served if at < end and at + held > begin}
             assert {*sequences.containing(begin, end, held)} == expected

@@ -51,6 +51,16 @@ def is_one_of_few(record: Any) -> bool:
     return record.text.startswith(("3.17 ", "0.5 ", "2.30 "))
 
 
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_document_must_pass_every_filter(files: list[Path], is_live: bool) -> None:
+    records = [{"text": text} for texts in TEXTS for text in texts]
+    stream = pipeline.TextDataset((lambda: iter(records)) if is_live else files, "bytes", epochs=1)
+    stream = stream.filter(lambda record: "1" in record.text).filter(lambda record: "2" in record.text).documents()
+    texts = [text for texts in TEXTS for text in texts if "1" in text and "2" in text]
+    assert len(texts) > 1
+    assert [spelled(item["input_ids"]) for item in stream] == texts
+
+
 def test_a_lane_of_which_an_epoch_is_rejected_goes_on_to_the_next(files: list[Path]) -> None:
     stream = pipeline.TextDataset(files, "bytes").shuffle(seed=0, lanes=4).filter(is_one_of_few).documents().batch(2)
     rows = [spelled(row) for batch in islice(stream, 10) for row in batch["input_ids"]]
