@@ -129,6 +129,10 @@ def test_begin_and_end_of_text_stay_where_they_are(coder: Tokenizer) -> None:
     for first, last in (([4], [0]), ([4], []), ([], [0])):
         assert function(np.array(first + text + last, np.uint16), None)[0].tolist() == first + bare + last
         assert function(np.array(first + last, np.uint16), None)[0].tolist() == first + last
+        numbered = np.array([*first, *range(20, 40), *last], np.uint16)
+        made, mask = function(numbered, (numbered > 30).astype(np.uint8))
+        assert sorted(made.tolist()) == sorted([*numbered.tolist(), 1, 2, 3])
+        assert mask.tolist() == [id > 30 for id in made.tolist()]
 
 
 def test_marks_and_rates_that_cannot_work_are_refused_at_the_call(coder: Tokenizer) -> None:
