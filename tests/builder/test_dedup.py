@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pipeline.builder.dedup import lsh
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
-from pipeline.builder.dedup.lsh import REPRESENTATIVES, keepers_of, write_clusters
+from pipeline.builder.dedup.lsh import REPRESENTATIVES, keepers_of, star_edges, write_clusters
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import PIECE_ROWS, Piece, Rows, npy_pieces
 from pipeline.builder.limits import Limits
@@ -157,6 +157,14 @@ def least_similar_of(signatures: np.ndarray) -> tuple[int, int]:
     """Return the first pair of rows that agree on the fewest values."""
     pairs = itertools.combinations(range(len(signatures)), 2)
     return min(pairs, key=lambda pair: int((signatures[pair[0]] == signatures[pair[1]]).sum()))
+
+
+def test_the_earliest_of_many_equal_documents_stays() -> None:
+    keys = np.random.default_rng(0).integers(0, 3, 5000).astype(np.uint64)
+    first = [int(np.flatnonzero(keys == key)[0]) for key in range(3)]
+    (edges,) = star_edges(keys, np.arange(5000, dtype=np.uint32), lambda a, b: np.ones(len(a), bool))
+    own = [[first[key], number] for number, key in enumerate(keys.tolist()) if number != first[key]]
+    assert sorted(edges.tolist()) == sorted(own)
 
 
 @settings(max_examples=20, deadline=None)
