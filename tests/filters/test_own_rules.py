@@ -113,8 +113,9 @@ HELPERS = {
     "own_helper.py": "import string\n\nONE = 1\n",
     "own_late.py": "late = 100\n",
     "own_package/__init__.py": "from .ten import TEN\n",
+    "own_package/four.py": "FOUR = 4\n",
     "own_package/ten.py": "TEN = 10\n",
-    "own_package/deep.py": "from . import ten\n\n\ndef two():\n    return 2 * ten.TEN\n",
+    "own_package/deep.py": "from . import four, ten\n\n\ndef two():\n    return 2 * ten.TEN + four.FOUR\n",
     "own_unused.py": "raise SystemExit\n",
 }
 
@@ -126,7 +127,7 @@ def test_modules_imported_from_the_same_folder_are_part_of_the_recipe(tmp_path: 
         (tmp_path / name).write_text(source)
     path = rule_file(tmp_path, '"own_measures:f" = { max = 999 }')
     before = load_rules(path)
-    assert before.measure("x") == {"own_measures:f": 131}
+    assert before.measure("x") == {"own_measures:f": 135}
     (tmp_path / "own_unused.py").write_text("# edited\n")
     assert load_rules(path).describe() == before.describe()
     with open(tmp_path / edited, "a") as file:

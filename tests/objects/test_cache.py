@@ -88,6 +88,18 @@ def test_the_least_recently_used_goes_first_and_the_limit_holds(tmp_path: Path) 
     assert all(path.with_suffix("").exists() for path in tmp_path.rglob("*.sha256"))
 
 
+def test_a_file_that_another_process_holds_stays_and_counts(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 3500)
+    whole(cache, 1)
+    (oldest,) = kept(tmp_path)
+    with open(oldest, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for number in range(2, 12):
+            whole(cache, number)
+            assert bytes_kept(tmp_path) <= 3500
+        assert oldest.exists()
+
+
 def test_a_cache_that_is_full_is_not_searched_for_each_block(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 100 * SIZE)
     left = []
