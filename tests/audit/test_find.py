@@ -117,6 +117,13 @@ def test_planted_copies_are_found_as_brute_force_finds_them(built: Path) -> None
     assert all(matches for matches, likeness in zip(found, true, strict=True) if likeness >= 0.9)
 
 
+def test_the_last_of_many_documents_is_found_by_its_likeness(tmp_path: Path) -> None:
+    texts = [*(f"text {number}" for number in range(16_400)), prose(0, 80)]  # an index reads 16,384 signatures at once
+    run_plain([str(write_jsonl(tmp_path / "in.jsonl", texts))], tmp_path / "set")
+    (found,) = ask(tmp_path / "set", [edited(texts[-1], 1, 0)])
+    assert [match.id for match in found] == ["d16400"]
+
+
 def test_candidates_are_those_of_datasketch_with_the_kept_signatures(built: Path) -> None:
     from datasketch import LeanMinHash, MinHashLSH
 

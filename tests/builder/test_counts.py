@@ -93,6 +93,7 @@ def test_every_source_and_language_adds_up_whatever_rules_are_called() -> None:
         "duplicates": {"exact": 1, "near": 1},
         "added": 1,
     }
+    assert stats.by_source["wiki"]["tokens"] == 0
     assert (stats.read, stats.kept, stats.tokens, stats.dropped) == (6, 2, 9, {"kept": 1, "max_tokens": 2})
 
 

@@ -53,6 +53,18 @@ def test_a_tokenizer_of_fewer_ids_than_asked_for_says_so(tmp_path: Path, capsys:
         assert said == in_report == is_short
 
 
+def test_a_dry_run_counts_what_is_kept_for_a_tokenizer_to_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = sentences(400)
+    path = jsonl(tmp_path / "in.jsonl", [*texts, *(f"{number} of few words" for number in range(400))])
+    (tmp_path / "own.toml").write_text("words = { min = 10 }\n")
+    flags = ["--output", f"{tmp_path}/out", "--rules", f"{tmp_path}/own.toml", "--workers", "1", "--dry-run"]
+    assert run_command("build", [str(path), *flags, "--tokenizer", "train:400"]) == 0
+    tokens = f"{sum(map(len, texts)) / 4_200:.3g} k (at 4.2 characters a token"
+    assert f"tokens   about {tokens}" in capsys.readouterr().out
+
+
 def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = jsonl(tmp_path / "in.jsonl.zst", [" ".join(sentences(15, seed)) for seed in range(3000)])
     flags = [str(path), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--rules", "gopher_quality"]

@@ -24,7 +24,7 @@ import pytest
 import pipeline
 from pipeline.builder.recipe import Recipe
 from pipeline.cli import COMMANDS
-from pipeline.cli.command import exit_status
+from pipeline.cli.command import add_requests, exit_status, requests_of
 from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
 from pipeline.signals import deferred_signals, kept_handlers, reraise_swallowed_signals
@@ -86,6 +86,13 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
     assert "gave up after 1 tries" in capsys.readouterr().err
     assert main([command, *arguments, "--tries", "0"]) == 2
     assert "tries must be an integer of 1 or more, got 0" in capsys.readouterr().err
+
+
+def test_tries_and_timeout_are_those_of_the_flags() -> None:
+    parser = argparse.ArgumentParser()
+    add_requests(parser)
+    requests = requests_of(parser.parse_args(["--tries", "3", "--timeout", "7.5"]))
+    assert (requests.tries, requests.timeout) == (3, 7.5)
 
 
 def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +287,7 @@ def test_a_command_runs_in_a_thread_and_not_with_other_filters(tmp_path: Path) -
 
 
 def test_an_interrupt_that_passes_through_executed_text_ends_with_130_too() -> None:
-    code = "import sys; from pipeline.cli.command import exit_status\n"
+    code = "import sys; from pipeline.cli.command import add_requests, exit_status, requests_of\n"
     code += "sys.exit(exit_status(lambda: exec('raise KeyboardInterrupt')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL).returncode == 130
 
@@ -328,7 +335,7 @@ def test_a_closed_output_ends_a_command_in_silence(dataset: Path, arguments: lis
 
 @pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
 def test_a_second_interrupt_while_the_interpreter_ends_shows_no_traceback(first: str) -> None:
-    code = "import atexit, os, signal, sys, time\nfrom pipeline.cli.command import exit_status\n"
+    code = "import atexit, os, signal, sys, time\nfrom pipeline.cli.command import add_requests, exit_status, requests_of\n"
     code += "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
     code += f"def action():\n    os.kill(os.getpid(), signal.{first})\n    time.sleep(60)\n"
     code += "sys.exit(exit_status(lambda: exit_status(action)))"

@@ -146,6 +146,8 @@ def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr().out
     assert "A :smile: is [bold]no[/bold] emoji :date:" in shown
     assert " column:date: :100:\n" in shown
+    assert inspect([str(tmp_path / "out"), "--batch", "0", "--rows", "1", "--seq-len", "80"]) == 0
+    assert record["text"] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
