@@ -81,6 +81,17 @@ def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path) ->
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
+def test_a_shard_removed_from_an_unfinished_output_is_written_again(tmp_path: Path) -> None:
+    path, options = write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(60)]), {"tokens_per_shard": 3_000}
+    with pytest.raises(KeyboardInterrupt):
+        run_plain(path, tmp_path / "out", after_stage=interrupt_after("write"), **options)
+    first, *_ = sorted((tmp_path / "out").glob("*.tar"))
+    first.unlink()
+    run_plain(path, tmp_path / "out", **options)
+    run_plain(path, tmp_path / "whole", **options)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
 def test_a_unit_of_many_parts_goes_on_after_those_that_are_done(
     inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
