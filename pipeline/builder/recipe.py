@@ -251,6 +251,7 @@ class Recipe:
         SHARDS,
         "most tokens of each source, as in 1e9, or of named sources, as in web=5e9,wiki=1e9. Files are read in an order drawn by "
         "--seed until the tokens after dedup fill the quota. With --limit, the quota samples the records that were read",
+        numbers=True,
     )
     seed: int = setting(
         0,

@@ -22,12 +22,14 @@ GROUPS = ("reading", "filters", "duplicates", "tokens and shards")
 class Setting:
     """The metadata of a field of `Recipe`. Its name in the metadata is "setting"."""
 
+    default: Any
     group: str
     help: str
     flag: str = ""  # by default, the name with dashes; if the setting is true by default, the flag turns it off
     choices: tuple[str, ...] = ()
     least: int | None = None  # a whole number of at least this
     share: str = ""  # "<": a number from 0 to below 1; "<=": from 0 to 1
+    numbers: bool = False  # the entries of the list may be whole numbers
     named: bool = False  # names files or datasets: the manifest has them without folders
     optional: bool = False  # the manifest leaves it out at its default: set it for every new setting
 
@@ -60,16 +62,16 @@ class Setting:
             if not _is_number(value) or not math.isfinite(value):
                 raise ConfigError(f"{name} must be a number, got {value!r}")
             return float(value)
-        elif not (isinstance(value, str) and (value or name == "format")):
+        elif not (isinstance(value, str) and (value or value == self.default)):
             raise ConfigError(f"{name} must be text, got {value!r} ({self.help})")
         return value
 
     def _entries(self, name: str, value: Any) -> tuple[str, ...]:
         """Return the entries of a list, or of text that joins them by commas."""
-        whole = (int,) if name == "max_tokens" else ()
+        whole = (int,) if self.numbers else ()
         if isinstance(value, str):
             value = value.split(",")
-        elif value is None and name != "rules":  # none of them; but no rules at all are () or "none"
+        elif value is None and not self.default:  # where a list has entries by default, None would be ambiguous
             value = ()
         elif isinstance(value, whole) and not isinstance(value, bool):
             value = [value]
@@ -98,7 +100,7 @@ def types_of(hint: Any) -> frozenset[type]:
 
 def setting(default: Any, group: str, help: str, **details: Any) -> Any:
     """Return a field of `Recipe`; ``details`` are the other fields of `Setting`."""
-    return field(default=default, metadata={"setting": Setting(group=group, help=help, **details)})
+    return field(default=default, metadata={"setting": Setting(default=default, group=group, help=help, **details)})
 
 
 def setting_of(metadata: Mapping[str, Any]) -> Setting:

@@ -140,7 +140,7 @@ def test_a_setting_that_is_added_enters_no_manifest_at_its_default() -> None:
     [(float | None, "0.5", 0.5), (int | None, "6e3", 6000), (int | float, "1%", 0.01), (Literal["a"] | None, "a", "a")],
 )  # fmt: skip
 def test_a_setting_that_may_be_none_is_read_by_its_type(hint: Any, text: str, value: object) -> None:
-    types, declared = types_of(hint), Setting(group="reading", help="")
+    types, declared = types_of(hint), Setting(default=None, group="reading", help="")
     assert declared.fit("x", parser_of(types)(text), types) == value
     assert type(None) not in types or declared.fit("x", None, types) is None
     for wrong in (["a"], float("nan"), True):
