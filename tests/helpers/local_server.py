@@ -9,7 +9,20 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-_used_ports: set[int] = set()
+_used_ports: set[int] = set()  # a process keeps what it knows of a server by host and port
+
+
+def new_socket(*, listens: bool = True) -> socket.socket:
+    """Return a socket with a port of localhost that no other server of this process had."""
+    while True:
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        if (port := bound.getsockname()[1]) not in _used_ports:
+            _used_ports.add(port)
+            if listens:
+                bound.listen()
+            return bound
+        bound.close()
 
 
 class LocalServer(ThreadingHTTPServer):
@@ -22,7 +35,7 @@ class LocalServer(ThreadingHTTPServer):
         self._host = f"[{host}]" if ":" in host else host
         self._clients: list[socket.socket] = []
         super().__init__((host, 0), handler)
-        while self.server_address[1] in _used_ports:  # a process keeps what it knows of a server, by host and port
+        while self.server_address[1] in _used_ports:
             self.server_close()
             super().__init__((host, 0), handler)
         _used_ports.add(self.server_address[1])
@@ -79,7 +92,7 @@ def answering(*parts: bytes | None) -> Iterator[str]:
                 else:
                     connection.sendall(part)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with new_socket() as listening:
         thread = threading.Thread(target=serve, args=(listening,))
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import socket
 import threading
 import time
 import traceback
@@ -33,6 +32,7 @@ from pipeline.objects.retries import retrying
 from pipeline.objects.urls import is_remote, shown
 from tests.helpers import interpreters
 from tests.helpers.faulty_server import PASSING, FaultyServer, running_server
+from tests.helpers.local_server import new_socket
 
 DATA = random.Random(0).randbytes(300_000)
 QUICK = RequestOptions(tries=5, first_delay=0.001, timeout=5)
@@ -228,10 +228,7 @@ def test_a_body_in_gzip_is_unpacked(server: FaultyServer) -> None:
     [("refused", "Connection refused"), ("silent", "no answer within"), ("unknown", "Name or service|resol")],
 )
 def test_a_host_that_never_answers_fails_after_few_tries_with_the_cause(kind: str, says: str) -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        if kind == "silent":
-            silent.listen()
+    with new_socket(listens=kind == "silent") as silent:
         port = silent.getsockname()[1]
         host = "no-such-host.invalid" if kind == "unknown" else "127.0.0.1"
         with pytest.raises(StorageError, match=says) as caught:
@@ -265,7 +262,7 @@ pipeline.TextDataset([f"{sys.argv[1]}/{n}.jsonl" for n in range(3)], "bytes")
 
 
 def test_ctrl_c_while_a_server_stalls_ends_the_process_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with new_socket() as listening:
         listening.settimeout(60)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with open(os.devnull, "wb") as nothing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import pipeline
 from pipeline.errors import ConfigError, StorageError
 from tests.helpers.faulty_server import running_server
+from tests.helpers.local_server import new_socket
 
 FACES: list[Callable[..., Any]] = [
     lambda url, **settings: pipeline.ShardDataset(f"{url}/data", **settings),
@@ -32,11 +32,8 @@ def test_a_request_is_made_so_many_times(face: Callable[..., Any]) -> None:
 
 @faces
 def test_a_server_that_never_answers_is_given_up(face: Callable[..., Any]) -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        with pytest.raises(StorageError, match=r"gave up after [1-4] tries"):  # of ten
-            face(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0)
+    with new_socket() as silent, pytest.raises(StorageError, match=r"gave up after [1-4] tries"):  # of ten
+        face(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0)
 
 
 @faces
