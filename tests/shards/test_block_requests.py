@@ -41,7 +41,7 @@ def stream(kind: str, source: Any, **options: Any) -> Stream:
 
 def side_by_side(requests: int, read: Callable[[FaultyServer], None]) -> FaultyServer:
     """Return a server that so many requests waited for at once; it answers later if these were too few."""
-    for latency in (0.05, 0.5, 2.0):
+    for latency in (0.05, 0.1, 0.2, 0.5):
         with running_server() as server:
             server.latency = latency
             read(server)
