@@ -7,7 +7,8 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-
 JOBS ?= 2
 # A file goes to one process whole; tests/conftest.py puts the rooms whose tests are fast first. A process that dies ends the
 # run: one in its place would run the same test again, and one that has a single test left waits for ever.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest $(PROCESSES)
 
 .PHONY: test test-stacks test-nightly test-lowest test-faults check loops demo docs clean
 
@@ -35,7 +36,7 @@ test-lowest: .venv/installed
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --requirement $(LOWEST)/lowest.txt
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --constraint $(LOWEST)/lowest.txt --editable . \
 		pytest pytest-timeout pytest-xdist hypothesis webdataset fasttext-langdetect datasets pandas polars trafilatura lxml_html_clean
-	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -m "not stacks and not nightly"
+	$(LOWEST)/bin/python -m pytest $(PROCESSES) -m "not stacks and not nightly"
 
 # Seeds a fault for each claim, and sees that a test fails: some 25 minutes on two cores.
 test-faults: .venv/installed

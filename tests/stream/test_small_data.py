@@ -101,6 +101,15 @@ def test_a_document_of_many_lanes_is_read_again_and_again(lanes: int, seed: int)
     assert all(batch["valid_tokens"] == 24 for batch in islice(stream, 30))
 
 
+def test_a_rank_that_had_rows_calls_no_document_too_short() -> None:
+    stream = pipeline.TextDataset([{"text": "a" * 12}], "bytes").shuffle(seed=0, lanes=16).documents().batch(1)
+    rows = iter(stream.shard(0, 16))
+    assert next(rows)["valid_tokens"] == 12
+    with pytest.raises(ConfigError, match="no document was kept of 8 epochs") as caught:
+        list(rows)
+    assert "too short" not in str(caught.value)
+
+
 def test_the_source_whose_documents_have_no_label_is_named() -> None:
     good = pipeline.ShardDataset.from_texts(["to be or not to be"] * 20, "bytes")
     empty = pipeline.ShardDataset.from_texts([""], "bytes")

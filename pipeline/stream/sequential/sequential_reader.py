@@ -168,7 +168,7 @@ class SequentialReader:
         what, cure = f"no document was kept {of}", "loosen the filter or the condition, or give more input"
         found = [f"{read} read so far", f"{rejected} rejected by filters{reasons and f' ({reasons})'}"]
         found += [f"{bad} bad" + (": on_error='stop' says why" if bad else "")]
-        if read > rejected and self._lag and not self.tokens_read[source]:
+        if read > rejected and not self.tokens_read[source]:
             what, cure = f"no sequence {of} has a label", "give longer documents"
             cure += "" if self._mixture is None else ", or remove the source from the mix"
             found += [f"the other {read - rejected} too short: a label needs {self._lag + 1} tokens of one sequence"]
