@@ -44,7 +44,7 @@ def result_directory(path: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        for file in temporary.iterdir():
+        for file in (*temporary.rglob("*"), temporary):
             sync_directory(file)  # the call is the same for files
         with suppress(FileExistsError):
             _rename(temporary, path)

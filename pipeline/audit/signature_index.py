@@ -3,7 +3,7 @@
 datasketch's own hash tables take 5.3 KB of memory and 47 µs a document. Here a table is two sorted arrays of 12 bytes a document,
 in which `MinHashLSH` looks up bands. So an index of a million documents takes 180 MB, and opens from files at once.
 
-    INDEX/index.json     the dataset's fingerprint
+    INDEX/index.json     what it belongs to: hashes of the dataset's signatures and manifest, bands and rows
     INDEX/keys.npy       uint64 [1 + bands, documents], increasing in each row: first halves of text hashes, then keys of bands
     INDEX/numbers.npy    uint32 [1 + bands, documents], the document of each key
     INDEX/hashes.npy, INDEX/signatures.npy    copies of the dataset's files, if it is at a url
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from datasketch import LeanMinHash, MinHashLSH
@@ -98,7 +98,7 @@ def open_index(documents: DatasetDocuments, directory: str | Path | None, progre
             hashes, signatures = _signatures(documents, Path(temporary))
             tables = _make_tables(hashes, signatures, bands, rows, progress)
             return SignatureIndex(hashes, signatures, tables, rows)
-    path, fingerprint = Path(directory).absolute(), documents.manifest.fingerprint
+    path = Path(directory).absolute()
     if path.exists() and not _is_index(path):
         raise ConfigError(f"{path}: this is no index; name an index, or a new directory")
     if (opened := _open_tables(documents, path)) is None:
@@ -109,23 +109,30 @@ def open_index(documents: DatasetDocuments, directory: str | Path | None, progre
             tables = _make_tables(*_signatures(documents, made), bands, rows, progress)
             np.save(made / _KEYS, np.stack([table.keys for table in tables]))
             np.save(made / _NUMBERS, np.stack([table.numbers for table in tables]))
-            write_json(made / _INDEX, fingerprint)
+            write_json(made / _INDEX, _identity(documents))
         opened = _open_tables(documents, path)
         assert opened is not None
     return SignatureIndex(*_signatures(documents, path), opened, rows)
 
 
 def _is_index(path: Path) -> bool:
-    """Return whether a directory has the files of an index and no others, so that it may be removed."""
+    """Return whether a directory has the files of an index, all of them and no others, so that it may be removed."""
     names = {file.name for file in path.iterdir()} if path.is_dir() else set[str]()
-    return {_INDEX} <= names <= {_INDEX, _KEYS, _NUMBERS, *FILES}
+    return {_INDEX, _KEYS, _NUMBERS} <= names <= {_INDEX, _KEYS, _NUMBERS, *FILES}
+
+
+def _identity(documents: DatasetDocuments) -> dict[str, Any]:
+    """Return what the tables of an index depend on. Builds of other words or other settings have other signatures."""
+    files = signature_files(documents.folder.base, documents.manifest)
+    settings = {name: documents.settings[name] for name in ("dedup_bands", "dedup_rows")}
+    return {"dataset": documents.manifest.fingerprint, "files": {info.name: info.sha256 for info in files}, **settings}
 
 
 def _open_tables(documents: DatasetDocuments, path: Path) -> list[BandTable] | None:
     """Return the tables of an index; None if it is missing, damaged, or of another dataset."""
     copied = signature_files(documents.folder.base, documents.manifest) if documents.folder.remote else []
     try:
-        if read_json(path / _INDEX) != documents.manifest.fingerprint:
+        if read_json(path / _INDEX) != _identity(documents):
             return None
         if any((path / Path(info.name).name).stat().st_size != info.bytes for info in copied):
             return None

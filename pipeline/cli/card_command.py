@@ -18,9 +18,9 @@ from pipeline.builder.report.croissant import croissant_of
 from pipeline.builder.report.training_summary import UNKNOWN, licenses_of, training_summary
 from pipeline.builder.signature_store import dataset_names
 from pipeline.shards.dataset_folder import DatasetFolder
-from pipeline.shards.manifest import Manifest
+from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 
-from .command import Command, Parser, add_requests, local_file, requests_of
+from .command import Command, Parser, add_requests, check_output, local_file, requests_of
 
 DESCRIPTION = """\
 Print the card (README.md) of a dataset for the Hugging Face hub: how to load it, its counts, its sources and its build.
@@ -58,6 +58,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.output is None:
         print(text, end="")
         return 0
+    manifest = folder.manifest()
+    names = [MANIFEST_NAME, *(info.name for info in manifest.shards), *(info.name for info in manifest.files)]
+    check_output(options.output, () if folder.remote else map(folder.path, names))
     with atomic_file(options.output) as file:
         file.write(text.encode())
     if not (options.croissant or options.eu_summary):

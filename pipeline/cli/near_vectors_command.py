@@ -7,7 +7,7 @@ import argparse
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.near_vectors import near_vectors
 
-from .command import Command, Parser, check_folder, local_file
+from .command import Command, Parser, check_output, local_file
 
 DESCRIPTION = """\
 List the documents whose vectors are near an earlier document's; the earlier one stays. Your own model makes the vectors.
@@ -39,7 +39,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
-    check_folder(options.output)
+    check_output(options.output, (options.vectors, options.keys))
     columns = {"column": options.column, "id_key": options.id_key}
     near = near_vectors(options.vectors, options.keys, options.threshold, **columns)
     with atomic_file(options.output) as file:

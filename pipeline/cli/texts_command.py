@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.builder.recipe import Recipe
-from pipeline.errors import ConfigError
 from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
-from .command import Command, Parser, add_requests, check_folder, local_file, requests_of
+from .command import Command, Parser, add_requests, check_output, local_file, requests_of
 from .texts_options import CountingReader, add_setting, recipe_of
 
 DESCRIPTION = """\
@@ -51,7 +48,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     schema = pa.schema({"key": pa.string(), "id": pa.string(), "text": pa.large_string()})
     recipe = recipe_of(options, _SETTINGS)
     files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
-    _check_output(options.output, files)
+    check_output(options.output, (file for file in files if file.stored is None))
     reader = CountingReader()
     count = 0
     progress = Progress(quiet=not sys.stderr.isatty())
@@ -69,14 +66,6 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     reader.print()
     print(f"{options.output}: {count:,} texts")
     return 0
-
-
-def _check_output(output: Path, files: Sequence[InputFile]) -> None:
-    """Raise ``ConfigError`` if the output is one of the inputs, or if its folder does not exist."""
-    check_folder(output)
-    for file in files:
-        if file.stored is None and output.exists() and os.path.samefile(output, file):
-            raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")
 
 
 def _batches(

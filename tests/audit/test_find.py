@@ -160,6 +160,14 @@ def test_an_index_is_kept_and_made_again_when_the_dataset_changes(tmp_path: Path
     assert [bool(matches) for matches in found] == [k >= 5 for k in range(12)] + [False]
 
 
+def test_an_index_is_made_again_when_a_build_of_other_dedup_settings_replaces_the_dataset(tmp_path: Path) -> None:
+    source, kept = write_jsonl(tmp_path / "in.jsonl", TEXTS[:9]), tmp_path / "index"
+    asked = [edited(text, 1, 0) for text in TEXTS[:9]]
+    for options in ({}, {"dedup_ngram": 3}, {"dedup_bands": 10, "dedup_rows": 6}):
+        run_plain(source, tmp_path / "set", overwrite=True, **options)
+        assert [len(found) for found in ask(tmp_path / "set", asked, index=kept)] == [1] * 9
+
+
 @pytest.mark.parametrize("name", ["index.json", "keys.npy", "numbers.npy"])
 def test_a_damaged_index_is_made_again(built: Path, tmp_path: Path, name: str) -> None:
     file, texts = tmp_path / "index" / name, TEXTS[:3]
@@ -175,10 +183,11 @@ def test_a_folder_that_is_no_index_of_ours_is_not_replaced(built: Path, tmp_path
     files = [tmp_path / "index.json", tmp_path / "shard.00000.mds"]
     for file in files:
         file.write_text('{"version": 2}')
-    (tmp_path / "part").mkdir()
-    files.append(tmp_path / "part" / "keys.npy")
-    files[-1].write_bytes(b"")
-    for folder in (tmp_path, tmp_path / "part", built):
+    for folder, name in ("part", "keys.npy"), ("own", "index.json"):
+        (tmp_path / folder).mkdir()
+        files.append(tmp_path / folder / name)
+        files[-1].write_bytes(b"{}")
+    for folder in (tmp_path, tmp_path / "part", tmp_path / "own", built):
         with pytest.raises(ConfigError, match=rf"{folder.name}: this is no index; name an index"):
             ask(built, TEXTS[:1], index=folder)
     assert all(file.exists() for file in [*files, built / "manifest.json"])

@@ -23,6 +23,7 @@ import pipeline
 from pipeline.builder.dedup.near_vectors import near_rows
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, DamagedInputError, InputError, MissingInputError
+from tests.helpers.builds import contents_of
 from tests.helpers.documentation import ROOT
 
 Pairs = list[tuple[int, int, float]]
@@ -265,3 +266,14 @@ def test_an_output_that_cannot_be_written_is_refused_before_vectors_are_read(
     flags = ["--threshold", "0.9", "--output", str(tmp_path / "none/near.txt")]
     assert run_command("near-vectors", [str(tmp_path / "none.npy"), *flags]) == 2
     assert "none is not a directory; make it first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["v.npy", "keys.txt", "linked"])
+def test_an_output_that_is_an_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    write_tables(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path / "keys.txt")
+    before = contents_of(tmp_path)
+    flags = ["--keys", str(tmp_path / "keys.txt"), "--threshold", "0.9", "--output", str(tmp_path / name)]
+    assert run_command("near-vectors", [str(tmp_path / "v.npy"), *flags]) == 2
+    assert f"{name}: it is an input, which would be replaced; choose another name" in capsys.readouterr().err
+    assert contents_of(tmp_path) == before

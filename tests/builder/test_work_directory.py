@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import posix
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.atomic import temporary_path
+from pipeline.atomic import atomic_file, temporary_path
 from pipeline.atomic_directory import result_directory, sweep
 from pipeline.builder.limits import Limits
 from pipeline.builder.work.lock import locked
@@ -143,6 +144,43 @@ def test_a_result_is_there_whole_or_not_at_all_and_one_that_is_there_stays(tmp_p
             (directory / "one").write_text(text)
     assert (tmp_path / "result" / "one").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that are brought to disk, by the fsync of the system, which other tests leave out."""
+    paths = list[str]()
+
+    def sync(handle: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{handle}"))
+        posix.fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    return paths
+
+
+def test_files_and_folders_within_a_result_are_on_disk_before_it_has_its_name(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    with result_directory(tmp_path / "result") as directory:
+        (directory / "texts" / "more").mkdir(parents=True)
+        for name in ("one", "texts/two", "texts/more/three"):
+            (directory / name).write_text(name)
+        assert synced == []
+    *before, last = synced
+    assert last == str(tmp_path), "the rename"
+    assert {Path(path).relative_to(directory).as_posix() for path in before} == {
+        *(".", "one", "texts", "texts/two", "texts/more", "texts/more/three")
+    }
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_the_writer_goes_on(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    with atomic_file(tmp_path / "one") as file:
+        file.write(b"1")
+        assert synced == []
+    assert synced == [file.name, str(tmp_path)]
 
 
 def test_files_of_others_stay_and_those_of_killed_builds_are_swept(source: Path, tmp_path: Path) -> None:

@@ -207,3 +207,10 @@ def test_the_card_of_the_working_directory_has_its_name(
     monkeypatch.chdir(built)
     assert main(["card", "."]) == 0
     assert "\n# set\n" in capsys.readouterr().out
+
+
+def test_a_card_replaces_no_file_of_its_dataset(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (built / "manifest.json").read_bytes()
+    assert main(["card", str(built), "--output", str(built / "manifest.json")]) == 2
+    assert "manifest.json: it is an input, which would be replaced; choose another name" in capsys.readouterr().err
+    assert (built / "manifest.json").read_bytes() == before
