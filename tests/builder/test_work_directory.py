@@ -155,7 +155,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(os.readlink(f"/proc/self/fd/{handle}"))
         posix.fsync(handle)
 
-    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr("os.fsync", sync)
     return paths
 
 
