@@ -175,7 +175,14 @@ def test_no_test_reads_a_clock_of_its_own_to_judge_speed() -> None:
 
 
 def test_tests_pass_parameters_and_patch_nothing_of_the_package() -> None:
-    outside = {"tempfile", "ray", "sys.modules", "fcntl", "time", '"os.fsync"'}  # what belongs to Python and to libraries
+    outside = {
+        "tempfile",
+        "ray",
+        "sys.modules",
+        "fcntl",
+        "time",
+        '"os.fsync"',
+    }  # what belongs to Python and to libraries
     patch = re.compile(r"(?:\b(?:setattr|setitem|delattr|delitem|mock\.patch)\()([^,)]*)")
     patched = {
         f"{path.name}: {target}"
