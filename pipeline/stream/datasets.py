@@ -97,7 +97,7 @@ class Documents(Stream):
         >>> sorted(stream.decode(row)[0][9:10] for row in stream)
         ['2', '3', '4', '4', '5', '5', '6', '6', '6', '6', '7', '7', '7', '7']
         """
-        from .data.upsampling import UpsampledFiles  # training without it does not need it
+        from .data.upsampling import upsampled  # training without it does not need it
 
         if not isinstance(by, str):
             raise ConfigError(f"by must be the name of a field, got {by!r}")
@@ -111,7 +111,7 @@ class Documents(Stream):
                 f"{self._data!r} is in memory, where documents have no fields; upsample shards, and split off val in the "
                 "build (--val-fraction)"
             )
-        return Documents(UpsampledFiles(self._data, by, times), epochs=self._config.epochs)
+        return Documents(upsampled(self._data, by, times), epochs=self._config.epochs)
 
 
 class ShardDataset(Documents):

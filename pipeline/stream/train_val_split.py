@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -31,22 +32,25 @@ def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedD
     table, rows = whole.selected_extents.table, whole.selected_extents.rows
     if rows is None:
         rows = np.arange(len(table))
-    if len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES:
-        out = hashes_held_out(hashes_of(whole.shard_names, table.extents)[rows], share, whole.split_level)
-        parts = [whole.select(rows[kept]) for kept in (~out, out)]
+    by_extents = len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES
+    if by_extents:
+        hashes = hashes_of(whole.shard_names, table.extents)[rows]
     else:
         hashes = whole.hashes if isinstance(whole, SelectedDocuments) else _hashes_of_documents(whole)
         tokens, lengths, redacted = _read(whole)
-        out = hashes_held_out(hashes, share, whole.split_level)
-        parts = [
-            SelectedDocuments(whole, tokens[np.repeat(kept, lengths)], lengths[kept], hashes[kept], redacted[kept])
-            for kept in (~out, out)
-        ]
-    for part, is_val in zip(parts, (False, True), strict=True):
-        part.split_level = whole.split_level + 1
-        part.split = f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}"
-        part.label = f"{whole!r}.split(val={float(share):g})[{int(is_val)}]"
-        part.fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest()
+    out, parts = hashes_held_out(hashes, share, whole.split_level), list[CountedData]()
+    for kept, is_val in ((~out, False), (out, True)):
+        identity = {
+            "split": f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}",
+            "label": f"{whole!r}.split(val={float(share):g})[{int(is_val)}]",
+            "fingerprint": hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest(),
+        }
+        if by_extents:
+            parts.append(whole.part(replace(whole.selection, rows=rows[kept]), **identity))
+        else:
+            own = tokens[np.repeat(kept, lengths)]
+            parts.append(SelectedDocuments(whole, own, lengths[kept], hashes[kept], redacted[kept], **identity))
+        parts[-1].split_level = whole.split_level + 1
     return parts[0], parts[1]
 
 
@@ -60,9 +64,13 @@ class SelectedDocuments(MemoryData):
         lengths: NDArray[np.int64],
         hashes: Hashes,
         redacted: NDArray[np.bool_],
+        *,
+        split: str,
+        label: str,
+        fingerprint: str,
     ) -> None:
-        # `hold_out` sets the label and the fingerprint.
-        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer_sha256, "", fingerprint="")
+        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer_sha256, label, fingerprint=fingerprint)
+        self.split = split
         self.vocab_size = whole.vocab_size
         self.hashes = hashes
         self.redacted = {0: np.flatnonzero(redacted)} if redacted.any() else {}

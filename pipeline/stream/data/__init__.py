@@ -1,7 +1,8 @@
 """The sources of streams, with their counts and fingerprints.
 
 sources.py       the protocol of a source; one source, or those of a mix by their names
-counted_data.py  the base class of sources with counts known in advance, and their extents that are streamed
+selection.py     which extents and documents of a dataset are streamed
+counted_data.py  the base class of sources with counts known in advance
 shard_data.py    shards of a dataset, or arrays in memory
 upsampling.py    shards of which some documents are read several times an epoch, or never
 text_data.py     raw text: files, or a live source

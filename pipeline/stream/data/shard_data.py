@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -39,6 +38,7 @@ from ...shards.shard_list import ShardList, latest, resolve
 from ...shards.shard_names import ENDING
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .counted_data import CountedData
+from .selection import Selection
 
 if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
@@ -125,31 +125,19 @@ class ShardFiles(CountedData):
         self._whole_shards = whole_shards
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._access)]
-        self._urls = [url for part in parts for url in part.urls]
-        # Without queries, since a new signature changes them.
-        self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
         self._table = _Table(parts, self._access)
         self._parts = parts
-        self.redacted: dict[int, NDArray[np.int64]] = {}
         self._stamps: Sequence[Stamp | None] | None = None
-        self._numbers: Sequence[int] | None = None  # the shards of the table that belong to this source; None: all
         self.label = f"ShardDataset({_shown(source)}, split={split!r})"
-        self._infos: Sequence[ShardInfo | None]
         self._manifest, self._directory = parts[0].manifest, parts[0].directory
         manifest = parts[0].manifest  # the other manifests agree with it in all fields that are read here
         if manifest is not None:
-            self._infos = infos = [info for part in parts for info in part.infos or ()]
             self.dtype = manifest.token_dtype
             self.vocab_size = size = manifest.tokenizer.get("vocab_size")
             self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else parse_eos_id(eos_id, self.dtype, size)
-            self.documents = [info.documents for info in infos]
-            self.tokens = [info.tokens for info in infos]
             self.tokenizer_sha256 = manifest.tokenizer.get("sha256")
-            self._originals = [
-                part.manifest.original_sha256(info) for part in parts if part.manifest for info in part.infos or ()
-            ]
-            self.fingerprint = _digest([manifest.dtype, self.tokenizer_sha256, self._originals])
-            self._list_redacted()
+            self.count()
+            self.fingerprint = _digest([manifest.dtype, self.tokenizer_sha256, self._originals()])
             former: dict[str, str] = {}
             for dropped in manifest.recipe.get("dropped", []):
                 difference = (
@@ -165,15 +153,14 @@ class ShardFiles(CountedData):
                     "leave verify out"
                 )
             # These are taken before the tars are read, so that any later change is noticed.
-            self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in self._urls]
-            table, contents = load_tars(self._urls, self._access)
+            urls = [url for part in parts for url in part.urls]
+            self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in urls]
+            table, contents = load_tars(urls, self._access)
             self._table = _Table(parts, self._access, table)
-            self._infos = [None] * table.shards
             self.dtype = table.dtype
             self.eos_id = parse_eos_id(eos_id, self.dtype)
-            self.documents = table.per_shard(table.document_sums).tolist()
-            self.tokens = table.per_shard(table.token_sums).tolist()
             self.tokenizer_sha256 = None
+            self.count()
             checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
             self.fingerprint = _digest([self.dtype.str, self.shard_names, checksums, contents])
 
@@ -184,35 +171,50 @@ class ShardFiles(CountedData):
         numbers: dict[str, list[int]] = {}
         for number, source in enumerate(self.sources_of_shards):
             numbers.setdefault(source, []).append(number)
-        return {source: self._only(chosen, source) for source, chosen in numbers.items()}
+        originals, parts = self._originals(), dict[str, ShardFiles]()
+        for source, chosen in numbers.items():
+            digest = _digest([self.dtype.str, self.tokenizer_sha256, [originals[k] for k in chosen]])
+            label = f"{self.label}.sources()[{source!r}]"
+            parts[source] = self.part(Selection(chosen), split=self.split, label=label, fingerprint=digest)
+        return parts
 
-    def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
-        """Return the same data with only the shards of one source."""
-        data = self.listed(numbers)
-        data.label = f"{self.label}.sources()[{source!r}]"
-        data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
-        data._originals = [self._originals[k] for k in numbers]
-        data.fingerprint = _digest([self.dtype.str, self.tokenizer_sha256, data._originals])
-        return data
+    def _originals(self) -> list[str]:
+        """Return the sha256 that each shard had before any redaction."""
+        return [
+            part.manifest.original_sha256(info) for part in self._parts if part.manifest for info in part.infos or ()
+        ]
 
-    def listed(self, numbers: Sequence[int]) -> ShardFiles:
-        """Return a copy with a table of the shards ``numbers``, which may repeat. ``documents`` and ``tokens`` do not change."""
-        data = copy.copy(self)
-        data.shard_names = [self.shard_names[k] for k in numbers]
-        data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
-        data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
-        data.redacted = {}
-        data._list_redacted()
-        vars(data).pop("selected_extents", None)  # those of the original
-        return data
+    def count(self) -> None:
+        self.redacted: dict[int, NDArray[np.int64]] = {}
+        self._list_shards()
+        if self.selection.rows is None and None not in self._infos:  # no table needs to be read
+            self.documents = [info.documents for info in self._infos if info is not None]
+            self.tokens = [info.tokens for info in self._infos if info is not None]
+        else:
+            super().count()
+
+    def _list_shards(self) -> None:
+        """List the selected shards as the manifests describe them now."""
+        urls = [url for part in self._parts for url in part.urls]
+        infos: list[ShardInfo | None] = []
+        for part in self._parts:
+            infos += part.infos or [None] * len(part.urls)
+        self._urls: Sequence[str] = self.selection.of_shards(urls)
+        self._infos: Sequence[ShardInfo | None] = self.selection.of_shards(infos)
+        # Without queries, since a new signature changes them.
+        self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
+        manifests = [part.manifest for part in self._parts for _ in part.urls]
+        for shard, (manifest, info) in enumerate(zip(self.selection.of_shards(manifests), self._infos, strict=True)):
+            if manifest is not None and info is not None and (numbers := manifest.redacted.get(info.name)):
+                self.redacted[shard] = np.array(numbers, np.int64)  # running streams see it
 
     @property
     def sources_of_shards(self) -> Sequence[str]:  # type: ignore[override]
         return [info.source for info in self._infos if info is not None]
 
     def table(self) -> ExtentTable:
-        table = self.followed(lambda: self._table.get())
-        return table if self._numbers is None else table.select(self._numbers)
+        table, shards = self.followed(lambda: self._table.get()), self.selection.shards
+        return table if shards is None else table.select(shards)
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         shard, number = document
@@ -222,8 +224,22 @@ class ShardFiles(CountedData):
         return where | {name: column[number] for name, column in self._provenance(shard).items()}
 
     def find(self, document: str) -> list[tuple[int, int]]:
-        if found := super().find(document):
+        found = super().find(document) or self._find(document)
+        if (repeats := self.selection.repeats) is None:
             return found
+        # Each listing that has the document; the first listing if none has it.
+        table, shards = self.selected_extents.table, len(self._urls) // repeats.listings
+        firsts = [(shard, number) for shard, number in found if shard < shards]
+        ordinals = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in firsts]
+        return [
+            (listing * shards + shard, number)
+            for (shard, number), ordinal in zip(firsts, ordinals, strict=True)
+            for listing in range(max(1, int(repeats.times[ordinal])))
+        ]
+
+    def _find(self, document: str) -> list[tuple[int, int]]:
+        """Return the shard and number, in the first listing, of each document that has this key or id."""
+        found: list[tuple[int, int]] = []
         # It may be a key. Keys of a split ascend from shard to shard, so few tables are read.
         if document.isdecimal():
             for shards in self._of_splits():
@@ -244,7 +260,7 @@ class ShardFiles(CountedData):
     def _of_splits(self) -> list[list[int]]:
         """Return the shards of each split of each dataset, in the order of their names."""
         ends = np.cumsum([len(part.urls) for part in self._parts])
-        numbers = range(len(self._urls)) if self._numbers is None else self._numbers
+        numbers = self.selection.of_shards(range(len(self._urls)))[: len(self._urls) // self.selection.listings]
         parts = np.searchsorted(ends, numbers, side="right").tolist()
         found: dict[tuple[int, str], list[int]] = {}
         for shard in sorted(range(len(parts)), key=self.shard_names.__getitem__):
@@ -288,19 +304,10 @@ class ShardFiles(CountedData):
     def _of_every_shard(self, read: Callable[[int], T]) -> list[T]:
         """Return the result of ``read`` for each shard, computed in several threads."""
         with ThreadPoolExecutor(REMOTE_THREADS if self._remote else LOCAL_THREADS) as pool:
-            return list(pool.map(read, range(len(self._urls))))
+            return list(pool.map(read, range(len(self._urls) // self.selection.listings)))
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         return self.followed(lambda: self._access.document(self._urls[shard], number, self._infos[shard]))
-
-    def _list_redacted(self) -> None:
-        """Add the numbers of redacted documents, by shard, to ``redacted``, so that running streams see them."""
-        numbers: list[list[int]] = []
-        for part in self._parts:
-            redacted = part.manifest.redacted if part.manifest is not None else {}
-            numbers += [redacted.get(info.name, []) for info in part.infos or ()]
-        shards = range(len(numbers)) if self._numbers is None else self._numbers
-        self.redacted.update((k, np.array(numbers[n], np.int64)) for k, n in enumerate(shards) if numbers[n])
 
     def followed(self, read: Callable[[], T]) -> T:
         """Return the result of ``read``. If it fails because shards were redacted meanwhile, call it again."""
@@ -321,9 +328,7 @@ class ShardFiles(CountedData):
             return False
         self._parts = parts
         self._table = _Table(parts, self._access, checked=all(whole for _, whole in found))
-        infos = [info for part in parts for info in part.infos or ()]
-        self._infos = infos if self._numbers is None else [infos[k] for k in self._numbers]
-        self._list_redacted()
+        self._list_shards()
         vars(self).pop("selected_extents", None)
         for part in parts:
             if part.manifest is not None and part.manifest.redactions:

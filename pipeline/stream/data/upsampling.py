@@ -16,54 +16,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...shards.extents.extent_table import running_sums
-from .counted_data import Repeats
+from .selection import Repeats, Selection
 from .shard_data import ShardFiles
 
 
-class UpsampledFiles(ShardFiles):
-    """Shards of which an epoch reads each document as often as ``times`` says for its quantile of the field ``by``.
+def upsampled(files: ShardFiles, by: str, times: Sequence[int]) -> ShardFiles:
+    """Return shards of which an epoch reads each document as often as ``times`` says for its quantile of the field ``by``.
 
     A redacted document keeps its score if that is a number with a fraction. Without a score, it is in no quantile, and not read.
     """
-
-    def __init__(self, files: ShardFiles, by: str, times: Sequence[int]) -> None:
-        table, most = files.selected_extents.table, max(times)
-        lengths, scores = files.field(by)
-        of_document = _times(files, by, scores, times)
-        kept = [of_document > listing for listing in range(most)]
-        tokens, documents = (
-            np.concatenate([np.add.reduceat(own * each, table.document_sums[:-1]) for each in kept])
-            for own in (lengths, np.int64(1))
-        )
-        vars(self).update(vars(files.listed([*range(table.shards)] * most)))
-        self._whole = files
-        self.repeats, self.rows = Repeats(of_document, tokens, documents), np.flatnonzero(documents)
-        self.tokens, self.documents = (
-            np.diff(running_sums(counts.reshape(most, -1).sum(0))[table.shard_bounds]).tolist()
-            for counts in (tokens, documents)
-        )
-        self.split = f"{files.split}, upsampled by {by} {','.join(map(str, times))}"
-        self.label = f"{files.label}.upsample({by!r}, {list(times)})"
-        digest = hashlib.sha256(of_document.tobytes()).hexdigest()
-        self.fingerprint = hashlib.sha256(json.dumps([files.fingerprint, "upsampled", digest]).encode()).hexdigest()
-
-    def find(self, document: str) -> list[tuple[int, int]]:
-        """Return shard and number of the document in each listing that has it, or in the first listing if none has it."""
-        assert self.repeats is not None
-        table, found = self._whole.table(), self._whole.find(document)
-        ordinals = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in found]
-        times = [max(1, int(each)) for each in self.repeats.times[ordinals]]
-        return [
-            (listing * table.shards + shard, number)
-            for (shard, number), count in zip(found, times, strict=True)
-            for listing in range(count)
-        ]
+    table, most = files.selected_extents.table, max(times)
+    lengths, scores = files.field(by)
+    of_document = _times(files, by, scores, times)
+    kept = [of_document > listing for listing in range(most)]
+    tokens, documents = (
+        np.concatenate([np.add.reduceat(own * each, table.document_sums[:-1]) for each in kept])
+        for own in (lengths, np.int64(1))
+    )
+    repeats = Repeats(of_document, tokens, documents, most)
+    shards = [*(files.selection.shards or range(table.shards))] * most
+    digest = hashlib.sha256(of_document.tobytes()).hexdigest()
+    return files.part(
+        Selection(shards, np.flatnonzero(documents), repeats),
+        split=f"{files.split}, upsampled by {by} {','.join(map(str, times))}",
+        label=f"{files.label}.upsample({by!r}, {list(times)})",
+        fingerprint=hashlib.sha256(json.dumps([files.fingerprint, "upsampled", digest]).encode()).hexdigest(),
+    )
 
 
 def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) -> NDArray[np.uint8]:
     """Return how often an epoch reads each document, by its score."""
-    table, rows = files.selected_extents.table, files.rows
+    table, rows = files.selected_extents.table, files.selection.rows
     streamed = np.ones(len(scores), bool)
     if rows is not None:  # of a split
         streamed = np.repeat(np.isin(np.arange(len(table)), rows), table.documents)

@@ -1,0 +1,123 @@
+"""Which extents of a dataset are streamed: those of some shards, of a part of a split, or of some listings of its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...shards.extents.extent_table import ExtentTable, running_sums
+from ..order import Blocks
+
+T = TypeVar("T")
+
+
+class Repeats(NamedTuple):
+    """How often an epoch reads each document of an upsampled source (section 2 of the order).
+
+    The table lists the shards ``listings`` times. Listing ``k`` has the documents whose ``times`` (uint8, of one listing) are
+    above ``k``. ``tokens`` and ``documents`` (int64) count the documents that each extent of the table has in its listing.
+    """
+
+    times: NDArray[np.uint8]
+    tokens: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    listings: int
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which extents of a dataset are streamed, and which of their documents.
+
+    ``shards`` are the numbers of the dataset's shards that the table lists; a number may repeat (None: each shard once).
+    ``rows`` are the extents of this table that are streamed, ascending (None: all). ``repeats`` chooses the documents of an
+    upsampled source.
+    """
+
+    shards: Sequence[int] | None = None
+    rows: NDArray[np.int64] | None = None
+    repeats: Repeats | None = None
+
+    @property
+    def listings(self) -> int:
+        """How often the table lists each shard."""
+        return 1 if self.repeats is None else self.repeats.listings
+
+    def of_shards(self, items: Sequence[T]) -> Sequence[T]:
+        """Return the items of the selected shards, from one item for each shard of the dataset."""
+        return items if self.shards is None else [items[shard] for shard in self.shards]
+
+
+@dataclass(frozen=True, eq=False)
+class ExtentSelection:
+    """The extents of a table that a selection has.
+
+    ``redacted`` are the numbers of redacted documents by shard; more may be added while the extents are streamed.
+    """
+
+    table: ExtentTable
+    selection: Selection = field(default_factory=Selection)
+    redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> NDArray[np.int64] | None:
+        return self.selection.rows
+
+    def counts(self) -> tuple[list[int], list[int]]:
+        """Return the documents and the tokens of the selected extents of each shard."""
+        given = self.selection.repeats or self.table
+        rows = np.arange(len(self.table)) if self.rows is None else self.rows
+        bounds = rows.searchsorted(self.table.shard_bounds)
+        documents, tokens = (np.diff(running_sums(column[rows])[bounds]) for column in (given.documents, given.tokens))
+        return documents.tolist(), tokens.tolist()
+
+    def blocks(self, *, in_mix: bool = False) -> Blocks:
+        """Return these extents in blocks, cut at the first call."""
+        if in_mix not in self._blocks:
+            self._blocks[in_mix] = self._cut(in_mix)
+        return self._blocks[in_mix]
+
+    @cached_property
+    def _blocks(self) -> dict[bool, Blocks]:
+        return {}
+
+    def _cut(self, in_mix: bool) -> Blocks:
+        table, rows = self.table, self.rows
+        if rows is None:
+            return Blocks.of_extents(
+                table.extents, table.size_sums, table.token_sums, table.document_sums, in_mix=in_mix
+            )
+        # A run of neighbours counts as a shard, so that a block is one range of a file.
+        begins = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(table.shard_of(rows), prepend=-1) != 0))
+        runs = np.diff(begins, append=len(rows))
+        given = self.selection.repeats or table
+        sums = (running_sums(column[rows]) for column in (table.sizes, given.tokens, given.documents))
+        return Blocks.of_extents(runs, *sums, in_mix=in_mix)
+
+    def extent_of(self, shard: int, document: int) -> int | None:
+        """Return the number, in this selection, of the extent that holds a document; None if it is not selected."""
+        table = self.table
+        before = int(table.document_sums[table.shard_bounds[shard]]) + document
+        row = int(table.document_sums.searchsorted(before, side="right")) - 1
+        if self.rows is None:
+            return row
+        extent = int(self.rows.searchsorted(row))
+        return extent if extent < len(self.rows) and self.rows[extent] == row else None
+
+    def table_rows(
+        self, first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of the table, as first and end, of the selected extents ``first`` to ``last`` (exclusive)."""
+        return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)
+
+    def documents_of(self, first: int, last: int) -> NDArray[np.int64] | slice:
+        """Return the documents to stream of a run of rows of one shard, by their numbers in the run."""
+        if (repeats := self.selection.repeats) is None:
+            return slice(None)
+        times, (begin, end) = repeats.times, self.table.document_sums[[first, last]].tolist()
+        listing, at = divmod(begin, len(times))
+        return np.flatnonzero(times[at : at + end - begin] > listing)
