@@ -14,8 +14,8 @@ Every later stage works on one partition at a time. The module of a stage also h
     round/partitions.json   all units are done: every partition in input order
     round/STAGE/partitions/000034/      a later version of partition 34, by a stage that edits texts: the files that it changes
 
-A file of a partition is in the last version that has this file. Only ``rejected.jsonl`` is different: each version has the
-lines of its own stage.
+A version holds only the files that its stage changed, so the current state of a file is in the latest version that has it.
+``rejected.jsonl`` is different, because stages add to it: each version has the lines of its own stage, and all of them count.
 
 The text of a partition is bounded, since a large compressed file can only be read from its start. So the file does not fill the
 memory, and a kill does not lose all work on it. Several units, the lanes of the file, share its partitions.
@@ -91,7 +91,7 @@ class Partition:
         return self.workspace.folder(stage) / "partitions" / f"{self.number:06d}"
 
     def path(self, name: str) -> Path:
-        """Return the path of a file: it is in the last version that has this file."""
+        """Return the path of a file in the latest version that wrote it."""
         paths = [folder / name for folder in self.versions]
         return next(filter(Path.exists, reversed(paths)), paths[0])
 

@@ -134,8 +134,9 @@ for epoch ``e * E + k``, ``k < E``, the ``A`` of section 4 is ``A(e * E + k) = e
 last of a pass do not exist: they are missing in inputs and labels. Only the first ``U`` stream sequences of a pass are given,
 those that have a label: ``U = max(0, ceil((E * T - d) / stride))``. ``d`` is ``shift``; 1 for ``labels="same"``; the largest
 divisor for ``shift="divisors"``; 0 for samples and documents. ``U = 0`` is an error. Pass ``e`` is the sequence indices
-``e * S`` to ``e * S + U``. Some of these may have a stream sequence that is not given. In each epoch, the first of these indices
-takes the first given stream sequence of the epoch's indices from ``e * S + U`` on instead, the second the second, and so on.
+``e * S`` to ``e * S + U``. Because lanes end at different places, one of these indices may belong to a stream sequence that is
+not given, and as many given ones belong to indices from ``e * S + U`` on. These two are matched in each epoch, in ascending
+order: the first index of the pass that has none takes the first such stream sequence, the second the second, and so on.
 
 ``.take(t)`` ends each pass after ``t`` sequence indices (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes no
 token missing. With both, the smaller end holds. With ``.take(t)`` alone, of a mix too, pass ``e`` is the sequence indices

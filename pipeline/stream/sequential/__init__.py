@@ -62,8 +62,8 @@ round that reaches ``max(1, w // L)`` blocks. Without ``window=``, it ends with 
 blocks, or ``max(4, 4 (cycle + round))`` blocks if that is earlier. ``cycle`` and ``round`` are those of its start, so the first
 windows are short. Best fit needs at least ``4 t`` bytes in each case, ``t = seq_len * max(32, min(256, 64 MiB //
 (L seq_len)))``. Without ``.shuffle()`` a window is one round, or those that best fit needs: 32 sequences of 4 bytes a token.
-The tokenizer ``bytes`` makes two bytes of each byte of text, so its windows hold half as much: in this paragraph, 128 stands
-for 256 MiB, and 32 for 64 MiB.
+The tokenizer ``bytes`` makes two bytes of each byte of text, so its windows hold half as much: for this tokenizer, read
+128 MiB in place of 256 MiB in this paragraph, and 32 MiB in place of 64 MiB.
 
 Each rank reads a part of a live source in one lane, which all lanes of the rank share: each row is its next sequence. Unless it
 is in a mix, ``L`` is ``G``. Windows are runs of its records. If the epoch had ``n`` records before a window, the window ends with
