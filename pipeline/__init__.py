@@ -12,6 +12,7 @@ The rooms in reading order, and what each may import:
     user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; files named twice; pipes and devices
     progress.py       progress of long work on the terminal
+    keywords.py       errors of misspelt keywords, which name the nearest one
     notices.py        warnings that name the user's line, and warnings that are logged once
     compiling.py      compiled loops, kept in a cache if it can be written
     daemon_threads.py  threads for jobs that block; a process ends without waiting for them
@@ -35,7 +36,9 @@ a name of the package: ``pipeline.ConfigError``.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Never
 
 from . import errors
 from .errors import (
@@ -55,6 +58,7 @@ from .errors import (
     StorageError,
     TruncatedShardError,
 )
+from .keywords import suggesting
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -164,14 +168,35 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME and name not in _ROOMS:
-        raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
+        near = errors.did_you_mean(name, __all__, else_known=False)
+        raise AttributeError(f"module 'pipeline' has no attribute {name!r}{near}")
     try:
         module = importlib.import_module(_HOME.get(name, f"pipeline.{name}"))
     except ModuleNotFoundError as error:
+        if str(error.name).startswith("filters"):
+            path = getattr(sys.modules.get("filters"), "__file__", None) or "a module"
+            raise errors.ConfigError(f"{path} hides the package `filters` of shardwright: rename that file") from error
         if error.name != "torch":
             raise
         raise errors.not_installed(f"pipeline.{name}", "torch") from error
-    return module if name in _ROOMS else getattr(module, name)
+    if name in _ROOMS:
+        return module
+    value = suggesting(getattr(module, name))
+    setattr(module, name, value)  # so that a function pickles: its module has the same one
+    return value
+
+
+class _Package(ModuleType):
+    """This package, if it is called: another library has a function of its name."""
+
+    def __call__(self, *arguments: object, **keywords: object) -> Never:
+        raise TypeError(
+            "`pipeline` is the package of shardwright here, which `import pipeline` named after `from transformers import "
+            "pipeline`: write `import pipeline as shardwright`, or import the function by another name"
+        )
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -103,7 +103,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("data", nargs="*", metavar="WHAT", help="a dataset, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes")
     add("--tokenizer", help="tokenizer of raw text: a name, a path, a tokenizer.json (default: bytes)")
     add("--text-key", help="field of the text in records (default: text)")
-    add("--dtype-of-tokens", dest="dtype", metavar="DTYPE", help="dtype of an array.bin, such as uint16")
+    add("--dtype", "--dtype-of-tokens", metavar="DTYPE", help="dtype of an array.bin: uint16 or uint32")
     add("--vocab-size", type=int, help="number of ids of an array.bin (default: the tokenizer's)")
     add("--cache-dir", help="cache of shards from a server (default: the user's cache directory)")
     add("--tries", type=int, default=8, help="most attempts at one request to a server (default: 8)")
@@ -123,7 +123,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     length.add_argument("--epochs", type=int, help="passes over the data instead of steps")
     add("--accumulate", type=int, default=1, help="micro-batches of a rank in a step (default: 1)")
     add("--weight-decay", type=float, default=0.1, help="weight decay of matrices (default: 0.1)")
-    add("--dtype", dest="precision", choices=("bf16", "fp32"), help="dtype of the arithmetic (default: bf16 on CUDA)")
+    add("--precision", choices=("bf16", "fp32"), help="dtype of the arithmetic (default: bf16 on CUDA)")
     add("--compile", action="store_true", help="compile the model")
     add("--seed", type=int, default=0, help="seed of weights and order (default: 0)")
     add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda if there is one)")
@@ -145,6 +145,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options = parser.parse_args([*stated, *arguments])  # the last one of equal flags counts
     if not options.data:
         parser.error("name what to train on: a dataset, shards, text, a url or an array.bin")
+    if options.dtype in ("bf16", "fp32", "bfloat16", "float32"):
+        parser.error(f"--dtype {options.dtype} is no dtype of tokens; the arithmetic has --precision bf16 or fp32")
     options.weights = weights
     changed = {name: value for name in Preset.__annotations__ if (value := getattr(options, name)) is not None}
     options.sizes = replace(PRESETS[options.preset], **changed)
@@ -160,10 +162,15 @@ def open_data(options: argparse.Namespace) -> Data:
     """Open the data that the command names: one dataset, or a mix."""
     form = r"([\w-]+)=(.+)" if options.weights else r"([\w-]+)=(.+):(\d*\.?\d+)"
     named = [re.fullmatch(form, what) for what in options.data]
-    if not any(named) and not options.weights:
+    unweighted = [what for what in options.data if re.match(r"[\w-]+=", what) and not Path(what).exists()]
+    if not any(named) and not options.weights and not unweighted:
         return open_one(options.data if len(options.data) > 1 else options.data[0], options)
     if not all(named):
-        wanted = "NAME=WHAT NAME=WHAT with [weights]" if options.weights else "NAME=WHAT:WEIGHT NAME=WHAT:WEIGHT"
+        wanted = (
+            "NAME=WHAT NAME=WHAT with [weights]"
+            if options.weights
+            else "NAME=WHAT:WEIGHT of each, such as web=shards:0.7 wiki=wiki:0.3"
+        )
         raise SystemExit(f"error: a mix is {wanted}, got {' '.join(options.data)}")
     weights: Any = schedule(options) if options.weights else {match[1]: float(match[3]) for match in named if match}
     parts = {match[1]: open_one(match[2], options) for match in named if match}
@@ -198,7 +205,9 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
         print(f"{what}: text, tokenized by its bytes; --tokenizer names another tokenizer", file=sys.stderr)
     vocab_size = options.vocab_size or train.vocab_size
     if vocab_size is None:
-        raise SystemExit(f"error: {what} does not say how many ids there are; give --vocab-size")
+        raise SystemExit(
+            f"error: {what} does not say how many ids there are; give --vocab-size, such as 50257 of GPT-2"
+        )
     val: pipeline.Stream | None = None
     try:
         val = pipeline.open_dataset(what, split="val", **settings) if options.eval_every else None

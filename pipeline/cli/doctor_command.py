@@ -48,7 +48,11 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 def _installation() -> Iterator[tuple[str, str, str]]:
     """Yield for each installed part its name, its state, and the cure of a problem or ''."""
-    yield "shardwright", f"{pipeline.__version__}, {Path(pipeline.__file__).parent}", ""
+    own = Path(pipeline.__file__).parents[1]
+    names_here = [name for name in ("pipeline", "filters", "pipeline.py", "filters.py") if Path(name).exists()]
+    hiding = names_here if Path.cwd() != own else []
+    problem = f"scripts beside {' and '.join(hiding)} import that instead of the package: rename it" if hiding else ""
+    yield "shardwright", f"{pipeline.__version__}, {own / 'pipeline'}", problem
     yield "python", f"{platform.python_version()} on {platform.platform()}", ""
     for extra, names in _requirements().items():
         versions = {name: _version(name) for name in names}

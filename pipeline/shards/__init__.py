@@ -14,6 +14,7 @@ dataset_folder.py  a dataset's directory, on this machine or at a url
 shard_access.py    shards by url or path: whole in a cache, and their indexes by small reads
 shard_names.py     braces, globs, lists and urls -> shards, in a fixed order
 shard_list.py      what a user names -> the shards of one split
+other_data.py      what a path holds in place of shards, and the call that reads it, for errors
 blocks/            the bytes of blocks (runs of neighbouring extents): from local files, by requests, from an array
 extents/           the table of extents: runs of documents that are read in one request
 verify/            shards and datasets recomputed from their bytes

@@ -22,6 +22,7 @@ from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name, shown
 from ..paths import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
+from .other_data import other_folder
 
 MANIFEST_NAME = "manifest.json"
 EXTENTS_NAME = "extents.npz"  # the table of extents of all shards
@@ -245,9 +246,14 @@ class Manifest:
                     f"{path}: a link to {os.readlink(path)}, which is not there; fetch that file, or copy the dataset with its "
                     "files in place of links"
                 ) from None
+            cure = (
+                "Give the --output of a build that has finished; running the same build command again completes an "
+                "interrupted one"
+            )
+            if found := other_folder(str(path.parent), MANIFEST_NAME):
+                cure = found[0].upper() + found[1:]
             raise MissingDatasetError(
-                f"{path}: not there, so no complete dataset is in this directory. Give the --output of a build that "
-                "has finished; running the same build command again completes an interrupted one"
+                f"{path}: not there, so no complete dataset is in this directory. {cure}"
             ) from None
         except OSError as error:
             raise ManifestError(f"{path}: cannot be read: {error}") from error

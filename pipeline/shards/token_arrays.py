@@ -36,7 +36,9 @@ def map_tokens(path: Path, dtype: str | np.dtype[Any] | None = None) -> NDArray[
     if is_llmc(path):
         return _map_llmc(path, head)
     if dtype is None:
-        raise ConfigError(f"{path}: the type of its integers is not known; give their dtype, such as uint16")
+        raise ConfigError(
+            f"{path}: nothing says what its integers are; give their --dtype (dtype=), uint16 as nanoGPT writes, or uint32"
+        )
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ConfigError, InputError
+from ..errors import ConfigError, InputError, value_text
 from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from .arguments import check_choice, check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
@@ -511,7 +511,11 @@ def mix(
     torch.Size([2, 4])
     """
     if not isinstance(sources, Mapping) or not sources:
-        raise ConfigError(f"a mix needs at least one source, as {{'web': ShardDataset(...)}}, got {sources!r}")
+        count = f" of {len(sources)}" if isinstance(sources, Sequence | Mapping) else ""
+        raise ConfigError(
+            f"a mix needs a dict of datasets by their names, got a {type(sources).__name__}{count}; write "
+            "pipeline.mix({'web': web, 'wiki': wiki}, {'web': 0.7, 'wiki': 0.3})"
+        )
     if stopping_strategy is not None:
         check_choice("stopping_strategy", stopping_strategy, "first_exhausted", "all_exhausted")
     mixed = Sources.of_mix({name: _bare(name, source, stopping_strategy) for name, source in sources.items()})
@@ -536,8 +540,9 @@ def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
     if not isinstance(stream, Stream):
-        description = f"got {stream!r} of type {type(stream).__name__}"
-        raise ConfigError(f"source {name!r} must be a dataset, {description}; write pipeline.ShardDataset(...)")
+        raise ConfigError(
+            f"source {name!r} must be a dataset, got {value_text(stream)}; write pipeline.ShardDataset(...)"
+        )
     config = stream._config
     if config.epochs is not None and (config.epochs > 1 or stopping_strategy is None):
         raise ConfigError(
@@ -556,7 +561,8 @@ def _changes(weights: Any, names: list[str]) -> Changes:
     pairs = isinstance(steps, Sequence) and all(isinstance(step, tuple | list) and len(step) == 2 for step in steps)
     if not pairs or isinstance(steps, str):
         raise ConfigError(
-            f"weights must be a dict of shares, or a list of (global sequence, shares), or a pipeline.Schedule, got {weights!r}"
+            "weights must be a dict of shares by name, as {'web': 0.7, 'wiki': 0.3}, a list of (global sequence, shares), or a "
+            f"pipeline.Schedule, got {weights!r}"
         )
     for start, _ in steps:
         check_integer("a global sequence of the schedule", start, least=0)

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ConfigError, value_text
 from .batch.collate import IGNORE
 
 if TYPE_CHECKING:
     from ..text.tokenizer.tokenizer import Tokenizer
 
 
-def decoded(batch: Mapping[str, Any], tokenizer: Tokenizer, shift: int | None) -> list[str]:
-    """Return each row as text; the label of a token is ``shift`` positions before it (None: as the batch says)."""
+def decoded(batch: Any, tokenizer: Tokenizer, shift: int | None) -> list[str]:
+    """Return each row as text; the label of a token is ``shift`` positions before it (None: as the batch says).
+
+    Ids without labels have no marks.
+    """
+    if not isinstance(batch, Mapping) or "labels" not in batch:
+        return [tokenizer.decode(row) for row in _rows_of_ids(batch)]
     arrays = {name: _array(value) for name, value in batch.items() if hasattr(value, "shape")}
     sample = arrays["labels"].ndim == 1
     counts = arrays["labels"] != IGNORE
@@ -29,6 +35,19 @@ def decoded(batch: Mapping[str, Any], tokenizer: Tokenizer, shift: int | None) -
     counted = np.ones_like(there)  # the first tokens of a row are no labels, and are not marked
     counted[:, shift:] = counts[:, : counts.shape[1] - shift]
     return [_text(*row, tokenizer) for row in zip(ids, there, counted, strict=True)]
+
+
+def _rows_of_ids(value: Any) -> list[list[int]]:
+    """Return the rows of ids alone: of a tensor, an array, a list, or a dict with ``input_ids``."""
+    ids = value.get("input_ids", ()) if isinstance(value, Mapping) else value
+    try:
+        array = _array(ids)
+    except (TypeError, ValueError):  # rows of several lengths
+        array = np.empty(0)
+    if array.ndim == 0 or array.dtype.kind not in "ui":
+        raise ConfigError(f"decode needs a batch of this stream, a sample, or their input_ids, got {value_text(value)}")
+    rows: list[list[int]] = (array.reshape(1, -1) if array.ndim == 1 else array.reshape(len(array), -1)).tolist()
+    return rows
 
 
 def _array(value: Any) -> NDArray[Any]:

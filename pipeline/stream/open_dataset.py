@@ -17,6 +17,7 @@ from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..objects.urls import is_remote
 from ..shards.dataset_folder import size_of
 from ..shards.manifest import MANIFEST_NAME
+from ..shards.other_data import is_text, other_file, other_folder
 from ..shards.shard_names import ENDING, join
 from ..shards.token_arrays import map_tokens
 from .arguments import parse_request_options
@@ -67,6 +68,7 @@ def open_dataset(
         kind = "shards"
     else:
         kind = "text"
+        _refuse_other_data(first)
     if split != "train" and kind != "shards":
         raise ManifestError(
             f"{first or type(what).__name__}: {kind} has no split {split!r}; only built datasets have splits"
@@ -81,10 +83,20 @@ def open_dataset(
     return ShardDataset.from_tokens(_mapped(what, dtype), epochs=epochs)
 
 
+def _refuse_other_data(path: str) -> None:
+    """Raise ``ConfigError`` for a file of another tool, and for a folder that holds such files or datasets and no text."""
+    if os.path.isfile(path) and not is_text(path) and (found := other_file(path)):
+        raise ConfigError(f"{path}: {found}")
+    if os.path.isdir(path) and not any(map(is_text, os.listdir(path))) and (found := other_folder(path, MANIFEST_NAME)):
+        raise ConfigError(f"{path}: {found}")
+
+
 def _mapped(path: Any, dtype: str | None) -> np.ndarray:
     """Return a file of tokens as an array that is mapped into memory."""
     if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
-        raise ConfigError(f"an array of tokens is one local file, got {path!r}")
+        raise ConfigError(
+            f"an array of tokens is one local file, got {path!r}; several, or a remote one: make shards, by shardwright import"
+        )
     return map_tokens(Path(path), dtype)
 
 

@@ -667,11 +667,12 @@ class Stream(IterableDataset[Any]):
         """
         return self._config.sources.load_tokenizer()
 
-    def decode(self, batch: Mapping[str, Any]) -> list[str]:
+    def decode(self, batch: Mapping[str, Any] | torch.Tensor | Sequence[int]) -> list[str]:
         """Return the rows of a batch of this stream, or a sample, as text, by the ``tokenizer``.
 
         Special tokens are spelled out, so a document ends at its end-of-text token. The loss ignores text between ⟦ and ⟧.
-        Padding of ``documents`` is left out.
+        Padding of ``documents`` is left out. From ids alone, such as ``batch["input_ids"]`` or what a model generated, you get
+        the text without these marks.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(10, boundaries=True).batch(1)

@@ -49,3 +49,12 @@ sys.exit(main(["doctor", "--output", {str(tmp_path)!r}]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
     assert done.returncode == 1
     assert "256  <- ulimit -n 1024" in done.stdout
+
+
+def test_the_doctor_names_a_file_of_the_user_that_hides_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.py").write_text("")
+    assert main(["doctor"]) == 1
+    assert "scripts beside pipeline.py import that instead of the package: rename it" in capsys.readouterr().out

@@ -102,7 +102,7 @@ SOURCES = {
     "mix of texts": ["up={0}/up.jsonl:0.7", "down={0}/down.jsonl:0.3", "--tokenizer", "bytes"],
     "scheduled mix": ["--config", "{0}/scheduled.toml"],
     "url": ["{1}"],
-    "array": ["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "32", "--val-share", "0"],
+    "array": ["{0}/array.bin", "--dtype", "uint16", "--vocab-size", "32", "--val-share", "0"],
 }
 QUICK = ("shards", "scheduled mix")  # the streams of the others are resumed in tests/stream
 
@@ -215,9 +215,10 @@ def test_validation_is_on_the_split_val_and_training_on_train(folder: Path, tmp_
     ("arguments", "message"),
     [
         (["{0}/data", "--global-batch", "8", "--accumulate", "3"], "--global-batch 8 must be a multiple of 3"),
-        (["{0}/array.bin"], "give their dtype, such as uint16"),
-        (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--eval-every", "0"], "give --vocab-size"),
-        (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "9", "--eval-every", "0"], "beyond a vocabulary of 9"),
+        (["{0}/array.bin"], r"array\.bin: nothing says .* give their --dtype \(dtype=\), uint16"),
+        (["a={0}/data", "b={0}/data"], "a mix is NAME=WHAT:WEIGHT of each, .* got a="),
+        (["{0}/array.bin", "--dtype", "uint16", "--eval-every", "0"], "give --vocab-size"),
+        (["{0}/array.bin", "--dtype", "uint16", "--vocab-size", "9", "--eval-every", "0"], "beyond a vocabulary of 9"),
         (["a={0}/data:1", "{0}/data"], "a mix is NAME=WHAT:WEIGHT"),
         (["{0}/data", "--config", "{0}/scheduled.toml"], r"a mix is NAME=WHAT NAME=WHAT with \[weights\]"),
         (["{0}/data", "--tokenizer", "bytes"], "leave it out"),
@@ -333,4 +334,4 @@ def test_bf16_parts_of_a_step_and_presets_train_too(folder: Path, capsys: Captur
     parts = train(capsys, str(folder / "data"), "--accumulate", "4", "--preset", "small")
     for step, loss in whole.items():
         assert parts[step] == pytest.approx(loss, abs=1e-4)
-    assert train(capsys, str(folder / "data"), "--dtype", "bf16")[STEPS] == pytest.approx(whole[STEPS], abs=0.1)
+    assert train(capsys, str(folder / "data"), "--precision", "bf16")[STEPS] == pytest.approx(whole[STEPS], abs=0.1)

@@ -317,3 +317,14 @@ def test_arrays_of_bfloat16_as_jax_makes_them_become_tensors(dataset: Path) -> N
     source = pipeline.ShardDataset(dataset).pack(8)
     arrays = source.map(lambda sample: {"x": sample["input_ids"].numpy().astype(ml_dtypes.bfloat16)}).batch(2)
     assert torch.equal(next(iter(arrays))["x"], next(iter(source.batch(2)))["input_ids"].to(torch.bfloat16))
+
+
+def test_ids_alone_are_decoded_without_marks_and_other_values_are_refused() -> None:
+    stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(6).batch(2)
+    ids = next(iter(stream))["input_ids"]
+    for value in (ids, ids.numpy(), ids.tolist(), {"input_ids": ids}):
+        assert stream.decode(value) == ["to be</s>", "or not"]
+    assert stream.decode(ids[1]) == ["or not"]
+    for wrong in ([{"input_ids": ids}], [[1], [2, 3]], "text", ids.float(), {}):
+        with pytest.raises(ConfigError, match=r"decode needs a batch .* or their input_ids, got"):
+            stream.decode(wrong)

@@ -171,7 +171,7 @@ def test_temperature_one_is_the_share_of_tokens_and_a_row_at_least(folder: Path)
             lambda f: quotas({f"{n}": Fraction(1, 4097) for n in range(4097)}),
             "a mix holds at most 4096 sources, got 4097",
         ),
-        (lambda f: mixed(f, [0.2, 0.3, 0.5]), "a dict of shares, or a list of"),
+        (lambda f: mixed(f, [0.2, 0.3, 0.5]), "a dict of shares by name, as .* a list of"),
         (lambda f: mixed(f, [(0, 0.5)]), r"a dict of shares by the name.* got 0\.5"),
     ],
 )

@@ -124,7 +124,7 @@ CASES: list[Case] = [
     ("set_weights(weights)", lambda v: mixed(temperature=1).pack(4).set_weights(v), (None, 3, "web", [], {}, {1: 2}), "weights"),
     ("set_weights({web})",
      lambda v: mixed(temperature=1).set_weights({"web": v, "wiki": 1}), (None, True, "3", -1, NAN), "weights must"),
-    ("mix(sources)", lambda v: pipeline.mix(v, weights={}), (None, 3, "x", [], [1], {}, NAN), "a mix needs at least one source"),
+    ("mix(sources)", lambda v: pipeline.mix(v, weights={}), (None, 3, "x", [], [1], {}, NAN), "a mix needs a dict of datasets"),
     ("mix({web})", lambda v: pipeline.mix({"web": v}, weights={"web": 1}), (None, 3, "x", [], {}), "must be a dataset"),
     ("mix({name})",
      lambda v: pipeline.mix({v: tokens()}, weights={}), (None, 3, True, b"web", 1.5), "sources of a mix have names"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -33,9 +32,9 @@ from ...shards.extents.table_file import LOCAL_THREADS, REMOTE_THREADS, load_ext
 from ...shards.format import COLUMN, KEY_COLUMN
 from ...shards.index import BlockIndex
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
+from ...shards.other_data import other_file
 from ...shards.shard_access import ShardAccess
 from ...shards.shard_list import ShardList, latest, resolve
-from ...shards.shard_names import ENDING
 from ..arguments import check_flag, check_integer, check_path, parse_eos_id
 from .counted_data import CountedData
 from .selection import Selection
@@ -489,16 +488,8 @@ def _check_source(source: Any) -> None:
         raise ConfigError(f"a dataset is named by a path, a pattern, a url or a list of these, got {source!r}")
     for spec in source if listed else [source]:
         check_path("each shard" if listed else "a dataset", spec)
-        name = os.fspath(spec).lower()
-        if name.endswith(ENDING) or "." not in os.path.basename(name):
-            continue
-        from ...text.formats import find_format  # streams of shards do not need it
-
-        if find_format(name) is not None:
-            raise ConfigError(
-                f"{_bare(spec)}: this is text, not a shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
-                "shardwright build"
-            )
+        if kind := other_file(_bare(spec)):
+            raise ConfigError(f"{_bare(spec)}: {kind}")
 
 
 def _absolute(shards: ShardList) -> ShardList:
