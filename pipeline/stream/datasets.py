@@ -259,8 +259,8 @@ class ShardDataset(Documents):
         """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id.
 
         ``bos`` puts the begin-of-text id before each. ``tokenizer`` is a name, a path, or a loaded tokenizer of this package,
-        ``transformers`` or ``tokenizers`` (used by its serialised definition). Raises ``ConfigError`` for texts that are not
-        strings.
+        ``transformers``, ``tokenizers`` or ``tiktoken`` (used by its serialised definition). Raises ``ConfigError`` for texts
+        that are not strings.
 
         >>> next(iter(ShardDataset.from_texts(["ab"], "bytes").documents()))["input_ids"].tolist()
         [100, 101, 1]
@@ -285,7 +285,7 @@ class ShardDataset(Documents):
             warn(f"tokenizer {loaded.name}: {loaded.loss_text(lost, whole)}")
         label = f"ShardDataset.from_texts({len(documents):,} texts, {loaded.name!r})"
         data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
-        data.vocab_size, data.tokenizer = loaded.vocab_size, loaded
+        data.vocab_size, data.tokenizer, data.tokenizer_name = loaded.vocab_size, loaded, loaded.name
         return Documents(data, epochs=epochs)
 
 

@@ -71,7 +71,7 @@ class SelectedDocuments(MemoryData):
     ) -> None:
         super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer_sha256, label, fingerprint=fingerprint)
         self.split = split
-        self.vocab_size = whole.vocab_size
+        self.vocab_size, self.tokenizer_name = whole.vocab_size, whole.tokenizer_name
         self.hashes = hashes
         self.redacted = {0: np.flatnonzero(redacted)} if redacted.any() else {}
 

@@ -99,10 +99,26 @@ def test_what_cannot_be_mixed_is_an_error_that_says_what_to_do(folder: Path, tmp
     other = pipeline.TextDataset(folder / "wiki.jsonl", train("wordpiece", tmp_path / "bpe"))
     text, tokens = pipeline.TextDataset(folder / "web.jsonl", "bytes"), pipeline.ShardDataset.from_tokens(range(9))
     for sources, options, message in (
-        ({"a": text, "b": tokens}, {"weights": {"a": 1, "b": 1}}, "'b' has int64, others uint16"),
+        (
+            {"a": text, "b": tokens},
+            {"weights": {"a": 1, "b": 1}},
+            r"tokenizer, but 'b' has an unknown one, and 'a' has bytes \(",
+        ),
+        (
+            {
+                "a": pipeline.ShardDataset.from_tokens(np.arange(9)),
+                "b": pipeline.ShardDataset.from_tokens(np.arange(9, dtype=np.uint16)),
+            },
+            {"weights": {"a": 1, "b": 1}},
+            "'b' has uint16, and 'a' has int64",
+        ),
         ({"a": text}, {"temperature": 1}, "give weights"),
         ({"a": text.shuffle()}, {"weights": {"a": 1}}, "'a' must be a bare dataset"),
-        ({"a": text.split(val=0.5)[0], "b": other}, {"weights": {"a": 1, "b": 1}}, "share one tokenizer"),
+        (
+            {"a": text.split(val=0.5)[0], "b": other},
+            {"weights": {"a": 1, "b": 1}},
+            r"one tokenizer, but 'b' has .*bpe \(SHA-256 .{8}\.\.\.\), and 'a' has bytes",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             pipeline.mix(sources, **options)  # type: ignore[arg-type]

@@ -120,6 +120,53 @@ def test_the_end_of_a_text_is_found_by_name(definitions: dict[str, Path], tmp_pa
         assert load_tokenizer(folder).eos_id == load_tokenizer(folder / "tokenizer.json").eos_id == 3
 
 
+_END, _START = {"content": "<end>", "special": True}, {"content": "<start>", "special": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "files"),
+    [
+        ({}, {"special_tokens_map.json": {"eos_token": _END, "bos_token": "<start>"}}),
+        ({"added_tokens_decoder": {"1": _END}}, {"special_tokens_map.json": {"eos_token": "<end>"}}),
+        ({}, {"added_tokens.json": {"<start>": 2, "<end>": 1}}),
+        ({"eos_token": "<new>"}, {"added_tokens.json": {"<other>": 507, "<new>": 509}}),
+        ({"eos_token": "<new>"}, {}),
+        ({"eos_token": "<end>"}, {"added_tokens.json": {"<more>": 505}}),
+        ({"eos_token": "<end>", "extra_special_tokens": ["<new>"]}, {}),
+        ({"eos_token": "<end>", "extra_special_tokens": {"image_token": "<new>"}}, {}),
+        ({"eos_token": "<end>", "image_token": "<new>"}, {}),
+    ],
+)
+def test_the_ids_of_special_tokens_are_those_of_auto_tokenizer(
+    config: dict[str, Any], files: dict[str, Any], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    train_tokenizer(CORPUS, 500, special_tokens=["<end>", "<start>"]).save(tmp_path)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", **config}
+    for name, value in {"tokenizer_config.json": settings, **files}.items():
+        (tmp_path / name).write_text(json.dumps(value))
+    ours, auto = load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    assert (ours.eos_id, ours.bos_id, ours.vocab_size) == (auto.eos_token_id, auto.bos_token_id, len(auto))
+    file = tmp_path / "tokenizer.json"
+    if "<new>" in config.values() and config.get("eos_token") == "<new>":
+        with pytest.raises(ConfigError, match=r"'<new>' .*vocabulary of 500 lacks.*--eos"):
+            load_tokenizer(file)
+        assert load_tokenizer(file, eos="<end>").eos_id == 1
+    else:
+        assert load_tokenizer(file).eos_id == ours.eos_id
+
+
+def test_another_versioned_file_than_tokenizer_json_is_an_error(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    train_tokenizer(CORPUS, 400).save(tmp_path / "other")
+    (tmp_path / "other" / "tokenizer.json").rename(tmp_path / "tokenizer.4.0.0.json")
+    config = {"fast_tokenizer_files": ["tokenizer.4.0.0.json", "tokenizer.json"], "eos_token": END_OF_TEXT}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"but tokenizer\.json gives"):
+        load_tokenizer(tmp_path)
+
+
 def test_a_letter_cannot_end_documents(trained: Tokenizer, tmp_path: Path) -> None:
     trained.save(tmp_path)
     with pytest.raises(ConfigError, match="cannot end documents"):
@@ -136,6 +183,10 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
     (tmp_path / "latin.json").write_bytes(b"caf\xe9")
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "tokenizer_config.json").write_text("{")
+    for name, said in (("list", "[1]"), ("end", '{"eos_token": ["</s>"]}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "special_tokens_map.json").write_text(said)
+    (tmp_path / "merges.txt").write_text("#version: 0.2")
 
     class Slow:
         special_tokens_map: ClassVar[dict[str, str]] = {}
@@ -145,15 +196,21 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
 
     for spec, message in (
         (Slow(), "slow: Slow has no tokenizer.json; convert it, or choose another"),
-        (object(), "must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got object$"),
+        (
+            object(),
+            "must be a name, a path, or a loaded tokenizer of transformers, tokenizers or tiktoken, got object$",
+        ),
         (tmp_path / "bad.json", "not a tokenizer.json"),
         (tmp_path / "empty", "no vocabulary in an empty folder"),
         (tmp_path / "gone.json", "no such file"),
-        (tmp_path / "o200k.tiktoken", r"TikTokenConverter\(.*pattern="),
+        (tmp_path / "o200k.tiktoken", r"tiktoken.Encoding\(NAME, pat_str="),
         (tmp_path / "x.model", "not a SentencePiece model"),
         (tmp_path / "tekken.json", rf"{tmp_path}/tekken.json: "),
         (tmp_path / "latin.json", r"latin.json: cannot be read as a tokenizer.json \('utf-8' codec"),
         (tmp_path / "config", "config/tokenizer_config.json: not JSON .Expecting"),
+        (tmp_path / "list", r"list/special_tokens_map.json: must be a JSON object, got \[1\]"),
+        (tmp_path / "end", r"end: eos_token must be text, .* got \['</s>'\]"),
+        (tmp_path / "merges.txt", rf"a part of a tokenizer; name its folder, {tmp_path}$"),
         ("train:32000", "to train, not one to load"),
         ("train", "'train:32000'"),
         ("bites", "did you mean 'bytes'"),
@@ -204,14 +261,28 @@ def test_a_folder_of_which_files_are_missing_is_refused(
         {
             "config.json": '{"model_type": "gpt2"}',
             "tokenizer_config.json": '{"tokenizer_class": "GPTNeoXTokenizer", "eos_token": "<|endoftext|>"}',
-            "vocab.json": "{}",
-            "merges.txt": "",
+            "vocab.bpe": "",
         }.items()
     ):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / name).write_text(text)
         with pytest.raises(ConfigError, match=f"no vocabulary in {name}.*hf download"):
             load_tokenizer(tmp_path / str(number))
+    for files, message in (
+        (["vocab.json"], "vocab.json is there, but merges.txt is missing; .*hf download"),
+        (["merges.txt"], "merges.txt is there, but vocab.json is missing"),
+        (
+            ["merges.txt", "vocab.json"],
+            r"load vocab.json and merges.txt\. .* \{\"tokenizer_class\": \"GPT2Tokenizer\"\}",
+        ),
+        (["vocab.txt"], r"load vocab.txt\. .*BertTokenizer"),
+    ):
+        folder = tmp_path / "-".join(files)
+        folder.mkdir()
+        for name in files:
+            (folder / name).write_text("{}" if name == "vocab.json" else "")
+        with pytest.raises(ConfigError, match=message):
+            load_tokenizer(folder)
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "tokenizer.model").write_bytes(b"\xff\xfe")
     (tmp_path / "junk" / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
@@ -237,7 +308,10 @@ def test_a_folder_of_which_files_are_missing_is_refused(
     [
         {},
         {"add_dummy_prefix": False, "remove_extra_whitespaces": True},
-        {"user_defined_symbols": ["[tool]"]},
+        {"treat_whitespace_as_suffix": True},
+        {"treat_whitespace_as_suffix": True, "remove_extra_whitespaces": True},
+        {"user_defined_symbols": ["[tool]", "\n", "1"]},
+        {"user_defined_symbols": ["[tool]"], "add_dummy_prefix": False},
     ],
 )
 def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -247,7 +321,7 @@ def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, Any]
     for spec in (path, tmp_path):
         tokenizer = load_tokenizer(spec)
         assert (tokenizer.eos_id, tokenizer.bos_id, tokenizer.can_lose) == (judge.eos_id(), judge.bos_id(), False)
-        for text in [*CORPUS[:5], *STRINGS, "a[tool]"]:
+        for text in [*CORPUS[:5], *STRINGS, "a[tool]b", "1 [tool]\n"]:
             if kind == "bpe" or "<" not in text:
                 assert tokenizer.encode(text).tolist() == judge.encode(text), text
         assert tokenizer.decode(tokenizer.encode("many  texts")).split() == ["many", "texts"]
@@ -265,14 +339,46 @@ def test_a_sentencepiece_model_whose_normalizer_differs_warns(
     folded = train_sentencepiece(tmp_path / "m.model", "unigram", normalization_rule_name="nmt_nfkc")
     with pytest.warns(UserWarning, match=r"m.model: .*other ids than sentencepiece .*\d of \d+"):
         load_tokenizer(folded)
-    spaced = train_sentencepiece(tmp_path / "s.model", "bpe", byte_fallback=True, user_defined_symbols=["[tool]"])
-    with pytest.warns(UserWarning, match=r"s.model: .* 1 of \d+ hostile texts.* 'a\[tool\]b'"):
-        load_tokenizer(spaced)
     train_sentencepiece(tmp_path / "tokenizer.model", "bpe", byte_fallback=True)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>"}')
     with pytest.raises(ConfigError, match=r"class LlamaTokenizer .*name the file .*tokenizer.model"):
         load_tokenizer(tmp_path)
     assert load_tokenizer(tmp_path / "tokenizer.model").roles["eos_token"] == "</s>"
+
+
+def test_a_sentencepiece_model_that_is_read_otherwise_is_refused(tmp_path: Path) -> None:
+    from sentencepiece import sentencepiece_model_pb2
+
+    path = train_sentencepiece(tmp_path / "m.model", "bpe", byte_fallback=True)
+    model = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+    model.normalizer_spec.escape_whitespaces = False
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ConfigError, match=r"sentencepiece for \d+ of \d+ texts, .*choose another"):
+        load_tokenizer(path)
+
+
+# The pattern of tiktoken's cl100k_base.
+_CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"""
+    r"""|\s+(?!\S)|\s"""
+)
+
+
+def test_an_encoding_of_tiktoken_gives_its_ids(tmp_path: Path) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    longer = (b"12", b"123", b"34", b"45", b"th", b"the", b" the", b" \n", b"\n\n", b"  ", b"1234", b"\xc3\xa9")
+    ranks = {token: rank for rank, token in enumerate([*(bytes([byte]) for byte in range(256)), *longer])}
+    special = {END_OF_TEXT: 270, "<|fim|>": 275}
+    encoding = tiktoken.Encoding("small", pat_str=_CL100K, mergeable_ranks=ranks, special_tokens=special)
+    tokenizer = load_tokenizer(encoding)
+    assert (tokenizer.name, tokenizer.eos_id, tokenizer.vocab_size) == ("small", 270, 276)
+    tokenizer.save(tmp_path)
+    for each in (tokenizer, load_tokenizer(tmp_path)):
+        for text in ("1234567890123 1234 12345", "the end \n\n  ", "\u00e9 <|fim|>", *CORPUS[:5], *STRINGS):
+            assert each.encode(text).tolist() == encoding.encode_ordinary(text), text
+    lines = tiktoken.Encoding("lines", pat_str=r" +$|[\s\S]", mergeable_ranks=ranks, special_tokens=special)
+    with pytest.raises(ConfigError, match=r"tokenizers splits .* otherwise than tiktoken by the pattern"):
+        load_tokenizer(lines)  # $ is the end of a line in tokenizers
 
 
 def test_a_tekken_file_gives_the_ids_of_its_tokens(tmp_path: Path) -> None:

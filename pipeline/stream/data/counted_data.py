@@ -35,6 +35,7 @@ class CountedData:
     eos_id: int
     vocab_size: int | None = None
     tokenizer_sha256: str | None
+    tokenizer_name: str | None = None
     tokenizer: Tokenizer | None = None
     documents: list[int]
     tokens: list[int]

@@ -135,6 +135,7 @@ class ShardFiles(CountedData):
             self.vocab_size = size = manifest.tokenizer.get("vocab_size")
             self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else parse_eos_id(eos_id, self.dtype, size)
             self.tokenizer_sha256 = manifest.tokenizer.get("sha256")
+            self.tokenizer_name = manifest.tokenizer.get("name")
             self.count()
             self.fingerprint = _digest([manifest.dtype, self.tokenizer_sha256, self._originals()])
             former: dict[str, str] = {}

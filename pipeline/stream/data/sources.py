@@ -25,6 +25,7 @@ class Source(Protocol):
     eos_id: int  # ends documents, and fills padding
     vocab_size: int | None  # None if unknown
     tokenizer_sha256: str | None  # None if the tokenizer is unknown
+    tokenizer_name: str | None
     live: bool  # whether each rank reads its own part
 
     @property
@@ -78,14 +79,17 @@ class Sources:
     def of_mix(cls, sources: Mapping[str, Source]) -> Sources:
         """Return the sources of a mix; ``ConfigError`` if they cannot be mixed."""
         by_name = dict(sorted(sources.items()))
-        first = next(iter(by_name.values()))
-        nouns = {"dtype": "dtype", "tokenizer_sha256": "tokenizer (its SHA-256)", "eos_id": "end-of-text id"}
-        for name, source in by_name.items():
+        (first_name, first), *others = by_name.items()
+        nouns = {"tokenizer_sha256": "tokenizer", "dtype": "dtype", "eos_id": "end-of-text id"}
+        for name, source in others:
             for field, noun in nouns.items():
-                expected, actual = getattr(first, field), getattr(source, field)
-                if expected != actual:
+                if getattr(first, field) != getattr(source, field):
+                    actual, expected = (
+                        _tokenizer_text(each) if noun == "tokenizer" else getattr(each, field)
+                        for each in (source, first)
+                    )
                     raise ConfigError(
-                        f"sources of a mix share one {noun}, but {name!r} has {actual}, others {expected}; "
+                        f"sources of a mix share one {noun}, but {name!r} has {actual}, and {first_name!r} has {expected}; "
                         "build them the same way"
                     )
         mix = cls(by_name, is_mix=True)
@@ -178,3 +182,10 @@ class Sources:
         """Raise ``ConfigError`` if rules cannot judge a source, or if it lacks ``fields`` that the rules read."""
         for source in self.by_name.values():
             source.check_rules(fields)
+
+
+def _tokenizer_text(source: Source) -> str:
+    """Return the name of a source's tokenizer, with the start of its hash: two tokenizers may have one name."""
+    if source.tokenizer_sha256 is None:
+        return "an unknown one"
+    return f"{source.tokenizer_name or 'one without a name'} (SHA-256 {source.tokenizer_sha256[:8]}...)"

@@ -77,6 +77,7 @@ class TextData:
         self.eos_id = tokenizer.eos_id
         self.vocab_size: int | None = tokenizer.vocab_size
         self.tokenizer_sha256: str | None = tokenizer.sha256
+        self.tokenizer_name: str | None = tokenizer.name
         # For each split so far, the share held out, and whether this is the part held out.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._stamps = {file.name: _stamp(file) for file in files}

@@ -22,8 +22,10 @@ from ...errors import ConfigError, did_you_mean, first_few, first_line
 from ...shards.manifest import TOKENIZER_NAME
 from .conformance import PROBES
 from .sentencepiece_model import convert_sentencepiece
+from .tiktoken_encoding import BYTE_LEVEL, convert_encoding
 
 CONFIG_NAME = "tokenizer_config.json"
+_SPECIAL_NAME, _ADDED_NAME = "special_tokens_map.json", "added_tokens.json"  # written by older releases of transformers
 MODEL_SUFFIX = ".model"  # files of SentencePiece
 MODEL_NAME = f"tokenizer{MODEL_SUFFIX}"
 BYTES = "bytes"
@@ -31,6 +33,8 @@ ROLES = ("eos_token", "bos_token", "pad_token", "unk_token", "cls_token", "sep_t
 END_OF_TEXT = "<|endoftext|>"
 _ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the most common end tokens
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # classes that only load tokenizer.json
+_EXTRAS = ("chat_template", "additional_special_tokens", "extra_special_tokens")
+_PLAIN_KEYS = {*ROLES, *_EXTRAS, "tokenizer_class", "model_max_length", "clean_up_tokenization_spaces"}
 
 BYT5_ROLES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + number for number in range(125)}}
@@ -58,6 +62,8 @@ def read_definition(spec: str) -> LoadedTokenizer:
         return _read_directory(path)
     if path.is_file():
         _refuse_tiktoken(path)
+        if any(path.name in files for files, *_ in _FAMILIES):
+            raise ConfigError(f"{spec}: a part of a tokenizer; name its folder, {path.parent}")
         if MODEL_SUFFIX in path.suffixes:
             return _read_sentencepiece(path)
         if path.name.startswith("tekken"):
@@ -132,10 +138,6 @@ def read_vocabulary(definition: str) -> DefinedTokens:
 
 
 _UTF8 = {*range(0xC0), *range(0xC2, 0xF5)}  # the bytes that may occur in UTF-8
-_SHOWN = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-_HIDDEN = [byte for byte in range(256) if byte not in _SHOWN]
-# Byte-level tokenizers write each byte as a visible character.
-_BYTE_LEVEL = {byte: chr(byte) for byte in _SHOWN} | {byte: chr(256 + at) for at, byte in enumerate(_HIDDEN)}
 
 
 def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
@@ -146,7 +148,7 @@ def _has_all_bytes(model: Any, definition: str, ids: Mapping[str, int]) -> bool:
     is_byte_level = any(
         step["type"] == "ByteLevel" for name in ("pre_tokenizer", "normalizer") for step in _steps(parts[name])
     )
-    return is_byte_level and type(model).__name__ == "BPE" and all(_BYTE_LEVEL[byte] in ids for byte in _UTF8)
+    return is_byte_level and type(model).__name__ == "BPE" and all(BYTE_LEVEL[byte] in ids for byte in _UTF8)
 
 
 def _steps(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
@@ -169,7 +171,13 @@ def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wante
     """Return the token that ends a document: ``wanted``, else the configured one, else the first usual name."""
     if wanted is not None and wanted not in ids:
         raise ConfigError(f"{spec}: no token {wanted!r} in its vocabulary of {len(ids):,}; it cannot end documents")
-    for token in (wanted, roles.get("eos_token"), *_ENDS):
+    named = roles.get("eos_token")
+    if wanted is None and named is not None and named not in ids:
+        raise ConfigError(
+            f"{spec}: its configuration names {named!r} as the end of a text, which its vocabulary of {len(ids):,} lacks; name "
+            "the folder that has both, or one of its tokens with --eos, or load_tokenizer(..., eos=...)"
+        )
+    for token in (wanted, named, *_ENDS):
         if token is not None and token in ids:
             return token
     raise ConfigError(
@@ -182,17 +190,29 @@ def _read_directory(path: Path) -> LoadedTokenizer:
     config = _read_config(path)
     if config.get("tokenizer_class") == "ByT5Tokenizer":
         return BYT5_TOKENIZER
-    plain = config.get("tokenizer_class") in _PLAIN_CLASSES and not config.get("added_tokens_decoder")
-    # The config.json of a model in this folder may choose a class that reads tokenizer.json differently.
-    if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
+    if (path / TOKENIZER_NAME).is_file() and _is_plain(path, config):
         definition = canonical(_read_text(path / TOKENIZER_NAME), str(path))
-        return LoadedTokenizer(definition, _roles(config), _extras(config))
+        plain = LoadedTokenizer(definition, _roles(config), _extras(config))
+        tokens = [*plain.roles.values(), *(token for name in _EXTRAS[1:] for token in plain.extras.get(name, ()))]
+        if all(token in read_vocabulary(definition).ids for token in tokens):  # the class would add the others
+            return plain
     model = path / MODEL_NAME
     if model.is_file() and not (path / TOKENIZER_NAME).exists():
         _refuse_tiktoken(model)  # transformers would use the pattern of Llama 3
-        if not config:
+        if not config and not (path / _ADDED_NAME).exists():
             return _read_sentencepiece(model)
-    return _read_auto(str(path))
+    parts = _read_auto(str(path))
+    return parts._replace(roles={**_roles(config), **parts.roles})
+
+
+def _is_plain(path: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a folder holds nothing by which a class of ``transformers`` changes a ``tokenizer.json``."""
+    others = (_ADDED_NAME, _SPECIAL_NAME, "config.json")  # a model's config.json may choose a class
+    return (
+        config.keys() <= _PLAIN_KEYS
+        and config.get("tokenizer_class") in _PLAIN_CLASSES
+        and not any((path / name).exists() for name in others)
+    )
 
 
 def _read_tekken(path: Path) -> LoadedTokenizer:
@@ -211,8 +231,8 @@ def _refuse_tiktoken(path: Path) -> None:
             return
     raise ConfigError(
         f"{path}: a file of tiktoken, which lacks the pattern that splits text and the special tokens. Convert it once: "
-        f"`transformers.convert_slow_tokenizer.TikTokenConverter({str(path)!r}, pattern=PATTERN, extra_special_tokens=[...])"
-        f".converted().save({TOKENIZER_NAME!r})`, and name that file"
+        f"`ranks = tiktoken.load.load_tiktoken_bpe({str(path)!r})`, then `pipeline.load_tokenizer(tiktoken.Encoding(NAME, "
+        "pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={END: len(ranks)})).save(FOLDER)`, and name that folder"
     )
 
 
@@ -264,15 +284,27 @@ def _cached(name: str) -> str | None:
     return path if isinstance(path, str) else None
 
 
+_FAMILIES = ((("vocab.json", "merges.txt"), "GPT-2", "GPT2Tokenizer"), (("vocab.txt",), "BERT", "BertTokenizer"))
+
+
 def _missing(folder: Path) -> str:
     """Return what is missing to load a folder without a vocabulary: a package, or files."""
     for name, package in (("tokenizer.model", "sentencepiece"), ("tekken.json", "mistral-common")):
         if (folder / name).is_file() and find_spec(package.replace("-", "_")) is None:
             return f"{name} cannot be read without the package {package}: `pip install {package}`"
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) if folder.is_dir() else ""
+    found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    for files, family, class_name in _FAMILIES:
+        if set(files) <= set(found):
+            return (
+                f"AutoTokenizer cannot load {' and '.join(files)}. Vocabularies do not say how text is split. If no other file "
+                f"names the tokenizer's class, write it into {folder / CONFIG_NAME}: "
+                f'{{"tokenizer_class": "{class_name}"}} is right for the files of {family}'
+            )
+        if there := set(files) & set(found):
+            return f"{', '.join(there)} is there, but {', '.join(set(files) - there)} is missing; {_CURE}"
     return (
-        f"no vocabulary in {found or 'an empty folder'}; {TOKENIZER_NAME}, vocab.json with merges.txt, vocab.txt, or "
-        f"tokenizer.model with {CONFIG_NAME} is needed; {_CURE}"
+        f"no vocabulary in {', '.join(found[:8]) or 'an empty folder'}; {TOKENIZER_NAME}, {MODEL_NAME}, vocab.json with "
+        f"merges.txt, or vocab.txt is needed; {_CURE}"
     )
 
 
@@ -319,17 +351,19 @@ def _read_transformers(tokenizer: Any, where: str) -> LoadedTokenizer:
 
 
 def read_tokenizer_object(tokenizer: Any) -> tuple[str, LoadedTokenizer]:
-    """Return the name and the definition of a loaded tokenizer of ``tokenizers`` or ``transformers``.
+    """Return the name and the definition of a loaded tokenizer of ``tokenizers``, ``transformers`` or ``tiktoken``.
 
     Raises ``ConfigError`` if it is something else, or if its Python code changes the ids of its serialised definition.
     """
     kind = f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}".removeprefix("builtins.")
     if kind.startswith("tokenizers."):
         return kind, LoadedTokenizer(canonical(tokenizer.to_str(), kind), {})
+    if kind == "tiktoken.core.Encoding":
+        return tokenizer.name, LoadedTokenizer(canonical(convert_encoding(tokenizer), tokenizer.name), {})
     if not hasattr(tokenizer, "special_tokens_map") or not callable(tokenizer):
-        cure = ": convert its file once, as docs/build.md says" if kind.startswith("tiktoken.") else ""
         raise ConfigError(
-            f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}{cure}"
+            "tokenizer must be a name, a path, or a loaded tokenizer of transformers, tokenizers or tiktoken, "
+            f"got {kind}"
         )
     name = str(getattr(tokenizer, "name_or_path", "")) or kind
     parts = _read_transformers(tokenizer, name)
@@ -360,7 +394,6 @@ def _without_empty_template(definition: str) -> str:
     return Tokenizer.from_str(json.dumps({**value, "post_processor": None})).to_str()
 
 
-_EXTRAS = ("chat_template", "additional_special_tokens", "extra_special_tokens")
 _TEMPLATE_NAME = "chat_template.jinja"
 _CURE = (
     "check the name; on a machine with a network, run "
@@ -394,16 +427,27 @@ def _read_text(path: Path) -> str:
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
-    """Return ``special_tokens_map.json`` updated by ``tokenizer_config.json``. A missing file counts as empty."""
-    merged: dict[str, Any] = {}
-    if (directory / _TEMPLATE_NAME).is_file():
-        merged["chat_template"] = _read_text(directory / _TEMPLATE_NAME)
-    for name in ("special_tokens_map.json", CONFIG_NAME):
+    """Return what ``tokenizer_config.json`` and ``special_tokens_map.json`` say. A missing file counts as empty.
+
+    If both name a token, the second is right, unless the first has ``added_tokens_decoder``: so says ``transformers``.
+    """
+    read: dict[str, dict[str, Any]] = {CONFIG_NAME: {}, _SPECIAL_NAME: {}}
+    for name in read:
         if (directory / name).is_file():
             try:
-                merged.update(json.loads(_read_text(directory / name)))
+                read[name] = json.loads(_read_text(directory / name))
             except ValueError as error:
                 raise ConfigError(f"{directory / name}: not JSON ({error})") from None
+            if not isinstance(read[name], dict):
+                raise ConfigError(f"{directory / name}: must be a JSON object, got {read[name]!r:.60}")
+    config, special = read.values()
+    merged = {**special, **config} if "added_tokens_decoder" in config else {**config, **special}
+    if (directory / _TEMPLATE_NAME).is_file():
+        merged["chat_template"] = _read_text(directory / _TEMPLATE_NAME)
+    for role in ROLES:
+        token = merged.get(role)
+        if token and not isinstance(token["content"] if isinstance(token, dict) and "content" in token else token, str):
+            raise ConfigError(f'{directory}: {role} must be text, or an object with "content", got {token!r:.60}')
     return merged
 
 

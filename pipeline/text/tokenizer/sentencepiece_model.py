@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ _SPACE = "\u2581"
 def convert_sentencepiece(path: Path) -> tuple[str, dict[str, str]]:
     """Return the text of a ``tokenizer.json`` and the tokens by role.
 
-    Warns if the ids of hostile texts differ from those of the library ``sentencepiece``. Raises ``ConfigError`` if the
-    file is not such a model, or if the library is missing.
+    Warns if the ids of hostile texts differ from those of the library ``sentencepiece``. Raises ``ConfigError`` if those
+    of a quarter of the texts differ, if the file is not such a model, or if the library is missing.
     """
     try:
         from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
@@ -36,14 +37,17 @@ def convert_sentencepiece(path: Path) -> tuple[str, dict[str, str]]:
     definition: str = tokenizer.to_str()
     tokenizer.encode_special_tokens = True
     judge = SentencePieceProcessor(model_proto=data)
-    # Text after a symbol of the user's begins anew in `tokenizers`, so it may get a space there.
     probes = [*PROBES, *(f"a{piece.piece}b" for piece in model.pieces if piece.type == _USER_DEFINED)]
     others = [text for text in probes if tokenizer.encode(text, add_special_tokens=False).ids != judge.encode(text)]
-    if others:
-        warn(
-            f"{path}: the tokenizer.json made of it gives other ids than sentencepiece for {len(others)} of {len(probes)} "
-            f"hostile texts, such as {others[0][:40]!r}; the ids of the tokenizer.json are stored"
+    fault = (
+        f"{path}: the tokenizer.json made of it gives other ids than sentencepiece for {len(others)} of {len(probes)} "
+    )
+    if len(others) > len(probes) / 4:
+        raise ConfigError(
+            f"{fault}texts, such as {others[0][:40]!r}; name a tokenizer.json, or choose another tokenizer"
         )
+    if others:
+        warn(f"{fault}hostile texts, such as {others[0][:40]!r}; the ids of the tokenizer.json are stored")
     spec = model.trainer_spec
     pieces = {piece.piece for piece in model.pieces}
     roles = {"eos_token": spec.eos_piece, "bos_token": spec.bos_piece, "unk_token": spec.unk_piece}
@@ -52,7 +56,7 @@ def convert_sentencepiece(path: Path) -> tuple[str, dict[str, str]]:
 
 def _convert(model: Any, path: Path) -> Any:
     """Return the tokenizer of ``tokenizers`` that a model describes."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     spec, form = model.trainer_spec, model.normalizer_spec
     made: models.Model
@@ -75,13 +79,22 @@ def _convert(model: Any, path: Path) -> Any:
         steps.append(normalizers.Precompiled(form.precompiled_charsmap))
     if form.remove_extra_whitespaces:
         steps.append(normalizers.Replace(Regex(r"\A +| +\z|(?<= ) +"), ""))
+    is_prefix = form.add_dummy_prefix and not spec.treat_whitespace_as_suffix
     if form.add_dummy_prefix:
-        steps.append(normalizers.Prepend(_SPACE))
+        steps.append(normalizers.Prepend(_SPACE) if is_prefix else normalizers.Replace(Regex(r"\z"), _SPACE))
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
     back = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)] if form.add_dummy_prefix else back)
-    kinds = (_UNKNOWN, _CONTROL, _USER_DEFINED)
-    added = [piece for piece in model.pieces if piece.type in kinds]
+    tokenizer.decoder = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)] if is_prefix else back)
+    added = [piece for piece in model.pieces if piece.type in (_UNKNOWN, _CONTROL)]
+    symbols = [piece for piece in model.pieces if piece.type == _USER_DEFINED]
+    if symbols and (form.add_dummy_prefix or form.remove_extra_whitespaces):
+        # Text after an added token begins anew, so it would get a space. A pre-tokenizer splits normalized text.
+        longest_first = sorted((re.escape(piece.piece) for piece in symbols), key=len, reverse=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(longest_first)), "isolated")
+        if isinstance(made, models.BPE):
+            made.ignore_merges = True
+    else:
+        added += symbols
     tokenizer.add_tokens(
         [AddedToken(piece.piece, normalized=False, special=piece.type != _USER_DEFINED) for piece in added]
     )

@@ -256,10 +256,10 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
 
     ``spec`` is ``bytes`` (the bytes of UTF-8 with the ids of ByT5, no files), a ``tokenizer.json``, a directory that
     ``AutoTokenizer`` reads, or a name on the Hugging Face hub. It may also be a loaded tokenizer: a `Tokenizer` is returned
-    unchanged; of one from ``tokenizers`` or ``transformers``, the serialised definition is used. ``eos`` names the token that
-    ends documents; the default is the configured ``eos_token``, else the first usual name in the vocabulary. The fast
-    encoder is used if its ids are correct for the texts ``sample`` and for hostile ones. Raises ``ConfigError`` with the
-    cure.
+    unchanged; of one from ``tokenizers``, ``transformers`` or ``tiktoken``, the serialised definition is used. ``eos`` names
+    the token that ends documents; the default is the configured ``eos_token``, else the first usual name in the vocabulary.
+    The fast encoder is used if its ids are correct for the texts ``sample`` and for hostile ones. Raises ``ConfigError`` with
+    the cure.
 
     >>> load_tokenizer("bytes").encode("to be").tolist()
     [119, 114, 35, 101, 104]
