@@ -22,7 +22,7 @@ def decoded(batch: Any, tokenizer: Tokenizer, shift: int | None) -> list[str]:
     Ids without labels have no marks.
     """
     if not isinstance(batch, Mapping) or "labels" not in batch:
-        return [tokenizer.decode(row) for row in _rows_of_ids(batch)]
+        return [_spelled(row, tokenizer) for row in _rows_of_ids(batch)]
     arrays = {name: _array(value) for name, value in batch.items() if hasattr(value, "shape")}
     sample = arrays["labels"].ndim == 1
     counts = arrays["labels"] != IGNORE
@@ -58,6 +58,13 @@ def _array(value: Any) -> NDArray[Any]:
 def _text(ids: NDArray[Any], there: NDArray[np.bool_], counted: NDArray[np.bool_], tokenizer: Tokenizer) -> str:
     tokens = zip(ids[there].tolist(), counted[there].tolist(), strict=True)
     runs = [
-        (counts, tokenizer.decode(id for id, _ in run)) for counts, run in groupby(tokens, key=lambda token: token[1])
+        (counts, _spelled([id for id, _ in run], tokenizer))
+        for counts, run in groupby(tokens, key=lambda token: token[1])
     ]
     return "".join(text if counts else f"⟦{text}⟧" for counts, text in runs)
+
+
+def _spelled(ids: list[int], tokenizer: Tokenizer) -> str:
+    """Return the text of ids; an id that the tokenizer lacks, such as a mark, is written as ``<384>``."""
+    runs = groupby(ids, key=lambda id: 0 <= id < tokenizer.vocab_size)
+    return "".join(tokenizer.decode(run) if known else "".join(f"<{id}>" for id in run) for known, run in runs)

@@ -142,7 +142,8 @@ def _parse_caps(max_epochs: Any, names: Sequence[str]) -> dict[str, Fraction]:
             raise ConfigError(f"max_epochs names no source {name!r}{did_you_mean(name, names)}")
         if not isinstance(cap, Real) or isinstance(cap, bool) or not 0 < float(cap) < math.inf:
             raise ConfigError(f"max_epochs must be numbers above 0, got {cap!r} for {name!r}")
-    return {name: Fraction(str(cap)) for name, cap in caps.items()}
+    # As floats, as the epochs of a plan are: a cap may be copied from one.
+    return {name: Fraction(float(cap)) for name, cap in caps.items()}
 
 
 def _shown(weights: Any) -> str:

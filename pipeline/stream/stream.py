@@ -672,7 +672,7 @@ class Stream(IterableDataset[Any]):
 
         Special tokens are spelled out, so a document ends at its end-of-text token. The loss ignores text between ⟦ and ⟧.
         Padding of ``documents`` is left out. From ids alone, such as ``batch["input_ids"]`` or what a model generated, you get
-        the text without these marks.
+        the text without these marks. An id that the tokenizer lacks is written as ``<384>``.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(10, boundaries=True).batch(1)
@@ -766,7 +766,8 @@ class Stream(IterableDataset[Any]):
 
         The call counts from the position after the items handed out, and stops at the end of the pass. Every ``iter()`` then
         starts there. All ranks must pass the same number. An indexed stream skips without reading; a sequential stream, and one
-        with ``apply``, reads what it skips. Raises ``StateError`` while an iterator is live.
+        with ``apply``, reads what it skips. Raises ``StateError`` while an iterator is live, and after batches from the workers
+        of a DataLoader, whose position is unknown.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
@@ -781,7 +782,7 @@ class Stream(IterableDataset[Any]):
 
         ``weights`` maps every source to its share. Earlier sequences stay as they were, so no source loses or repeats one. A
         state remembers the change; load it into a ``mix`` with the weights that the run began with. Raises ``ConfigError``
-        for a stream that is no mix, or has a ``stopping_strategy``; ``StateError`` while an iterator is live.
+        for a stream that is no mix, or has a ``stopping_strategy``; ``StateError`` as `skip` does.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
@@ -900,6 +901,8 @@ class Stream(IterableDataset[Any]):
 
         if steps is not None:
             check_integer("steps", steps, least=0, most=MAX_STEPS)
+        else:
+            self._position.refuse_hidden("state how many steps to search, seen(document, steps=n), or ")
         position = self._position.current
         config = self._position.config_at(position)
         progress = progress or Progress(quiet=True)

@@ -133,6 +133,28 @@ def test_the_position_of_a_plain_loader_is_counted_by_batches(dataset: Path) -> 
     assert stream.state_dict()["sequence_index"] == 6
 
 
+def test_what_counts_from_a_position_that_workers_hide_is_refused_with_the_lines_that_work() -> None:
+    def make() -> pipeline.Stream:
+        sources = {name: pipeline.ShardDataset.from_tokens(range(600), lengths=[30] * 20) for name in "ab"}
+        return pipeline.mix(sources, {"a": 1, "b": 1}).shuffle(seed=0, lanes=2).pack(10).batch(2).take(20)
+
+    stream = make()
+    loader = iter(DataLoader(stream, batch_size=None, num_workers=2))
+    ids(islice(loader, 5))
+    del loader
+    for call, lines in (
+        (lambda: stream.skip(2), r"load_state_dict\(stream\.state_dict\(batches=n\)\), then .*skip\("),
+        (lambda: stream.set_weights({"a": 0, "b": 1}), r"load_state_dict\(.*batches=n\)\), then .*set_weights\("),
+        (lambda: stream.seen("3"), r"seen\(document, steps=n\)"),
+    ):
+        with pytest.raises(StateError, match=f"hidden by its prefetching; .*{lines}"):
+            call()
+    assert stream.seen("3", steps=5) == make().seen("3", steps=5)
+    stream.load_state_dict(stream.state_dict(batches=5))
+    stream.skip(2)
+    assert ids(stream) == ids(make())[7:]
+
+
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "snapshot_every_n_steps": 3, "prefetch_factor": 6}])
 def test_stateful_data_loader_resumes_after_any_batch(dataset: Path, options: dict[str, Any]) -> None:
     count = len(batched(dataset, 1))

@@ -64,6 +64,13 @@ def test_rows_are_text_with_marks_where_labels_do_not_count() -> None:
     assert drawn.decode(next(iter(drawn)))[0] == joined[:30]
 
 
+def test_an_id_that_the_tokenizer_lacks_is_written_as_its_number() -> None:
+    data = pipeline.ShardDataset.from_texts(["to be"], "bytes")
+    assert data.vocab_size == 384
+    marked = data.map_documents(lambda ids, mask: np.array([384, *ids, 400]), vocab_size=401).documents()
+    assert marked.decode(next(iter(marked))) == ["<384>to be</s><400>"]
+
+
 def test_the_tokenizer_is_that_of_the_data_or_an_error_says_what_to_do(texts: Path) -> None:
     text = pipeline.TextDataset(texts, "bytes").pack(8)
     assert text.tokenizer.name == "bytes"

@@ -142,6 +142,13 @@ def test_weights_that_fit_keep_the_caps_and_other_proportions(
         stream_of(stated).plan(tokens, max_epochs=caps)
 
 
+def test_a_cap_may_be_the_epochs_of_a_plan() -> None:
+    stream = pipeline.mix(sized(web=9000, books=700, code=333), {"web": 7, "books": 2, "code": 1}).pack(7)
+    for tokens in range(1000, 1400, 7):
+        plan = stream.plan(tokens)
+        assert stream.plan(tokens, max_epochs={name: row["epochs"] for name, row in plan.sources.items()}) == plan
+
+
 def test_a_cap_lowers_a_source_by_one_factor_at_all_points() -> None:
     points = [(0, {"web": 80, "wiki": 20}), (0.8, {"web": 80, "wiki": 20}), (1, {"web": 20, "wiki": 80})]
     schedule = pipeline.Schedule(points, unit="shares", linear=True, tokens=1e5)

@@ -265,6 +265,38 @@ def test_a_state_that_the_only_worker_loads_holds_in_the_next_pass(
     assert [ids(second), ids(second)] == [expected[3:], expected]
 
 
+@pytest.mark.parametrize(("batches", "read"), [(7, 1), (7, 2), (1, 1)])
+def test_states_of_workers_in_two_passes_resume_exactly(batches: int, read: int) -> None:
+    def make() -> pipeline.Stream:
+        data = pipeline.ShardDataset.from_tokens(range(8 * batches), epochs=1)
+        return data.shuffle(seed=0, lanes=2).pack(4).batch(2)
+
+    passes = []
+    for number in range(4):
+        stream = make()
+        stream.set_epoch(number)
+        passes.append(ids(stream))
+    assert len(passes[0]) == batches
+
+    def after(state: dict[str, Any], epoch: int, count: int | None) -> tuple[list[Any], dict[str, Any]]:
+        stream = make()
+        loader = stateful(stream, 3)
+        loader.load_state_dict(state)
+        stream.set_epoch(epoch)
+        iterator = iter(loader)
+        return ids(islice(iterator, count)), loader.state_dict()
+
+    first = stateful(make(), 3)
+    iterator = iter(first)
+    assert ids(islice(iterator, batches)) == passes[0]
+    # Only workers that gave a batch are in the next pass, here and, if a pass has one batch, in three passes.
+    got, state = after(first.state_dict(), 1, read)
+    assert got == passes[1][:read]
+    rest, state = after(state, 1 if read < batches else 2, read)
+    assert rest == (passes[1] + passes[2])[read : 2 * read]
+    assert after(state, 5, None)[0] == (passes[1][2 * read :] or passes[3])
+
+
 @pytest.mark.parametrize("place", [0, 3, -1])
 def test_set_epoch_of_the_stream_skips_no_pass_of_its_loader(
     small: Path, whole: Callable[[str], list[list[Any]]], place: int

@@ -27,11 +27,16 @@ log = logging.getLogger("pipeline")
 class _Worker(ctypes.Structure):
     """The notes of one worker.
 
-    ``read`` is a number, which all workers of a pass share, of the pass that it read to the end. ``begin`` is the position in the
-    order at which its loaded rest begins; ``is_empty`` says whether the rest has no item.
+    ``read`` is a number, which all workers of a pass share, of the pass that it read to the end. ``number`` is the pass whose
+    rest it loaded, ``begin`` the position in the order at which this rest begins; ``is_empty`` says whether it has no item.
     """
 
-    _fields_ = (("read", ctypes.c_int64), ("begin", ctypes.c_int64), ("is_empty", ctypes.c_bool))
+    _fields_ = (
+        ("read", ctypes.c_int64),
+        ("number", ctypes.c_int64),
+        ("begin", ctypes.c_int64),
+        ("is_empty", ctypes.c_bool),
+    )
 
 
 class _Memory(ctypes.Structure):
@@ -91,7 +96,10 @@ class SharedBookmark:
             if text:
                 self._bookmark = _parsed(text)
             self._generation = generation
-        bookmark = _parsed(memory.loaded_bookmark) if memory.loaded_bookmark else self._bookmark
+        bookmark = self._bookmark
+        if memory.loaded_bookmark:
+            bookmark = _parsed(memory.loaded_bookmark)
+            bookmark = replace(bookmark, number=max(bookmark.number, self._latest_pass()))
         at_end = bookmark.at_end or memory.at_end or (memory.loaded_bookmark and self.nothing_left())
         return replace(bookmark, at_end=bool(at_end), begun=memory.begun > 0, ended=memory.ended)
 
@@ -155,19 +163,37 @@ class SharedBookmark:
             self.memory.workers[info.id].read = -1
             self.counts.begin()
 
-    def note_rest(self, context: WorkerContext, begin: int, is_empty: bool) -> None:
-        """Note where the loaded rest of this worker begins, and whether it has no item."""
+    def note_rest(self, context: WorkerContext, number: int, begin: int, is_empty: bool) -> None:
+        """Note the pass that this worker loaded, where its rest of it begins, and whether the rest has no item."""
         worker = self.memory.workers[context.worker]
-        self.memory.count, worker.begin, worker.is_empty = context.workers, begin, is_empty
+        self.memory.count, worker.number, worker.begin, worker.is_empty = context.workers, number, begin, is_empty
 
     def nothing_left(self) -> bool:
-        """Say whether the loaded rests of all workers are empty."""
-        return all(worker.is_empty for worker in self._loaded_workers())
+        """Say whether the loaded rests of all workers are empty, and of one pass."""
+        return all(worker.is_empty for worker in self._loaded_workers()) and not self.items_of_later_pass()
+
+    def is_in_earlier_pass(self, number: int) -> bool:
+        """Say whether another worker loaded a position in a later pass than this one."""
+        return bool(self.memory.workers[number].number < self._latest_pass())
+
+    def items_of_later_pass(self) -> int:
+        """Return how many items were given of the latest loaded pass if some workers loaded the end of an earlier one, else 0.
+
+        A state that is saved soon after the end of a pass was loaded is like this: only the workers that gave an item, one each,
+        are in the next pass.
+        """
+        workers, latest = self._loaded_workers(), self._latest_pass()
+        given = sum(worker.number == latest for worker in workers)
+        return given if given < len(workers) else 0
 
     def workers_before(self, number: int) -> int:
         """Return how many workers a loader asks before this one after a load. It continues after the last item."""
-        begin = self.memory.workers[number].begin
-        return sum(worker.begin < begin for worker in self._loaded_workers())
+        workers = self._loaded_workers()
+        own = workers[number]
+        return sum((worker.number, worker.begin) < (own.number, own.begin) for worker in workers)
+
+    def _latest_pass(self) -> int:
+        return max((worker.number for worker in self._loaded_workers()), default=0)
 
     def _loaded_workers(self) -> list[_Worker]:
         return [self.memory.workers[number] for number in range(self.memory.count)]

@@ -115,40 +115,54 @@ class StreamPosition:
         if worker_bookmark is not None:
             begin = position.sequence_index * (config.batch_size or 1) + position.rows_taken
             begin = begin * context.workers + position.skip
-            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, begin, is_empty))
-        if not bookmark.next_read[1] and bookmark.epoch is not None:
-            items = self._or_next_pass(items, progress, context, worker_bookmark is not None)
+            number = bookmark.number
+            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, number, begin, is_empty))
+        if not bookmark.next_read[1] and (bookmark.epoch is not None or worker_bookmark is not None):
+            items = self._or_next_pass(items, progress, context, worker_bookmark)
         iterator = StreamIterator(items, progress, context, self._ranks, self._shared)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
 
     def _or_next_pass(
-        self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, of_worker: bool
+        self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, loaded: Bookmark | None
     ) -> Iterator[Positioned]:
-        """Return the rest of a pass that ``set_epoch`` named, or the next pass if no worker finds an item in the rest.
+        """Return the rest of a pass, or the items that follow it if this worker has none in the rest.
 
-        Workers that loaded their own states have all made their first items before one of them reads on. Workers that start at
-        one common position, and find no item of their own, look for items of the others.
+        Workers that ``loaded`` their own states have all made their first items before one of them reads on. If others are in a
+        later pass already, this worker joins them there. If ``set_epoch`` named the pass, and no worker finds an item in it,
+        the next pass follows. Workers that start at one common position, and find no item of their own, look for items of the
+        others.
         """
+        shared, worker = self._shared, context.worker
+
+        def begin(position: Position) -> Iterator[Positioned]:
+            progress.position = position
+            progress.reader, following = make_items(self.config_at(position), position, context)
+            return following
+
+        def of_later_pass(before: int) -> Position:
+            bookmark = shared.get()
+            position = self.passes.begin(bookmark.number, bookmark.weights)
+            return replace(position, skip=shared.items_of_later_pass() + before)
 
         def is_read() -> bool:
-            if of_worker or context.workers == 1:
-                return not of_worker or self._shared.nothing_left()
-            position = replace(progress.position, skip=0)
+            if context.workers == 1 or (loaded is not None and not shared.items_of_later_pass()):
+                return loaded is None or shared.nothing_left()
+            position = replace(progress.position, skip=0) if loaded is None else of_later_pass(0)
             alone = replace(context, worker=0, workers=1)
             return next(make_items(self.config_at(position), position, alone)[1], None) is None
 
         def rest() -> Iterator[Positioned]:
-            first = list(islice(items, 1))
-            if not first and is_read():
-                self._shared.memory.at_end = True
-                before = self._shared.workers_before(context.worker) if of_worker else context.worker
-                position = replace(self.start, skip=before)
-                progress.position = position
-                progress.reader, following = make_items(self.config_at(position), position, context)
-                yield from following
-            yield from first
-            yield from items
+            found, following = list(islice(items, 1)), items
+            if not found and loaded is not None and shared.is_in_earlier_pass(worker):
+                following = begin(of_later_pass(shared.workers_before(worker)))
+                found = list(islice(following, 1))
+            if not found and shared.get().epoch is not None and is_read():
+                shared.memory.at_end = True
+                before = worker if loaded is None else shared.workers_before(worker)
+                following = begin(replace(self.start, skip=before))
+            yield from found
+            yield from following
 
         return rest()
 
@@ -162,13 +176,24 @@ class StreamPosition:
         """Return the state of the current position, or of the position ``batches`` after the start of ``iter()``."""
         if batches is not None:
             return to_state(self._after(batches), self._config, self._ranks.context())
+        counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
+        self.refuse_hidden(counting, ", or use torchdata's StatefulDataLoader")
+        return to_state(self.current, self._config, self._ranks.context())
+
+    def refuse_hidden(self, counting: str, last: str = "") -> None:
+        """Raise ``StateError`` if a loader's workers handed out the latest items."""
         if self._shared.memory.by_worker and get_worker_info() is None:
-            counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
-                "without workers, or use torchdata's StatefulDataLoader"
+                f"without workers{last}"
             )
-        return to_state(self.current, self._config, self._ranks.context())
+
+    def _refuse_uncounted(self, call: str) -> None:
+        """Raise ``StateError`` if ``call`` would count from an unknown position."""
+        self._refuse_live(call)
+        lines = f"stream.load_state_dict(stream.state_dict(batches=n)), then stream.{call}(...)"
+        counting = "" if self._config.sequential else f"after n batches of this pass, write {lines}; or "
+        self.refuse_hidden(counting, f" before {call}()")
 
     def _after(self, batches: int) -> Position:
         """Return the position ``batches`` after the start of ``iter()``; ``StateError`` if they cannot be counted."""
@@ -262,7 +287,7 @@ class StreamPosition:
     def skip(self, batches: int) -> None:
         """Move ``batches`` batches on from the current position."""
         check_integer("batches", batches, least=0, most=MAX_STEPS)
-        self._refuse_live("skip")
+        self._refuse_uncounted("skip")
         bookmark = self._bookmark()
         position = self.start if bookmark.ended else self.current
         if self._config.sequential or not self._config.counts_items:
@@ -276,7 +301,7 @@ class StreamPosition:
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the current position on."""
-        self._refuse_live("set_weights")
+        self._refuse_uncounted("set_weights")
         config, position = self._config, self.current
         if not config.sources.is_mix:
             raise ConfigError("set_weights is for streams of pipeline.mix")
