@@ -10,7 +10,7 @@ from .http import Answer, server_of
 from .request_options import RequestOptions, RetryableError, UnconfirmedError
 from .urls import shown
 
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)\Z")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 
 # Takes the size and version of an object. Returns an error, or None if they are the expected ones.
 Check = Callable[[int, str], ShardwrightError | None]
@@ -40,7 +40,7 @@ class RangeAnswer:
         answer, start, stop = self._answer, self._start, self._stop
         stated = answer.headers.get("Content-Range", "")
         match = _CONTENT_RANGE.match(stated)
-        if answer.status not in (200, 206) and not (answer.status == 416 and match):
+        if answer.status not in (200, 206):
             raise UnconfirmedError(self._refusal())
         if answer.status == 206 and match is None:
             raise UnconfirmedError(
@@ -51,10 +51,10 @@ class RangeAnswer:
             raise UnconfirmedError(error)
         if size == 0 and start == 0:
             self._stop = 0
-            return answer.status != 200, 0
+            return True, 0
         if size is not None and size < stop:
             raise UnconfirmedError(too_short(self.url, size, stop))
-        if match is not None and match[1] is not None:  # some S3 servers answer 200 with a range
+        if match is not None:  # some S3 servers answer 200 with a range
             first, end = int(match[1]), int(match[2]) + 1
             if first != start or end != stop or answer.length not in (None, end - start):
                 raise RetryableError(f"asked for bytes {start} to {stop}, the server sent {first} to {end}")
@@ -98,8 +98,15 @@ class RangeAnswer:
 
 
 def request_range(url: str, start: int, stop: int, requests: RequestOptions, check: Check | None = None) -> RangeAnswer:
-    """Ask for bytes ``start`` to ``stop`` of an object, in one try."""
-    return RangeAnswer(Answer(url, requests, range_header(start, stop)), url, start, stop, check)
+    """Ask for bytes ``start`` to ``stop`` of an object, in one try.
+
+    An object that has no such bytes, as an empty one, is asked for without a range: few servers state its size with a 416.
+    """
+    answer = Answer(url, requests, range_header(start, stop))
+    if answer.status == 416:
+        answer.drain()
+        answer = Answer(url, requests)
+    return RangeAnswer(answer, url, start, stop, check)
 
 
 def range_header(start: int, stop: int) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import random
@@ -52,9 +53,19 @@ def test_size_and_version_come_from_one_small_request(server: FaultyServer) -> N
     assert info.size == len(DATA)
     assert info.version
     assert server.requests == [("/a.tar", "bytes=0-0")]
-    assert describe(server.url("empty.tar"), QUICK).size == 0
     server.ranges = False
     assert describe(server.url("a.tar"), QUICK) == info
+
+
+@pytest.mark.parametrize("answer", ["ok", "416", "416|Content-Range=bytes */0", "whole"])
+def test_an_empty_object_has_a_size_and_a_version_whatever_the_server_says_of_its_ranges(
+    server: FaultyServer, answer: str
+) -> None:
+    server.faults = [answer]
+    info = describe(server.url("empty.tar"), QUICK)
+    assert info == (0, hashlib.sha256(b"").hexdigest())
+    assert read_whole(server.url("empty.tar"), 0, QUICK) == b""
+    assert knows_ranges(server.url("a.tar"), QUICK)
 
 
 def test_one_whole_answer_does_not_mean_a_server_without_ranges(server: FaultyServer) -> None:

@@ -102,12 +102,16 @@ def many_streams(ending: str) -> bytes:
     return skippable + frames[0] + skippable + b"".join(frames[1:]) + skippable
 
 
+def with_dictionary() -> bytes:
+    dictionary = zstandard.train_dictionary(4096, LINES.splitlines(keepends=True))
+    return zstandard.ZstdCompressor(dict_data=dictionary).compress(LINES)
+
+
 WHOLE = parquet(pa.table({"text": [f"{n * 7919:x} is the text of {n}" for n in range(500)]}), row_group_size=100)
 TAR = tar_of({"a.jsonl": b'{"text": "a"}\n', "b.txt": b"b" * 2000})
 NOT_WHOLE = "not a whole parquet file"
 BAD_LINES: list[tuple[bytes, str]] = [
     (b'{"text": "cut', "invalid JSON"),
-    (b'{"text": "a"} {"text": "b"}', "invalid JSON"),
     (b'{"text": "raw \0 byte"}', "invalid JSON"),
     (b"[" * 100_000, "invalid JSON"),
     (b'{"text": "\xe2\x82"}', "invalid UTF-8"),
@@ -125,6 +129,16 @@ BAD_LINES: list[tuple[bytes, str]] = [
     (b'{"text": "x", "id": ["a"]}', "'id' is a list, not a name or number"),
 ]
 
+GLUED = [
+    b'{"text": "a"}',
+    b'{"text": "cut}',
+    b'{"text": "b"}',
+    b'{"text": "caf\xe9"}',
+    b'{"text": "c"}',
+    b'{"text": "d"}',
+]
+IS_NUMBER = "'text' is a number, not text"
+
 FILES = [
     # Compressed streams.
     Broken("cut.jsonl.gz", GZIP[: len(GZIP) // 2], None, error=f"is cut off at byte {len(GZIP) // 2}"),
@@ -138,6 +152,7 @@ FILES = [
     Broken("sum.jsonl.gz", changed(GZIP, -8, bytes([GZIP[-8] ^ 1])), error="corrupt gzip data"),
     Broken("size.jsonl.gz", changed(GZIP, -1, bytes([GZIP[-1] ^ 1])), error="corrupt gzip data"),
     Broken("sum.jsonl.zst", changed(ZSTD, -1, bytes([ZSTD[-1] ^ 1])), error="corrupt zstd data"),
+    Broken("dictionary.jsonl.zst", with_dictionary(), error="data that need a zstd dictionary (unpack them first by"),
     Broken("stray.jsonl.gz", GZIP + b"\n", 2000, error="stray bytes"),
     Broken("stray.jsonl.zst", ZSTD + b"junk after the data" * 10, 2000, error="stray bytes"),
     Broken("empty.jsonl.gz", b"", error="0 bytes"),
@@ -158,6 +173,34 @@ FILES = [
         Broken(f"line-{number}.jsonl", b'{"text": "before"}\n' + line + b'\n{"text": "after"}', 2, [(2, reason)])
         for number, (line, reason) in enumerate(BAD_LINES)
     ),
+    # Lines of several objects.
+    Broken("mac.jsonl", LINES.replace(b"\n", b"\r"), 2000),
+    Broken("glued.jsonl", LINES.replace(b"\n", b""), 2000),
+    Broken("glued.json", LINES.replace(b"\n", b""), 2000),
+    Broken("commas.jsonl", LINES.replace(b"\n", b", "), 2000),
+    Broken("separators.jsonl", LINES.replace(b"{", b"\x1e{"), 2000),
+    Broken("unmarked.jsonl", LINES.replace(b"}\n", b"}\x1e"), 2000),
+    *(
+        Broken(
+            f"mended-{number}.jsonl", end.join(GLUED), ["a", "b", "c", "d"], [(2, "invalid JSON"), (4, "invalid UTF-8")]
+        )
+        for number, end in enumerate((b"\r", b"", b" ", b"\x1e", b"\r\r"))
+    ),
+    Broken("torn.jsonl", b'{"text": "a"}{"text": "b\n{"text": "c"}', ["a", "c"], [(2, "invalid JSON")]),
+    Broken(
+        "tail.jsonl", b'{"text": "a"}}\n{"text": 1}{"text": "c"}', ["a", "c"], [(2, "invalid JSON"), (3, IS_NUMBER)]
+    ),
+    Broken("list.jsonl", b'[{"text": "a"}, {"text": "b"}]\n', bad=[(1, "not a JSON object")]),
+    # Objects of several lines.
+    Broken("spread.json", json.dumps({"text": "a", "id": "x"}, indent=2).encode(), ["a"]),
+    Broken("spread-mac.json", json.dumps({"text": "a"}, indent=2).replace("\n", "\r").encode(), ["a"]),
+    Broken("spread-two.json", b'{"text":\n"a"}\n\n{"text"\n: "b"}{"text": 7}', ["a", "b"], [(3, IS_NUMBER)]),
+    Broken(
+        "spread-cut.json", b'{\n"text": "a"\n}\n{\n"text": "b', error="JSON over several lines is read if it is whole"
+    ),
+    Broken("first-line.json", b'{"text": "a\n{"text": "b"}\n', ["b"], [(1, "invalid JSON")]),
+    Broken("spread.jsonl", b'{\n"text": "a"\n}\n', error="is read if it is whole and the file is named .json"),
+    Broken("spread-list.jsonl", b'[\n{"text": "a"}\n]\n', error="is read if it is whole and the file is named .json"),
     Broken("pair.jsonl", b'{"text": "good \\ud83d\\ude00", "title": "\\ud800"}', ["good \U0001f600"]),
     Broken("empty.jsonl", b""),
     Broken("empty.json", b""),
@@ -180,6 +223,8 @@ FILES = [
         for form in ("utf-16", "utf-16-le", "utf-16-be")
         for number, text in enumerate(("Plain English words.\n", "Слова по-русски, и не одно.\n"))
     ),
+    Broken("custard.txt", b"c" * 256 + b"custard", ["c" * 256 + "custard"]),
+    Broken("custard.jsonl", b'{"text": "' + b"c" * 246 + b'custard"}', ["c" * 246 + "custard"]),
     Broken("utf-16.csv", "id,text\n1,Plain words.\n".encode("utf-16"), error=UTF16),
     Broken("utf-16.jsonl", '{"text": "Слова по-русски"}'.encode("utf-16-le"), error=UTF16),
     # Tables.
@@ -268,7 +313,7 @@ def test_a_build_keeps_what_a_reader_gives_and_counts_the_rest(folder: Path, tmp
     settings: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False, "val_fraction": 0}
     counts = run(folder, tmp_path / "out", on_error="skip", **settings).counts
     found = seen(folder)
-    wanted = Counter(record.reason for _, bad, _ in found.values() for record in bad)
+    wanted = Counter(record.reason for _, bad, _ in found.values() for record in bad for _ in range(record.count))
     wanted["file that cannot be read further"] = sum(bool(error) for *_, error in found.values())
     assert counts["bad"] == wanted
     assert counts["read"] == sum(len(documents) for documents, *_ in found.values())
@@ -283,7 +328,7 @@ def test_a_stream_gives_what_a_reader_gives_and_counts_the_rest(folder: Path) ->
     found = seen(folder)
     assert given == Counter(document.text.encode() for documents, *_ in found.values() for document in documents)
     stats = stream.stats()
-    assert stats["bad_records"] == sum(len(bad) for _, bad, _ in found.values())
+    assert stats["bad_records"] == sum(record.count for _, bad, _ in found.values() for record in bad)
     assert stats["damaged_files"] == sum(bool(error) for *_, error in found.values())
 
 

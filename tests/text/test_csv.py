@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError
+from pipeline.text.document import Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 from tests.helpers.builds import run
@@ -161,9 +162,22 @@ def test_fields_of_csv_are_of_the_types_asked_for(tmp_path: Path) -> None:
         parse_fields(["n:itn"])
 
 
+def test_numbers_of_csv_are_what_other_programs_write_as_numbers(tmp_path: Path) -> None:
+    good = "12 -3 +4 007 2.5 .5 1. 1e3 -1E-3 inf -inf nan".split()
+    bad = ["1_000", "0x10", "\uff11\uff12", "\u0663", "1,0", "1_0.5", "0b1", "1e1_0", "\u221e", "--1"]
+    (tmp_path / "x.tsv").write_text("text\tn\n" + "".join(f"a\t{each}\n" for each in good + bad))
+    for kind, whole in (("int", 4), ("float", len(good))):
+        found = list(DocumentReader(tmp_path / "x.tsv", keep=parse_fields([f"n:{kind}"])))
+        values = [each.metadata["n"] for each in found if isinstance(each, Document)]
+        assert list(map(repr, values)) == [repr({"int": int, "float": float}[kind](each)) for each in good[:whole]]
+        assert len(found) == len(good + bad)
+
+
 def test_a_header_and_a_mark_amid_joined_files_are_no_text(tmp_path: Path) -> None:
     part = '\ufeffid,text\n1,a\n2,"b\n\ufeffc"\n'
-    assert read(tmp_path / "x.csv", part * 2) == ["a", "b\nc"] * 2
+    header = Unselected("x.csv", 5, 1, "", "row equal to the header")
+    assert read(tmp_path / "x.csv", part * 2) == ["a", "b\nc", header, "a", "b\nc"]
+    assert run(tmp_path / "x.csv", tmp_path / "out", **PLAIN).counts["dropped"] == {"row equal to the header": 1}
     assert read(tmp_path / "y.csv", "text\na\n\ufeffb\n") == ["a", "b"]
 
 

@@ -22,9 +22,9 @@ from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, InputError, StateError
 from pipeline.text.document import BINARY
-from pipeline.text.readers.document_reader import BadRecord, DocumentReader, InputFile
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 from tests.helpers.builds import run
-from tests.helpers.format_samples import tar_of
+from tests.helpers.format_samples import tar_of, warc_record
 from tests.helpers.input_server import running_inputs
 from tests.helpers.text_samples import spelled
 
@@ -89,6 +89,38 @@ def test_binary_data_are_no_text(tmp_path: Path, format: str) -> None:
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(tar_of({"x.txt": data})))
     with pytest.raises(InputError, match=r"begins as a tar .*; read it under the name"):
         streamed(tmp_path / "x.tar.gz", format)
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "data"),
+    [
+        ("x.txt", "", b"a"),
+        ("x.txt", "lines", b"a"),
+        ("x.txt", "paragraphs", b"a"),
+        ("x.txt", SEPARATED, b"a"),
+        ("x.jsonl", "", b'{"text": "a"}'),
+        ("x.json", "", b'[{"text": "a"}]'),
+        ("x.json", "", b'{"text":\n"a"}'),
+        ("x.csv", "", b"text\na"),
+        ("x.tsv", "", b"text\na"),
+    ],
+)
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, name: str, format: str, data: bytes) -> None:
+    data = b"\xef\xbb\xbf" + data
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "x.tar").write_bytes(tar_of({name: data}))
+    for path in (tmp_path / name, tmp_path / f"{name}.gz", *([tmp_path / "x.tar"] if not format else [])):
+        found = list(DocumentReader(InputFile(path, path.name, forced_format=format)))
+        assert [each.text for each in found if isinstance(each, Document)] == ["a"]
+
+
+def test_a_byte_order_mark_of_a_member_or_a_record_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(tar_of({"a.txt": b"\xef\xbb\xbfa", "b.json": b'\xef\xbb\xbf{"text": "a"}'}))
+    (tmp_path / "x.wet").write_bytes(warc_record("conversion", b"\xef\xbb\xbfa"))
+    for name, format, texts in (("x.tar", "webdataset", ["a", "a"]), ("x.wet", "", ["a"])):
+        found = list(DocumentReader(InputFile(tmp_path / name, name, forced_format=format)))
+        assert [each.text for each in found if isinstance(each, Document)] == texts
 
 
 @pytest.mark.parametrize("shift", [-1, 0, 6, 12, 13])

@@ -26,10 +26,12 @@ _HEADS = {
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one that holds no data
 }
 _BINARY = (
-    *((b"%PDF-", "PDF"), (b"{\\rtf", "rich text file"), (b"PK\3\4", "zip archive"), (b"7z\xbc\xaf", "7z archive")),
+    *((b"%PDF-1.", "PDF"), (b"%PDF-2.", "PDF"), (b"PK\3\4", "zip archive"), (b"7z\xbc\xaf", "7z archive")),
     *((b"\x7fELF", "program"), (b"\x89PNG", "picture"), (b"\xff\xd8\xff", "picture"), (b"\x93NUMPY", "npy array")),
+    (b"{\\rtf", "rich text file"),
 )
 _LONGEST_LINE = 1 << 29
+PEEKED = 4096  # bytes at a time of what is read twice
 _TEXT_HEAD = 4096  # bytes that tell whether text is UTF-16
 UTF16 = "UTF-16 text; convert it to UTF-8 first"
 
@@ -153,8 +155,7 @@ class ByteStream:
 
     def starts_with(self, mark: bytes) -> bool:
         """Whether the text, after leading blanks, starts with ``mark``. For a stream not yet read."""
-        peek = ByteStream(self.file, self.start, self.stop, block=self._block)
-        for block in peek.text():
+        for block in ByteStream(self.file, self.start, self.stop, block=PEEKED).text():
             if text := block.lstrip():
                 return text.startswith(mark)
         return False
@@ -263,6 +264,8 @@ class ByteStream:
                     data = stream.decompress(piece, *bound)
                 except Exception as error:
                     what = f"corrupt {kind} data" if members == 1 else f"corrupt {kind} data, or stray bytes after it,"
+                    if "ictionary" in str(error):
+                        what = f"data that need a {kind} dictionary (unpack them first by zstd -d -D DICTIONARY),"
                     raise UnreadableFileError(f"{what} near byte {self.bytes_read} ({error})") from None
                 if data:
                     yield data
@@ -303,7 +306,8 @@ def binary_sign(data: bytes) -> str:
     >>> binary_sign(b"%PDF-1.7"), binary_sign(b"a \\0 b"), binary_sign(b"text")
     ('it begins as a PDF does', 'a NUL at byte 2', '')
     """
-    kind = "tar" if data[257:262] == b"ustar" else next((name for mark, name in _BINARY if data.startswith(mark)), "")
+    kind = next((name for mark, name in _BINARY if data.startswith(mark)), "")
+    kind = "tar" if data[257:262] == b"ustar" and b"\0" in data[:512] else kind  # "custard" is a word
     if kind:
         return f"it begins as a {kind} does"
     return f"a NUL at byte {data.find(0)}" if 0 in data else ""

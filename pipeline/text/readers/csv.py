@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally, Unselected
 from ..fields import MISFIT, shown, surrogate_in
 from ..formats import NO_QUOTE, Format
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 
+REPEATED_HEADER = "row equal to the header"  # files that were joined have such rows
 LONGEST_FIELD = 1 << 28  # characters; without a limit, one open quote would swallow the rest of a large file
 QUOTED = "a quoted field, but TSV is read without quotes; name them: --format 'tsv,quote=\"', or tsv,quote=none"
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)+"')  # a quoted field with doubled quotes inside
@@ -60,7 +61,9 @@ def _read(form: Format, stream: ByteStream, keys: RecordKeys, tally: Tally) -> I
             records.append(keys.bad(line, None, INVALID_CSV, f"{error}{span}", tally.lines - line + 1))
         elif row and columns is None:
             columns = _Columns(row, keys, form)
-        elif row and columns is not None and row != columns.names:  # a second header line, if files were joined
+        elif row and columns is not None and row == columns.names:
+            records.append(Unselected(keys.file, line, 1, keys.source, REPEATED_HEADER))
+        elif row and columns is not None:
             records.append(columns.record(row, line))
             tally.documents += isinstance(records[-1], Document)
     yield records

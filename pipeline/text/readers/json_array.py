@@ -1,9 +1,11 @@
-"""Files named ``.json``: one JSON array, or JSON Lines if the text does not begin with an array."""
+"""Files named ``.json``: one JSON array, objects over several lines, or JSON Lines."""
 
 from __future__ import annotations
 
 import functools
+import io
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,22 +14,25 @@ import orjson
 from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
 from ..storage.open_input import open_input
-from .byte_stream import ByteStream, UnreadableFileError
+from .byte_stream import PEEKED, ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts
-from .jsonl import read_jsonl
-
-_BEGINNING = 4096  # bytes that show whether it is an array or lines
+from .jsonl import objects_in, read_jsonl
 
 
 def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each element of the file's array, or for each line if the file is JSON Lines.
+    """Yield a record for each element of the file's array, for each object over several lines, or for each line.
 
-    An array is parsed as a whole and takes a few times its size in memory. JSON Lines take the memory of a few lines.
+    Only lines take the memory of a few lines. An array or such objects are parsed whole and take a few times their size.
     """
-    if not stream.starts_with(b"["):
+    if stream.start or stream.stop is not None or _holds_lines(stream):
         yield from read_jsonl(stream, keys, tally)
         return
-    data = b"".join(stream.text())
+    is_array = stream.starts_with(b"[")
+    text = b"".join(stream.text())
+    if (data := text if is_array else _as_array(text)) is None:
+        lines = ByteStream(io.BytesIO(BOM_UTF8[: stream.text_start] + text))
+        yield from read_jsonl(lines, keys, tally)
+        return
     try:
         values = orjson.loads(data)
     except ValueError:
@@ -53,10 +58,30 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
     yield records
 
 
+def _as_array(data: bytes) -> bytes | None:
+    """Return objects that follow one another as a JSON array, or None if a part is no JSON."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    found = list(objects_in(text))
+    is_whole = not any(isinstance(value, Exception) for *_, value in found)
+    return f"[{','.join(text[begin:end] for begin, end, _ in found)}]".encode() if is_whole else None
+
+
+def _holds_lines(stream: ByteStream) -> bool:
+    """Whether the first line that is not blank holds whole objects, and no array begins there. For a stream not yet read."""
+    if stream.starts_with(b"["):
+        return False
+    peek = ByteStream(stream.file, block=PEEKED)
+    line = next((line for lines in peek.lines() for line in lines if line.strip()), b"")
+    return not any(isinstance(value, Exception) for *_, value in objects_in(line.decode("utf-8", "surrogateescape")))
+
+
 def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return where to cut a file of lines. An array is not cut."""
+    """Return where to cut a file of lines. Any other file is not cut."""
     with open_input(file, in_order=False) as opened:
-        return [] if ByteStream(opened, block=_BEGINNING).starts_with(b"[") else line_cuts(file, unit_bytes)
+        return line_cuts(file, unit_bytes) if _holds_lines(ByteStream(opened)) else []
 
 
 READER = FormatReader(read_json, cuts=json_cuts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -40,9 +41,9 @@ def read_plain(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
         yield [keys.bad(1, None, BINARY, sign)]
         return
     try:
-        text = data.decode()
+        text = data.removeprefix(BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        yield [keys.bad(1, error.start, INVALID_UTF8, error.reason)]
+        yield [keys.bad(1, len(data) - len(error.object) + error.start, INVALID_UTF8, error.reason)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
-import orjson
-
 from ...errors import ShardError
 from ...paths import is_hidden
 from ...shards.tar_members import Member, walk_or_raise
-from ..document import Document, Record, RecordKeys, Tally
+from ..document import Record, RecordKeys, Tally
 from ..formats import Format, find_format
 from .byte_stream import ByteStream, UnreadableFileError, compression
 from .format_reader import FormatReader, load_reader
@@ -104,25 +102,12 @@ def _records(stream: ByteStream, name: str, form: Format, keys: RecordKeys, tall
     try:
         if form.compressible:
             stream.check_compression()
-        for records in _one_object(stream, form, keys, of_member) or load_reader(form).read(stream, keys, of_member):
+        for records in load_reader(form).read(stream, keys, of_member):
             tally.lines, tally.documents = lines + of_member.lines, documents + of_member.documents
             yield records
     except UnreadableFileError as error:
         tally.lines += 1
         yield [keys.bad(of_member.lines + 1, None, UNREADABLE_MEMBER, str(error))]
-
-
-def _one_object(stream: ByteStream, form: Format, keys: RecordKeys, tally: Tally) -> list[list[Record]] | None:
-    """Return the record of a ``.json`` member that is one object on one or more lines, or None for another member."""
-    if form.module != "json_array" or not stream.starts_with(b"{"):
-        return None
-    try:
-        value = orjson.loads(b"".join(stream.text()))
-    except ValueError:
-        return None
-    record = keys.judge(value, 1, None)
-    tally.lines, tally.documents = 1, int(isinstance(record, Document))
-    return [[record]]
 
 
 class _Slices:

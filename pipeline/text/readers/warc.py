@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -167,7 +168,7 @@ def _judge(record: _Record, block: bytes, keys: RecordKeys, line: int, extractor
         if not block and record.length:
             raise SkippedPageError(OVER_A_LIMIT)
         if _type_of(headers) == "conversion":
-            text = block.decode()
+            text = block.removeprefix(BOM_UTF8).decode()
         elif _type_of(headers) in ("response", "resource"):
             text = extractor(*_page(block, headers), url or None)
         else:

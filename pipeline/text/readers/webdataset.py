@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
 from ...shards.foreign import sample_parts
 from ..document import Document, Record, RecordKeys, Tally
+from ..fields import number_of
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 from .tar import files_of
 
 # The decoders of webdataset for what a record can hold, by the ending of a member's name.
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
-    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
+    **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.removeprefix(BOM_UTF8).decode()),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), lambda data: number_of(data.decode(), "int")),
     **dict.fromkeys(("json", "jsn"), json.loads),
 }
 

@@ -204,7 +204,7 @@ class HubObject(RemoteObject):
         return Answer(url, self.requests, headers, follow=follow, patient=not follow)
 
     def _range(self, answer: Answer, start: int, stop: int) -> RangeAnswer:
-        if answer.status not in (200, 206, 416):
+        if answer.status not in (200, 206):
             with answer:
                 raise UnconfirmedError(refused(answer, self.url))
         return RangeAnswer(answer, self.url, start, stop, self._check)
