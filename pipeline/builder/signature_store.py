@@ -18,7 +18,7 @@ from ..objects.urls import is_remote, local_name
 from ..paths import named_twice
 from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
 from .dedup.row_files import write_npy
-from .partitions.partition import partition_rows
+from .partitions.partition import HELD, partition_rows
 from .recipe import Recipe
 from .work.workspace import Workspace
 
@@ -44,15 +44,15 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
     discard_whole(folder)  # a run that was killed later may have written it
     count = int(np.count_nonzero(stays))
     kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
-        ("hashes", 16, np.uint8),
+        (HELD, 16, np.uint8),
         ("signatures", recipe.permutations, np.uint32),
     ]
     with result_directory(folder) as directory:
-        for name, width, dtype in kinds:
-            rows = partition_rows(workspace, name, width, dtype)
+        for (kind, width, dtype), name in zip(kinds, FILES, strict=True):
+            rows = partition_rows(workspace, kind, width, dtype)
             bounds = itertools.pairwise(rows.starts.tolist())
             chosen = (rows.read(number)[stays[first:last]] for number, (first, last) in enumerate(bounds))
-            with open(directory / f"{name}.npy", "wb") as file:
+            with open(directory / name, "wb") as file:
                 write_npy(file, (count, width), dtype, chosen)
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
+from pipeline.audit.diff import diff
 from pipeline.audit.documents import DatasetDocuments
 from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
 from pipeline.audit.passage import shared_passage
@@ -143,6 +144,24 @@ def test_candidates_are_those_of_datasketch_with_the_kept_signatures(built: Path
 
 def test_texts_without_words_and_texts_that_are_nowhere_are_not_found(built: Path) -> None:
     assert ask(built, ["", "...", prose(1_000, 90), "no"]) == [[], [], [], []]
+
+
+def test_a_text_is_exact_only_as_it_is_after_a_cut_of_passages_and_a_later_build_knows_it_whole(tmp_path: Path) -> None:
+    notice = prose(7, 60)
+    texts = [f"{prose(k, 200)} {notice}" for k in range(2)]
+    source = write_jsonl(tmp_path / "in.jsonl", texts)
+    run_plain(source, tmp_path / "whole")
+    run_plain(source, tmp_path / "set", dedup_passages=50)
+    kinds = [[match.kind for match in found] for found in ask(tmp_path / "set", [*texts, prose(1, 200)], threshold=0.5)]
+    assert kinds == [["exact"], ["near"], ["exact"]]
+    assert diff(tmp_path / "whole", tmp_path / "set")["documents"] == {
+        "same": 1,
+        "changed": 1,
+        "only_a": 0,
+        "only_b": 0,
+    }
+    later = run_plain(source, tmp_path / "later", against=str(tmp_path / "set"))
+    assert later.counts["duplicates"] == {"exact": 1, "near": 1}
 
 
 def test_an_index_is_kept_and_made_again_when_the_dataset_changes(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import Units
 
-Repeated = Callable[[Sequence[str], int], list[list[bool]]]
 NOTICE = " ".join(f"notice{k}" for k in range(60)).capitalize()
 SMALL = Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_records=20, bucket_hashes=700)
 
@@ -42,6 +41,10 @@ SMALL = Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_re
 @functools.cache
 def letters_alone() -> frozenset[str]:
     return frozenset(map(chr, np.flatnonzero(unspaced_letters()).tolist()))
+
+
+def always(number: int, mask: list[bool]) -> bool:
+    return True
 
 
 def spans_of(text: str) -> list[tuple[int, int]]:
@@ -57,22 +60,17 @@ def spans_of(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def repeated(texts: Sequence[str], length: int) -> list[list[bool]]:
-    """Which words of each text are in a run of ``length`` words that begins earlier, in no word of this one."""
-    first: dict[tuple[str, ...], tuple[int, int]] = {}
-    found = []
-    for number, text in enumerate(texts):
-        words = [text[a:b].replace("İ", "i").lower() for a, b in spans_of(text)]
-        mask = [False] * len(words)
-        for at in range(len(words) - length + 1):
-            earlier = first.setdefault(tuple(words[at : at + length]), (number, at))
-            if earlier[0] < number or earlier[1] + length <= at:
-                mask[at : at + length] = [True] * length
-        found.append(mask)
-    return found
+def words_of(text: str) -> list[str]:
+    return [text[a:b].replace("İ", "i").lower() for a, b in spans_of(text)]
 
 
-def repeated_by_suffixes(texts: Sequence[str], length: int) -> list[list[bool]]:
+def runs_by_words(texts: Sequence[str], length: int) -> list[list[Any]]:
+    """The runs of ``length`` words of each text: what is equal for equal runs."""
+    every = map(words_of, texts)
+    return [[tuple(words[at : at + length]) for at in range(len(words) - length + 1)] for words in every]
+
+
+def runs_by_suffixes(texts: Sequence[str], length: int) -> list[list[Any]]:
     """The same by a suffix array of the numbers of all words, in which another number ends each text."""
     from pydivsufsort import divsufsort, kasai
 
@@ -80,31 +78,56 @@ def repeated_by_suffixes(texts: Sequence[str], length: int) -> list[list[bool]]:
     words: list[int] = []
     stops = [0]
     for number, text in enumerate(texts):
-        spelled = (text[a:b].replace("İ", "i").lower() for a, b in spans_of(text))
-        words += [numbers.setdefault(word, len(numbers)) for word in (*spelled, number)]
+        words += [numbers.setdefault(word, len(numbers)) for word in (*words_of(text), number)]
         stops.append(len(words))
     array = np.array(words, np.uint32)
     suffixes = divsufsort(array).astype(np.int64)
     common = kasai(array, suffixes)[:-1]  # of each suffix and the next one
-    group = np.cumsum(np.concatenate([[0], common < length]))
-    first = np.minimum.reduceat(suffixes, np.flatnonzero(np.diff(group, prepend=-1)))[group]
-    steps = np.zeros(len(array) + 1, np.int64)
-    later = suffixes[first + length <= suffixes]
-    steps[later] += 1
-    steps[later + length] -= 1
-    mask = np.cumsum(steps[:-1]) > 0
-    return [mask[begin : end - 1].tolist() for begin, end in itertools.pairwise(stops)]
+    runs = np.empty(len(array), np.int64)
+    runs[suffixes] = np.cumsum(np.concatenate([[0], common < length]))
+    return [runs[begin : max(begin, end - length)].tolist() for begin, end in itertools.pairwise(stops)]
 
 
-def oracle(texts: Sequence[str], length: int, words_left: int = 50, repeated: Repeated = repeated) -> list[str | None]:
+def repeated(
+    texts: Sequence[str],
+    length: int,
+    stays: Callable[[int, list[bool]], bool] = always,
+    runs_of: Callable[[Sequence[str], int], list[list[Any]]] = runs_by_words,
+) -> list[list[bool]]:
+    """Which words of each text are in a run of ``length`` words that begins earlier, in no word of this one.
+
+    Texts that do not stay are no earlier ones; ``stays`` gets the number of a text and which of its words are repeated.
+    """
+    first: dict[Any, tuple[int, int]] = {}
+    found = []
+    for number, (text, runs) in enumerate(zip(texts, runs_of(texts, length), strict=True)):
+        mask, new = [False] * len(spans_of(text)), dict[Any, tuple[int, int]]()
+        for at, run in enumerate(runs):
+            earlier = first.get(run) or new.setdefault(run, (number, at))
+            if earlier[0] < number or earlier[1] + length <= at:
+                mask[at : at + length] = [True] * length
+        found.append(mask)
+        if stays(number, mask):
+            first |= new
+    return found
+
+
+def left_of(text: str, mask: Sequence[bool], words_left: int) -> str | None:
+    spans = spans_of(text)
+    groups = [list(group) for is_in, group in itertools.groupby(range(len(mask)), mask.__getitem__) if is_in]
+    left = remove_spans(text, [(spans[group[0]][0], spans[group[-1]][1]) for group in groups])
+    return None if groups and (not left.strip() or count_words(Page(left)) < words_left) else left
+
+
+def oracle(texts: Sequence[str], length: int, words_left: int = 50, **options: Any) -> list[str | None]:
     """What is left of each text; None where too little is."""
     found: list[str | None] = []
-    for text, mask in zip(texts, repeated(texts, length), strict=True):
-        spans = spans_of(text)
-        groups = [list(group) for is_in, group in itertools.groupby(range(len(mask)), mask.__getitem__) if is_in]
-        left = remove_spans(text, [(spans[group[0]][0], spans[group[-1]][1]) for group in groups])
-        gone = groups and (not left.strip() or count_words(Page(left)) < words_left)
-        found.append(None if gone else left)
+
+    def stays(number: int, mask: list[bool]) -> bool:
+        found.append(left_of(texts[number], mask, words_left))
+        return found[-1] is not None
+
+    repeated(texts, length, stays, **options)
     return found
 
 
@@ -223,7 +246,7 @@ def test_twenty_megabytes_are_cut_as_a_suffix_array_says(shared_data: Path, tmp_
     build(tmp_path / "in.jsonl", tmp_path / "out", **options, dedup_passages=length)
     files = sorted((tmp_path / "out/texts").iterdir())
     left = [text for path in files for text in pq.read_table(path)["text"].to_pylist()]
-    assert left == [text for text in oracle(texts, length, repeated=repeated_by_suffixes) if text is not None]
+    assert left == [text for text in oracle(texts, length, runs_of=runs_by_suffixes) if text is not None]
 
 
 def test_workers_partitions_and_buckets_change_no_byte_of_cut_texts(tmp_path: Path) -> None:
@@ -298,6 +321,39 @@ def test_a_share_decides_which_documents_are_dropped(tmp_path: Path) -> None:
     for share, number in ((0.5, 2), (0.49, 1), (0, 1)):
         build(tmp_path / "in.jsonl", tmp_path / str(share), repeated_passages="drop", repeated_share=share)
         assert len(kept(tmp_path / str(share))) == number
+
+
+SHARED = [" ".join(f"shared{n}w{k}" for k in range(40)) for n in range(41)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "stay"),
+    [
+        ([f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", f"{SHARED[0]} {english(2, 30)}"], {}, [0, 2]),
+        (
+            [f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", *(f"{SHARED[0]} {'own ' * k}" for k in (3, 9))],
+            {"repeated_passages": "drop"},
+            [0, 2],
+        ),
+        ([f"{one} {other}" for one, other in itertools.pairwise(SHARED[:9])], {}, range(0, 8, 2)),
+        ([f"{SHARED[0]} {SHARED[0]}", f"{SHARED[0]} few"], {"repeated_passages": "drop", "repeated_share": 0.4}, [1]),
+    ],
+    ids=["words left", "drop", "chain", "repeats itself"],
+)
+@pytest.mark.parametrize("limits", [Limits(), Limits(smallest_unit_bytes=1, partition_characters=1)])
+def test_the_first_copy_of_a_passage_is_in_a_document_that_stays(
+    tmp_path: Path, texts: list[str], options: dict[str, Any], stay: Sequence[int], limits: Limits
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30, limits=limits, **options)
+    assert kept(tmp_path / "out") == [texts[number] for number in stay]
+
+
+def test_documents_that_no_round_decides_stay_with_their_passages(tmp_path: Path) -> None:
+    texts = [f"{one} {other}" for one, other in itertools.pairwise(SHARED)]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30)
+    assert kept(tmp_path / "out") == [*texts[:20:2], *texts[20:]]
 
 
 def test_the_report_names_the_commonest_passages_and_their_first_place(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 The table of a partition is the file ``keys.bin`` in a folder, with an entry for each different key:
 
     uint64 [n]    the keys, increasing
-    uint32 [n]    the smallest number that the partition has for the key
+    uint32 [n]    the smallest number that the partition has for the key; 2 ** 32 - 1 if none of them counts as a first
     uint32 [n]    how often the partition has the key
 
 A bucket holds the keys of one range, of all partitions. A partition that repeats a key adds it once. So a key that is in every
@@ -11,7 +11,8 @@ document takes no more memory than one entry for each partition.
 
     starts.npy    int64 [partitions + 1]: where the entries of each partition begin
     totals.npy    uint32: how often all partitions have the key of an entry; more than 2 ** 32 - 1 counts as that
-    firsts.npy    uint64: the first partition that has the key, times 2 ** 32, plus the key's number there
+    firsts.npy    uint64: the first partition that has the key, times 2 ** 32, plus the key's number there; 2 ** 64 - 1 if
+                  the key has no first
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from ...atomic_directory import result_directory
 
 _NAME, _ENTRY_BYTES = "keys.bin", 16
-_MOST = np.iinfo(np.uint32).max
+_MOST, NO_FIRST = np.iinfo(np.uint32).max, np.iinfo(np.uint64).max
 
 
 class Found(NamedTuple):
@@ -37,15 +38,23 @@ class Found(NamedTuple):
     firsts: NDArray[np.uint64]
 
 
-def write_table(folder: Path, keys: NDArray[np.uint64], numbers: NDArray[np.int64] | None = None) -> NDArray[np.uint32]:
+def write_table(
+    folder: Path,
+    keys: NDArray[np.uint64],
+    numbers: NDArray[np.int64] | None = None,
+    among: NDArray[np.bool_] | None = None,
+) -> NDArray[np.uint32]:
     """Write the table of keys into a folder, and return the entry of each key.
 
-    ``numbers`` (below 2 ** 32, increasing) go with the keys; by default their index.
+    ``numbers`` (below 2 ** 32 - 1, increasing) go with the keys; by default their index. Only keys ``among`` may be a first one.
     """
-    unique, firsts, entries, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    found = firsts if numbers is None else numbers[firsts]
+    unique, entries, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    numbers = np.arange(len(keys)) if numbers is None else numbers
+    some = slice(None) if among is None else among
+    firsts = np.full(len(unique), _MOST, np.uint32)
+    firsts[entries[some][::-1]] = numbers[some][::-1]  # of equal keys, the last one that is assigned stays
     with open(folder / _NAME, "wb") as file:
-        for array in (unique, found.astype(np.uint32), counts.astype(np.uint32)):
+        for array in (unique, firsts, counts.astype(np.uint32)):
             array.tofile(file)
     return entries.astype(np.uint32)
 
@@ -70,7 +79,8 @@ def sort_bucket(tables: Sequence[Path], result: Path, buckets: int, bucket: int)
         mine = _range(table.keys, bucket, buckets)
         keys.append(np.array(table.keys[mine]))
         counts.append(np.array(table.counts[mine]))
-        firsts.append(table.firsts[mine] + (np.uint64(number) << np.uint64(32)))
+        placed = table.firsts[mine] + (np.uint64(number) << np.uint64(32))
+        firsts.append(np.where(table.firsts[mine] == _MOST, NO_FIRST, placed))
     starts = np.cumsum([0, *map(len, keys[1:])], dtype=np.int64)
     joined = np.concatenate(keys)
     del keys  # a bucket takes about 75 bytes of memory an entry
@@ -84,7 +94,7 @@ def sort_bucket(tables: Sequence[Path], result: Path, buckets: int, bucket: int)
     if len(order):
         sums = np.add.reduceat(np.concatenate(counts)[order], runs, dtype=np.uint64)
         totals[order] = np.minimum(sums, _MOST).astype(np.uint32)[group]
-        places[order] = np.concatenate(firsts)[order[runs]][group]
+        places[order] = np.minimum.reduceat(np.concatenate(firsts)[order], runs)[group]
     with result_directory(result) as directory:
         np.save(directory / "starts.npy", starts)
         np.save(directory / "totals.npy", totals)

@@ -46,6 +46,7 @@ INGEST = "ingest"
 PARTITIONS = "partitions.json"
 DOCUMENTS = "documents.arrow"
 COUNTS = "counts.json"
+HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,14 @@ class Partition:
         return Origins(self)
 
     @property
+    def held_path(self) -> Path:
+        """The file of the hashes of the texts that the dataset holds, uint8 ``[n, 16]``."""
+        held = self.path(f"{HELD}.bin")
+        return held if held.exists() else self.path("hashes.bin")
+
+    @property
     def hashes(self) -> NDArray[np.uint8]:
-        """The hash of each text, uint8 ``[n, 16]``."""
+        """The hash of each text before passages are cut, uint8 ``[n, 16]``. Draws depend on it."""
         return np.fromfile(self.path("hashes.bin"), np.uint8).reshape(-1, 16)
 
     @property
@@ -240,10 +247,14 @@ def partitions(workspace: Workspace, before: str = "") -> list[Partition]:
 
 
 def partition_rows(workspace: Workspace, name: str, width: int, dtype: type[Scalar]) -> Rows[Scalar]:
-    """Return the rows of one kind (hashes, signatures) of all documents that passed, a piece for each partition."""
+    """Return the rows of one kind of all documents that passed, a piece for each partition.
+
+    Kinds are hashes, signatures, and held: hashes of the texts that the dataset holds, of which passages are cut.
+    """
     every = partitions(workspace)
     counts = [partition.path("hashes.bin").stat().st_size // 16 for partition in every]
-    pieces = [Piece(str(each.path(f"{name}.bin")), 0, count) for each, count in zip(every, counts, strict=True)]
+    paths = [str(each.held_path if name == HELD else each.path(f"{name}.bin")) for each in every]
+    pieces = [Piece(path, 0, count) for path, count in zip(paths, counts, strict=True)]
     return Rows(pieces, width, dtype)
 
 

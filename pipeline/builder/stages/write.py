@@ -231,7 +231,8 @@ def _provenance(members: Iterable[_Member], keep_fields: Sequence[str]) -> dict[
         values = partition.values("language", "score", "metadata")
         columns["language"] += [values["language"][row] for row in rows.tolist()]
         columns["score"] += [round(values["score"][row], 4) for row in rows.tolist()]
-        columns["hash"] += [digest.tobytes().hex() for digest in partition.hashes[rows]]
+        held = np.fromfile(partition.held_path, np.uint8).reshape(-1, 16)
+        columns["hash"] += [digest.tobytes().hex() for digest in held[rows]]
         columns["cluster_size"] += cluster_sizes(partition)[rows].tolist()
         for name, column in metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
             columns[f"{COLUMN}{name}"] += column
