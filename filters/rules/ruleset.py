@@ -33,6 +33,7 @@ If several rule sets set a limit, the last one wins. Rules are judged in order; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,20 +56,47 @@ __all__ = ["Cleaner", "Measured", "Rule", "RuleSet", "Violation", "load_rules"]
 
 
 def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
-    """Return the rules of `specs`: names of bundled rule sets and paths of rule files, joined by commas or listed.
+    """Return the rules of `specs`: names of bundled rule sets, paths of rule files and limits, joined by commas or listed.
 
     ``.toml`` is a rule file, ``.yml`` or ``.yaml`` a profile of FineWeb2 for one language; "none", "" and None are
-    no rules at all. A later set replaces limits of an earlier one. Raises ConfigError, with the nearest known name,
-    if a rule set, measure, limit or parameter does not exist.
+    no rules at all. A later set replaces limits of an earlier one; a limit such as ``words.min=20`` replaces that of all sets.
+    Raises ConfigError, with the nearest known name, if a rule set, measure, limit or parameter does not exist.
 
     >>> load_rules("gopher, fineweb").measures[-1]
     'newline_ratio'
+    >>> load_rules("gopher_quality,words.min=20").rules[0].min
+    20.0
     """
     if specs is None:
         return RuleSet()
     listed = [specs] if isinstance(specs, (str, Path)) else list(specs)
     names = [name.strip() for spec in listed for name in str(spec).split(",")]
-    return RuleSet(*read_rules(name for name in names if name and name != NO_RULES))
+    limits = [name for name in names if _is_limit(name)]
+    rules = RuleSet(*read_rules(name for name in names if name and name != NO_RULES and name not in limits))
+    for limit in limits:
+        rule, kind, value = _parse_limit(limit)
+        rules = rules.with_limit(rule, kind, value)
+    for each in rules.rules if limits else ():
+        if each.min > each.max:
+            raise ConfigError(f"rule {each.name!r} keeps nothing: min {each.min:g} > max {each.max:g}")
+    return rules
+
+
+def _is_limit(spec: str) -> bool:
+    return not spec.endswith((".toml", ".yml", ".yaml")) and ("=" in spec or spec.endswith((".min", ".max")))
+
+
+def _parse_limit(spec: str) -> tuple[str, str, float]:
+    """Return rule, "min" or "max", and value of a limit such as ``words.min=20``."""
+    limit, _, number = spec.partition("=")
+    name, _, kind = limit.rpartition(".")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if kind not in ("min", "max") or math.isnan(value):
+        raise ConfigError(f"limit {spec!r}: write RULE.min=NUMBER or RULE.max=NUMBER, as in words.min=20")
+    return name, kind, value
 
 
 class RuleSet:
@@ -248,7 +276,12 @@ class RuleSet:
     def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
         """Return these rules with the "min" or "max" of one of them replaced. Values measured before stay valid."""
         if name not in self.measures:
-            raise ConfigError(f"no rule named {name!r}{did_you_mean(name, self.measures)}")
+            near = (
+                did_you_mean(name, self.measures)
+                if self.rules
+                else "; name its rule set too, as in gopher,words.min=20"
+            )
+            raise ConfigError(f"no rule named {name!r}{near}")
         rules = list(self.rules)
         column = self.measures.index(name)
         rules[column] = replace(rules[column], min=value) if kind == "min" else replace(rules[column], max=value)

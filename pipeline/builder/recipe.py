@@ -125,7 +125,10 @@ class Recipe:
     )
     # measuring and judging
     rules: tuple[str, ...] = setting(
-        ("gopher",), FILTERS, "rule sets and rule files, joined by commas, or none", named=True
+        ("gopher",),
+        FILTERS,
+        "rule sets, rule files and limits, joined by commas, as in gopher,words.min=20, or none",
+        named=True,
     )
     language: tuple[str, ...] = setting((), FILTERS, "languages to keep, as in en,de=0.7 (default: all)")
     language_threshold: float = setting(0.65, FILTERS, "lowest score that keeps a document", share="<=")

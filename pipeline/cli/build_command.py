@@ -21,7 +21,7 @@ from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 
 from .command import Command, Parser, add_requests
-from .texts_options import ListRules, add_setting, measure_names
+from .texts_options import ListRules, add_setting
 
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.
@@ -29,15 +29,24 @@ Build verified shards from raw text. Run the same command again to continue an i
   %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en
   %(prog)s web=hf://datasets/org/name wiki=wiki/*.parquet --output shards --tokenizer gpt2 --rules gopher,fineweb"""
 
+FIRST = (
+    *("--output", "--config", "--text-key", "--where", "--limit"),
+    *("--rules", "--set", "--list-rules", "--language", "--keep-rejected", "--decontaminate"),
+    *("--dedup-lines", "--dedup-passages", "--no-dedup"),
+    *("--tokenizer", "--val-fraction", "--max-tokens"),
+    *("--workers", "--dry-run", "--overwrite"),
+)
+"""The flags of the first hour, which ``--help`` shows."""
+
 EPILOG = """\
+--help-all explains all other flags: of reading, of filters, of duplicates, of shards, of clusters.
+
 exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, settings that cannot work,
 or a missing input; 130 interrupted: run the same command again"""
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(
-        prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}"
-    )
+    parser = Parser(prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
     add(
         "inputs",
@@ -53,6 +62,13 @@ def make_parser(prog: str | None = None) -> Parser:
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
     for item in fields(Recipe):
         add_setting(groups[setting_of(item.metadata).group], item.name)
+    groups["filters"].add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="RULE.min=N",
+        help="change one limit of the rules, as in --set words.min=20 --set words.max=9000",
+    )
     groups["filters"].add_argument(
         "--list-rules", action=ListRules, help="show the rule sets, their limits and all measures, and exit"
     )
@@ -87,14 +103,18 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--quiet", action="store_true", help="print errors only")
     add_requests(running)
     parser.set_defaults(tries=None, timeout=None)  # a config file may set them
+    parser.show_first(*FIRST)
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     flags = vars(options).copy()
     dry_run, overwrite, lock, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "lock", "quiet"))
-    path = flags.pop("config")
+    path, limits = flags.pop("config"), flags.pop("set")
     config = read_config(path) if path else {}
+    if limits:
+        rules = flags["rules"] or config.get("rules", Recipe().rules)
+        flags["rules"] = [*(rules.split(",") if isinstance(rules, str) else rules or ()), *",".join(limits).split(",")]
     if "transforms" in config:
         config["transforms"] = with_config_folder(config["transforms"], path)
     if isinstance(config.get("extract"), str):

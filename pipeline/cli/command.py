@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,30 @@ class Parser(argparse.ArgumentParser):
         usage = f"%(prog)s {brief} [flags]"
         super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
         self.brief = brief
+        self._first: frozenset[str] = frozenset()  # what `--help` shows; empty: everything
+
+    def show_first(self, *flags: str) -> None:
+        """Let ``--help`` explain these flags alone, and ``--help-all`` every flag."""
+        self._first = frozenset(("--help", "--help-all", *flags))
+        self.add_argument("--help-all", action=_HelpAll, help="explain every flag, and exit")
+
+    def show_all(self) -> None:
+        self._first = frozenset()
+
+    def format_help(self) -> str:
+        hidden = [
+            each
+            for each in self._actions
+            if self._first and each.option_strings and self._first.isdisjoint(each.option_strings)
+        ]
+        helps = [each.help for each in hidden]
+        for each in hidden:
+            each.help = argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:
+            for each, text in zip(hidden, helps, strict=True):
+                each.help = text
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         # argparse would hide the error if the help cannot be written.
@@ -58,13 +82,25 @@ class Parser(argparse.ArgumentParser):
             known = {option.lstrip("-"): option for action in self._actions for option in action.option_strings}
             near = did_you_mean(flag.lstrip("-").replace("_", "-"), known, else_known=False)
             message += near.replace("'", "'--", 1)
-        self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; --help explains every flag\n")
+        all_flags = "--help-all" if self._first else "--help"
+        self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; {all_flags} explains every flag\n")
 
     def refuse_less(self, options: argparse.Namespace, **least: int) -> None:
         """End with wrong usage if the value of a flag is less than its bound in ``least``."""
         for name, bound in least.items():
             if (value := getattr(options, name)) < bound:
                 self.error(f"--{name} must be {bound} or more, got {value}")
+
+
+class _HelpAll(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        parser.show_all()
+        parser.print_help()
+        parser.exit()
 
 
 def local_file(text: str) -> Path:

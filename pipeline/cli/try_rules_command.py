@@ -18,7 +18,6 @@ from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.chain import Chain, TransformContext
-from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import parse_fields
 from pipeline.text.judging import EMPTY, measure
@@ -102,7 +101,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     parser.refuse_less(options, limit=1, examples=0)
     recipe = recipe_of(options, SETTINGS, transforms=("normalize", "clean", "language"))
     rules = load_rules(recipe.rules)
-    variants = {setting: _with_limits(rules, setting) for setting in options.set} or {"": rules}
+    variants = {setting: load_rules([*recipe.rules, setting]) for setting in options.set} or {"": rules}
     measured = rules
     if options.measure and options.measure not in rules.measures:
         module = user_module(options.measure, "", "measure of --measure")
@@ -139,21 +138,6 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         values = [sample.values[options.measure] for sample in samples if sample.values is not None]
         print(histogram(options.measure, values, limits))
     return 0
-
-
-def _with_limits(rules: RuleSet, settings: str) -> RuleSet:
-    """Return the rules with other limits, given as ``words.min=20,words.max=9000``."""
-    for setting in settings.split(","):
-        limit, separator, number = setting.partition("=")
-        name, _, kind = limit.rpartition(".")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not separator or kind not in ("min", "max") or math.isnan(value):
-            raise ConfigError(f"--set {setting!r}: write RULE.min=NUMBER or RULE.max=NUMBER, as in words.min=20")
-        rules = rules.with_limit(name, kind, value)
-    return rules
 
 
 def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, reader: CountingReader) -> Iterator[Trial]:

@@ -284,6 +284,35 @@ def test_list_rules_names_sets_limits_measures_and_cleaners(command: str, capsys
     out = capsys.readouterr().out
     for line in ("gopher_datatrove", "50 to 100,000", "the share of lines that begin with a bullet", "html_remnants"):
         assert line in out
-    with pytest.raises(SystemExit):
-        run_command(command, ["--help"])
-    assert "bullet_line_ratio" in capsys.readouterr().out
+
+
+def test_the_help_shows_the_flags_of_the_first_hour_and_help_all_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(flag: str) -> list[str]:
+        with pytest.raises(SystemExit) as end:
+            run_command("build", [flag])
+        assert not end.value.code
+        return re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+
+    first, every = shown("--help"), shown("--help-all")
+    assert {"--output", "--tokenizer", "--rules", "--set", "--help-all"} < set(first) < set(every)
+    assert 18 <= len(first) <= 24
+    assert len(every) > 60
+
+
+def test_set_changes_one_limit_of_the_rules_and_a_later_file_does_too(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "The cat sat on the mat, and the dog sat with it."}) + "\n")
+    (tmp_path / "mine.toml").write_text("words = { min = 5 }\n")
+    (tmp_path / "settings.yml").write_text("rules: [gopher]\n")
+    common = ["build", str(tmp_path / "in.jsonl"), *"--tokenizer bytes --val-fraction 0 --quiet --workers 1".split()]
+    for number, (flags, documents) in enumerate(
+        (
+            ([], 0),
+            (["--set", "words.min=5", "--set", "words.max=9000"], 1),
+            (["--config", str(tmp_path / "settings.yml"), "--set", "words.min=5"], 1),
+            (["--rules", f"gopher,{tmp_path}/mine.toml"], 1),
+            (["--rules", f"gopher,{tmp_path}/mine.toml", "--set", "words.min=50"], 0),
+        )
+    ):
+        output = tmp_path / str(number)
+        assert main([*common, "--output", str(output), *flags]) == (0 if documents else 1)
+        assert Manifest.read(output).counts["kept"] == documents

@@ -133,7 +133,7 @@ def test_each_set_is_judged_apart(inputs: str, capsys: pytest.CaptureFixture[str
         (["--rules", "gophr"], "did you mean 'gopher'"),
         (["--measure", "word"], "did you mean 'words'"),
         (["--set", "words=3"], "write RULE.min=NUMBER"),
-        (["--set", "words.min=x"], "--set 'words.min=x': write RULE.min=NUMBER or RULE.max=NUMBER, as in words.min=20"),
+        (["--set", "words.min=x"], "limit 'words.min=x': write RULE.min=NUMBER or RULE.max=NUMBER, as in words.min=20"),
         (["--set", "words.mean=3"], "write RULE.min=NUMBER"),
         (["--set", "word.min=3"], "did you mean 'words'"),
         (["--language", "xx"], "'xx'"),

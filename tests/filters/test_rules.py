@@ -306,3 +306,28 @@ def test_loading_rules_loads_no_compiler_and_no_model() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_limit_beside_rule_sets_replaces_that_of_all_sets_wherever_it_stands() -> None:
+    for spec in ("gopher_quality,words.min=3,words.max=9e6", ["words.max=9e6", "words.min=3", "gopher_quality"]):
+        changed, *others = load_rules(spec).rules
+        assert (changed.name, changed.min, changed.max) == ("words", 3, 9e6)
+        assert [rule.describe() for rule in others] == [
+            rule.describe() for rule in load_rules("gopher_quality").rules[1:]
+        ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gopher,word.min=3", "did you mean 'words'"),
+        ("gopher,words=3", "RULE.min=NUMBER"),
+        ("gopher,words.min", "RULE.min=NUMBER"),
+        ("gopher,words.min=nan", "RULE.min=NUMBER"),
+        ("words.min=3", "as in gopher,words.min=20"),
+        ("gopher,words.min=9e9", "keeps nothing: min 9e"),
+    ],
+)
+def test_a_limit_that_changes_no_rule_is_an_error(spec: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_rules(spec)
