@@ -17,6 +17,7 @@ The rooms in reading order, and what each may import:
     compiling.py      compiled loops, kept in a cache if it can be written
     daemon_threads.py  threads for jobs that block; a process ends without waiting for them
     signals.py        signals that arrive while a library is imported or called
+    integers.py       integers of NumPy as those of Python
     integer_hash.py   hashes of integers, for NumPy and compiled loops
     draws.py          random draws by the hash of a text: validation, quotas and samples
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive

@@ -6,15 +6,27 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from .notices import say_once
+
 CACHE_VARIABLE = "SHARDWRIGHT_CACHE"
 
 
-def default_directory() -> Path:
-    """Return ``$SHARDWRIGHT_CACHE``, else ``shardwright`` in the user's cache directory."""
+def default_directory() -> Path | None:
+    """Return ``$SHARDWRIGHT_CACHE``, else ``shardwright`` in the user's cache directory.
+
+    If the user has no home directory, as in some containers, the result is None, and a warning is logged once.
+    """
     directory = os.environ.get(CACHE_VARIABLE)
     if directory:
         return Path(directory).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "shardwright"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "shardwright"
+    except RuntimeError:
+        say_once(
+            "this user has no home directory, so remote data is read without a cache, and each process requests it anew: set "
+            f"{CACHE_VARIABLE} to a folder that the user may write"
+        )
+        return None
 
 
 def make_private(directory: Path) -> None:

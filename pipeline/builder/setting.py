@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from ..errors import ConfigError, did_you_mean
+from ..integers import as_integer
 
 GROUPS = ("reading", "filters", "duplicates", "tokens and shards")
 """The groups of settings in the help of the command line."""
@@ -57,7 +58,7 @@ class Setting:
             return float(value)  # 0 and 0.0 are one recipe
         elif int in types:
             if not (float in types and isinstance(value, float) and 0 < value < 1):
-                check_whole(name, value, self.least, " or a share between 0 and 1" if float in types else "")
+                value = check_whole(name, value, self.least, " or a share between 0 and 1" if float in types else "")
         elif float in types:
             if not _is_number(value) or not math.isfinite(value):
                 raise ConfigError(f"{name} must be a number, got {value!r}")
@@ -114,11 +115,13 @@ def flag_of(item: Field[Any]) -> str:
     return setting_of(item.metadata).flag or f"--{item.name.replace('_', '-')}"
 
 
-def check_whole(name: str, value: object, least: int | None, other: str = "") -> None:
-    """Raise ``ConfigError`` unless a value is a whole number of at least ``least``."""
-    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+def check_whole(name: str, value: object, least: int | None, other: str = "") -> int:
+    """Return a whole number as an int, also one of NumPy; ``ConfigError`` unless it is at least ``least``."""
+    number = as_integer(value)
+    if number is None or (least is not None and number < least):
         floor = "" if least is None else f" of at least {least}"
         raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
+    return number
 
 
 def _is_number(value: object) -> bool:

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import pipeline
-from pipeline.user_cache import default_directory
+from pipeline.user_cache import CACHE_VARIABLE, default_directory
 
 from .command import Command, Parser
 
@@ -85,8 +85,11 @@ def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     yield "open files", f"{files:,}", "" if files >= _LEAST_FILES else f"ulimit -n {_LEAST_FILES}"
     cache = default_directory()
-    size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) if cache.is_dir() else 0
-    yield "cache", f"{cache}, {size / 1e9:.2f} GB", ""
+    if cache is None:
+        yield "cache", "none: this user has no home directory", f"set {CACHE_VARIABLE} to a folder"
+    else:
+        size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) if cache.is_dir() else 0
+        yield "cache", f"{cache}, {size / 1e9:.2f} GB", ""
     there = next(path for path in (output.absolute(), *output.absolute().parents) if path.is_dir())
     yield "disk", f"{there}, {shutil.disk_usage(there).free / 1e9:.0f} GB free", ""
     try:

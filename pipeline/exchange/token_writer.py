@@ -27,6 +27,7 @@ from ..builder.counts.build_stats import BuildStats
 from ..builder.outcome import DUPLICATES
 from ..builder.recipe import Recipe
 from ..errors import BuildError, ConfigError, InputError
+from ..integers import as_integer
 from ..progress import Progress
 from ..shards.extents.extent_table import ExtentTable
 from ..shards.extents.table_file import write_table
@@ -302,10 +303,10 @@ def _table(names: Iterable[str], fields: list[dict[str, Any]], hashes: NDArray[n
 
 def _tokenizer_and_end(spec: Any, eos_id: int | None) -> tuple[Tokenizer | None, int]:
     """Return the loaded tokenizer, or None if none is named, and the id that ends documents."""
-    if eos_id is not None and (
-        not isinstance(eos_id, int) or isinstance(eos_id, bool) or not 0 <= eos_id < Vocabulary().size
-    ):
-        raise ConfigError(f"eos_id must be a token id, got {eos_id!r}")
+    if eos_id is not None:
+        given, eos_id = eos_id, as_integer(eos_id)
+        if eos_id is None or not 0 <= eos_id < Vocabulary().size:
+            raise ConfigError(f"eos_id must be a token id, got {given!r}")
     if spec is None:
         if eos_id is None:
             raise ConfigError(

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError, ShardwrightError
+from ..integers import as_integer
 
 CONNECTIONS = 16
 TRIES = 8
@@ -43,8 +44,10 @@ class RequestOptions:
     first_delay: float = 0.5
 
     def __post_init__(self) -> None:
-        if type(self.tries) is not int or self.tries < 1:
+        tries = as_integer(self.tries)
+        if tries is None or tries < 1:
             raise ConfigError(f"tries must be an integer of 1 or more, got {self.tries!r}")
+        object.__setattr__(self, "tries", tries)
         if type(self.timeout) not in (int, float) or not 0 < self.timeout < math.inf:
             raise ConfigError(f"timeout must be a number of seconds above 0, got {self.timeout!r}")
 

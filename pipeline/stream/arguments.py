@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import ConfigError, first_line
+from ..integers import as_integer
 from ..objects.request_options import RequestOptions
 
 
@@ -44,16 +45,16 @@ def mesh_parts(rank: Any, context: Any) -> tuple[Any, Any]:
 def context_part(context: Any) -> tuple[int, int]:
     """Return the rank and size of context parallelism from two integers, a mesh or a process group."""
     rank, size = context if isinstance(context, tuple) and len(context) == 2 else group_topology(context)[:2]
-    check_part("context rank", rank, "context size", size)
-    return rank, size
+    return check_part("context rank", rank, "context size", size)
 
 
-def check_part(name: str, rank: Any, size_name: str, size: Any) -> None:
-    """Raise ``ConfigError`` unless ``rank`` is from 0 to ``size - 1``."""
-    check_integer(size_name, size, least=1, most=MAX_ROWS)
-    check_integer(name, rank, least=0)
+def check_part(name: str, rank: Any, size_name: str, size: Any) -> tuple[int, int]:
+    """Return rank and size as ints; ``ConfigError`` unless ``rank`` is from 0 to ``size - 1``."""
+    size = check_integer(size_name, size, least=1, most=MAX_ROWS)
+    rank = check_integer(name, rank, least=0)
     if rank >= size:
         raise ConfigError(f"{name} must be below {size_name}, got {name} {rank} of {size}")
+    return rank, size
 
 
 def _is_mesh(group: Any) -> bool:
@@ -64,11 +65,14 @@ MAX_ROWS = (1 << 31) - 1  # the largest number that fits into 32 bits
 MAX_STEPS = (1 << 62) - 1
 
 
-def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def check_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return an integer as an int, also one of NumPy; ``ConfigError`` unless it is from ``least`` to ``most``."""
+    number = as_integer(value)
+    if number is None or number < least:
         raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if most is not None and value > most:
+    if most is not None and number > most:
         raise ConfigError(f"{name} must be at most {most}, got {value!r}")
+    return number
 
 
 def check_flag(name: str, value: Any) -> None:
@@ -106,10 +110,9 @@ def parse_request_options(storage_options: Any, tries: Any, timeout: Any) -> Req
     return RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
 
 
-def check_epochs(epochs: Any) -> None:
-    """Raise ``ConfigError`` unless ``epochs`` is None (endless) or an integer of at least 1."""
-    if epochs is not None:
-        check_integer("epochs", epochs, least=1, most=MAX_ROWS)
+def check_epochs(epochs: Any) -> int | None:
+    """Return ``epochs``; ``ConfigError`` unless it is None (endless) or an integer of at least 1."""
+    return None if epochs is None else check_integer("epochs", epochs, least=1, most=MAX_ROWS)
 
 
 def labels_are_inputs(labels: Any) -> bool:
@@ -120,7 +123,7 @@ def labels_are_inputs(labels: Any) -> bool:
 
 def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None:
     """Return how many tokens ahead labels are; None for ``"divisors"``, which are drawn for each step."""
-    if not isinstance(shift, int) or isinstance(shift, bool):
+    if as_integer(shift) is None:
         if not isinstance(shift, str) or shift != "divisors":
             raise ConfigError(f"shift must be an integer of at least 1 or 'divisors', got {shift!r}")
         if seq_len < 2:
@@ -132,8 +135,7 @@ def parse_shift(shift: int | str, seq_len: int, same_labels: bool) -> int | None
                 "shift='divisors' draws how far ahead labels are, but with labels='same' they are not ahead; remove shift"
             )
         return None
-    check_integer("shift", shift, least=1, most=MAX_ROWS)
-    return shift
+    return check_integer("shift", shift, least=1, most=MAX_ROWS)
 
 
 def parse_eos_id(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = None) -> int:
@@ -144,11 +146,12 @@ def parse_eos_id(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = Non
     limited_by = f"{dtype} tokens"
     if vocabulary is not None and vocabulary <= most:
         most, limited_by = vocabulary - 1, f"a vocabulary of {vocabulary:,}"
-    if isinstance(eos_id, bool) or not isinstance(eos_id, int | np.integer) or not 0 <= eos_id <= most:
+    number = as_integer(eos_id)
+    if number is None or not 0 <= number <= most:
         raise ConfigError(
             f"eos_id must be an integer from 0 to {most}, the greatest id of {limited_by}, got {eos_id!r}"
         )
-    return int(eos_id)
+    return number
 
 
 def parse_device(device: Any) -> str:

@@ -103,8 +103,7 @@ class Documents(Stream):
             raise ConfigError(f"by must be the name of a field, got {by!r}")
         if isinstance(times, str) or not isinstance(times, Sequence) or not any(times):
             raise ConfigError(f"times must list how often each quantile is read, as [0, 1, 2, 4], got {times!r}")
-        for each in times:
-            check_integer("each of times", each, least=0, most=255)
+        times = [check_integer("each of times", each, least=0, most=255) for each in times]
         self._data.check_stage("upsample")
         if not isinstance(self._data, ShardFiles):
             raise ConfigError(
@@ -176,7 +175,7 @@ class ShardDataset(Documents):
         eos_id: int | None = None,
         whole_shards: bool = False,
     ) -> None:
-        check_epochs(epochs)  # before files are asked for
+        epochs = check_epochs(epochs)  # before files are asked for
         data = ShardFiles(
             source,
             split,
@@ -236,7 +235,7 @@ class ShardDataset(Documents):
         >>> [item["input_ids"].tolist() for item in stream]
         [[1, 2, 0], [3, 0]]
         """
-        check_epochs(epochs)
+        epochs = check_epochs(epochs)
         array = np.asarray(tokens)
         if array.ndim != 1 or array.dtype.kind not in "ui":
             raise ConfigError(f"tokens must be a 1-D array of integers, got {array.dtype} of shape {array.shape}")
@@ -267,7 +266,7 @@ class ShardDataset(Documents):
         """
         from ..text.tokenizer.tokenizer import load_tokenizer
 
-        check_epochs(epochs)
+        epochs = check_epochs(epochs)
         check_flag("bos", bos)
         if isinstance(texts, str | bytes | Mapping):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
@@ -400,7 +399,7 @@ class TextDataset(Texts):
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
-        check_epochs(epochs)
+        epochs = check_epochs(epochs)
         for name, key in (
             ("text_key", text_key),
             ("id_key", id_key),
@@ -489,8 +488,9 @@ def mix(
     instead, shares are proportional to tokens to the power of 1 / T. Weights name every source; 0 leaves one out. Each source
     repeats by epochs of its own.
 
-    Shares are rounded to multiples of 1 / 4,096; a weight above 0 gets at least that. ``stats()["sources"]`` reports the
-    rounded share as ``asked``, and the ``tokens`` that rows were made of.
+    Shares are rounded to multiples of 1 / 4,096; a weight above 0 gets at least that. If this changes the mix
+    much, a warning is logged. ``stats()["sources"]`` reports the rounded share as ``asked``, and the ``tokens`` that rows
+    were made of.
 
     A mix of shards and arrays is indexed. A text among its sources makes it sequential (see ``Stream``), as ``.filter``,
     ``.map_documents`` and best fit do. If a source is live, each rank reads its own part of it, and a state loads only on as
@@ -564,8 +564,7 @@ def _changes(weights: Any, names: list[str]) -> Changes:
             "weights must be a dict of shares by name, as {'web': 0.7, 'wiki': 0.3}, a list of (global sequence, shares), or a "
             f"pipeline.Schedule, got {weights!r}"
         )
-    for start, _ in steps:
-        check_integer("a global sequence of the schedule", start, least=0)
+    steps = [(check_integer("a global sequence of the schedule", start, least=0), shares) for start, shares in steps]
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
         raise ConfigError(f"a schedule must begin at global sequence 0 and ascend, got {[start for start, _ in steps]}")
     return tuple((start, exact_weights(shares, names)) for start, shares in steps)

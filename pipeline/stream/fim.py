@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..draws import drawn, draws
 from ..errors import ConfigError
+from ..integers import as_integer
 from .arguments import check_integer
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def fim(
     for name, share in (("rate", rate), ("spm", spm)):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"{name} must be a share from 0 to 1, got {share!r}")
-    check_integer("seed", seed, least=0)
+    seed = check_integer("seed", seed, least=0)
     loaded = load_tokenizer(tokenizer)
     known = read_vocabulary(loaded.definition).ids
     if marks is None:
@@ -74,8 +75,9 @@ def fim(
                 f"{loaded.name}: has none of the usual marks, as {', '.join(KNOWN_MARKS[0])}; give marks=[PREFIX, SUFFIX, "
                 "MIDDLE] by name or id, or build with --special-tokens"
             )
-    ids = tuple(known.get(mark, -1) if isinstance(mark, str) else mark for mark in marks)
-    if len(set(ids)) != 3 or not all(isinstance(id, int) and id >= 0 for id in ids):
+    found = [known.get(mark) if isinstance(mark, str) else as_integer(mark) for mark in marks]
+    ids = tuple(id for id in found if id is not None and id >= 0)
+    if len(found) != 3 or len(set(ids)) != 3:
         raise ConfigError(f"marks must be three tokens of {loaded.name}, by name or id, got {list(marks)!r}")
     return FillInTheMiddle(loaded, ids, float(rate), float(spm), seed)
 

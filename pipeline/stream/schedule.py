@@ -72,7 +72,7 @@ class Schedule:
                 )
                 raise ConfigError(f"a schedule with unit={unit!r} {wrong}")
         if global_batch is not None:
-            check_integer("global_batch", global_batch, least=1)
+            global_batch = check_integer("global_batch", global_batch, least=1)
         fields: dict[str, Any] = {
             "points": _parse_points(points, unit, is_linear=linear),
             "unit": unit,

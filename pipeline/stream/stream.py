@@ -120,11 +120,9 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(
                 f"a stream is shuffled once; remove the second .shuffle(), or the one with seed={self._config.seed}"
             )
-        check_integer("seed", seed, least=0)
+        arguments: dict[str, Any] = {"seed": check_integer("seed", seed, least=0)}
         for name, value in (("window", window), ("lanes", lanes)):
-            if value is not None:
-                check_integer(name, value, least=1, most=MAX_ROWS)
-        arguments: dict[str, Any] = {"seed": seed, "window": window, "lanes": lanes}
+            arguments[name] = None if value is None else check_integer(name, value, least=1, most=MAX_ROWS)
         return self._with(_call("shuffle", arguments), **arguments)
 
     def filter(
@@ -214,7 +212,7 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         check_flag("same_length", same_length)
         if vocab_size is not None:
-            check_integer("vocab_size", vocab_size, least=1)
+            vocab_size = check_integer("vocab_size", vocab_size, least=1)
         self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         from .fim import FillInTheMiddle  # a plain loop does not need it
 
@@ -271,8 +269,8 @@ class Stream(IterableDataset[Any]):
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
         options = self._token_options("pack", seq_len, shift, boundaries, labels, source, pad_to_multiple_of)
-        stride = seq_len if stride is None else stride
-        check_integer("stride", stride, least=1)
+        seq_len = options["seq_len"]
+        stride = check_integer("stride", seq_len if stride is None else stride, least=1)
         check_flag("best_fit", best_fit)
         if stride > seq_len:
             raise ConfigError(
@@ -350,12 +348,12 @@ class Stream(IterableDataset[Any]):
         self._before_layout("documents")
         self._config.sources.check_stage("documents")
         if max_length is not None:
-            check_integer("max_length", max_length, least=1, most=MAX_ROWS)
-        check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
+            max_length = check_integer("max_length", max_length, least=1, most=MAX_ROWS)
+        pad_to_multiple_of = check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
         same = labels_are_inputs(labels)
         self._check_source(source)
         if bucket is not None:
-            check_integer("bucket", bucket, least=1, most=MAX_ROWS)
+            bucket = check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         arguments: dict[str, Any] = {
@@ -391,15 +389,14 @@ class Stream(IterableDataset[Any]):
         self._before_device("batch")
         if self._config.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
-        check_integer("batch_size", batch_size, least=1, most=MAX_ROWS)
+        batch_size = check_integer("batch_size", batch_size, least=1, most=MAX_ROWS)
         layout = self._config.layout
         if layout is not None and layout.drawn_shift and not self._config.counts_items:
             raise ConfigError(
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may put samples of different "
                 "shifts into one batch; put .batch() before .apply()"
             )
-        if cut is not None:
-            self._check_cut(cut)
+        cut = None if cut is None else self._check_cut(cut)
         check_choice("last", last, "pad", "drop")
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
@@ -459,7 +456,7 @@ class Stream(IterableDataset[Any]):
         >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
         5
         """
-        check_integer("count", count, least=0, most=MAX_STEPS)
+        count = check_integer("count", count, least=0, most=MAX_STEPS)
         config = self._config
         if not config.counts_items:
             return self._with_step(Take(count), "take", count)
@@ -517,7 +514,7 @@ class Stream(IterableDataset[Any]):
         if world_size is None and (given is not None or peer is None):
             given, world_size, group = group_topology(given)
         if world_size is not None:
-            check_part("rank", given, "world_size", world_size)
+            given, world_size = check_part("rank", given, "world_size", world_size)
         written = [] if world_size is None else [f"{given}, {world_size}"]
         written += [] if peer is None else [f"context=({peer.rank}, {peer.size})"]
         written += [] if slices == "zigzag" else [f"slices={slices!r}"]
@@ -562,7 +559,7 @@ class Stream(IterableDataset[Any]):
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).prefetch(8)))["input_ids"].tolist()
         [0, 1, 2, 3]
         """
-        check_integer("count", count, least=0, most=MAX_ROWS)
+        count = check_integer("count", count, least=0, most=MAX_ROWS)
         return self._with(f".prefetch({count})", prefetch=count)
 
     def loader(
@@ -589,7 +586,7 @@ class Stream(IterableDataset[Any]):
         from .frameworks import Loader  # a plain loop does not need it
 
         if length is not None:
-            check_integer("length", length, least=1, most=MAX_STEPS)
+            length = check_integer("length", length, least=1, most=MAX_STEPS)
         check_flag("repeat", repeat)
         return Loader(self._config, self._position, keys, length, repeat)
 
@@ -865,10 +862,10 @@ class Stream(IterableDataset[Any]):
         """
         from .trace import trace  # training does not need it
 
-        check_integer("step", step, least=0, most=MAX_STEPS)
+        step = check_integer("step", step, least=0, most=MAX_STEPS)
         world_size = self._position.world_size
         if rank is not None:
-            check_integer("rank", rank, least=0, most=world_size - 1)
+            rank = check_integer("rank", rank, least=0, most=world_size - 1)
         position = self._position.start
         config = self._position.config_at(position)
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
@@ -900,7 +897,7 @@ class Stream(IterableDataset[Any]):
         from .seen import seen  # training does not need it
 
         if steps is not None:
-            check_integer("steps", steps, least=0, most=MAX_STEPS)
+            steps = check_integer("steps", steps, least=0, most=MAX_STEPS)
         else:
             self._position.refuse_hidden("state how many steps to search, seen(document, steps=n), or ")
         position = self._position.current
@@ -984,7 +981,7 @@ class Stream(IterableDataset[Any]):
     ) -> dict[str, Any]:
         """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
         self._before_layout(method)
-        check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
+        seq_len = check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
         check_flag("boundaries", boundaries)
         if boundaries:
             self._config.sources.check_stage(f"{method}(boundaries=True)")
@@ -996,15 +993,15 @@ class Stream(IterableDataset[Any]):
                 "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids holds the source "
                 "of each document"
             )
-        check_integer("pad_to_multiple_of", multiple, least=1, most=MAX_ROWS)
+        multiple = check_integer("pad_to_multiple_of", multiple, least=1, most=MAX_ROWS)
         if multiple > 1 and not (boundaries and distance):
             missing = "set shift=1" if boundaries else "add boundaries=True"
             raise ConfigError(f"pad_to_multiple_of={multiple} pads the documents within rows; {missing}, or remove it")
         options = {"seq_len": seq_len, "shift": distance, "boundaries": boundaries}
         return options | {"same_labels": same, "source": source, "pad_to_multiple_of": multiple}
 
-    def _check_cut(self, cut: int) -> None:
-        check_integer("cut", cut, least=1)
+    def _check_cut(self, cut: int) -> int:
+        cut = check_integer("cut", cut, least=1)
         layout = self._config.stated_layout()
         for unsuitable, what, cure in (
             (isinstance(layout, DocumentLayout), "whole documents", "use .pack(seq_len)"),
@@ -1019,6 +1016,7 @@ class Stream(IterableDataset[Any]):
         ):
             if unsuitable:
                 raise ConfigError(f"cut={cut} cannot cut {what} into rows of equal length; {cure}, or remove cut")
+        return cut
 
     def _check_source(self, source: bool) -> None:
         check_flag("source", source)

@@ -196,6 +196,18 @@ def test_stored_width_holds_the_same_ids_and_lists_what_to_mask(
         assert narrow["valid_tokens"] == wide["valid_tokens"]
 
 
+@pytest.mark.parametrize("options", [{}, {"shift": 3}, {"labels": "same"}, {"best_fit": True}])
+def test_labels_of_padding_are_end_of_text_in_stored_width(options: dict[str, Any]) -> None:
+    tokens = np.full(50, 7, np.uint16)
+    data = pipeline.ShardDataset.from_tokens(tokens, lengths=[9, 7, 34], eos_id=5, epochs=1)
+    padded = 0
+    for batch in data.pack(16, **options).batch(3, dtype="stored"):
+        ignored = batch.get("ignored", torch.zeros(0, dtype=torch.int64))
+        assert set(batch["labels"].view(torch.int16).reshape(-1)[ignored].tolist()) <= {5}
+        padded += len(ignored)
+    assert padded
+
+
 def test_a_rank_without_rows_gets_a_batch_that_counts_nothing(dataset: Path) -> None:
     total = sum(1 for _ in pipeline.ShardDataset(dataset, epochs=1).pack(8))
     world_size = total + 2

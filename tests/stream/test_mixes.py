@@ -292,6 +292,21 @@ def test_a_mix_that_ends_far_from_the_end_of_an_epoch_says_so(
     assert said + "each of 16 lanes has its own end; .shuffle(lanes=1)" in caplog.text
 
 
+def test_weights_far_below_the_smallest_share_of_a_mix_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    def said(weights: dict[str, float]) -> str:
+        caplog.clear()
+        say_once.cache_clear()
+        data = {name: pipeline.ShardDataset.from_tokens(range(9)) for name in weights}
+        next(iter(pipeline.mix(data, weights).pack(1)))
+        return caplog.text
+
+    many = said({"web": 0.9992} | {f"s{n}": 1e-6 for n in range(800)})
+    assert "800 weights of this mix are below 1 / 4,096" in many
+    assert "'web' gets 80.47% of the rows in place of 99.92%" in many
+    assert "'c' gets 2,441 times its weight" in said({"a": 0.999, "b": 0.001, "c": 1e-7})
+    assert said({"a": 0.9999, "b": 0.0001}) == said({"a": 1, "b": 0}) == said({"a": 2, "b": 1}) == ""
+
+
 def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"^stopping_strategy='all_exhausted' counts .* texts, filters and best fit.*\.take\(n\)"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pipeline
 from pipeline.errors import ConfigError, StorageError
+from pipeline.notices import say_once
 from tests.helpers.faulty_server import running_server
 from tests.helpers.local_server import new_socket
 
@@ -28,6 +30,20 @@ def test_a_request_is_made_so_many_times(face: Callable[..., Any]) -> None:
         with pytest.raises(StorageError, match=r"gave up after 2 tries .* allow more tries= or a longer timeout="):
             face(server.root, tries=2)
         assert len(server.requests) == 2
+
+
+def test_a_user_without_a_home_directory_reads_without_a_cache(
+    small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "SHARDWRIGHT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", dict[int, str]().__getitem__)  # the system knows no such user
+    say_once.cache_clear()
+    with running_server() as server:
+        server.files = {path.name: path.read_bytes() for path in small.iterdir()}
+        found = next(iter(pipeline.ShardDataset(server.root).pack(8)))["input_ids"].tolist()
+    assert found == next(iter(pipeline.ShardDataset(small).pack(8)))["input_ids"].tolist()
+    assert caplog.text.count("set SHARDWRIGHT_CACHE to a folder") == 1
 
 
 @faces

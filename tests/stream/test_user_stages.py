@@ -67,6 +67,16 @@ def test_map_works_on_samples_and_on_batches_and_pads_as_without_it(dataset: Pat
     assert list(batched(dataset).map(lambda batch: batch["valid_tokens"]).take(2)) == [32, 32]
 
 
+def test_batches_of_mapped_samples_are_on_the_cpu_whatever_the_default_device_is(dataset: Path) -> None:
+    torch.set_default_device("meta")
+    try:
+        stream = pipeline.ShardDataset(dataset).pack(8, boundaries=True).map(lambda sample: {**sample, "weight": 0.5})
+        batch = next(iter(stream.batch(2)))
+    finally:
+        torch.set_default_device(None)
+    assert {value.device.type for value in batch.values() if isinstance(value, torch.Tensor)} == {"cpu"}
+
+
 def test_stages_that_change_or_drop_samples_keep_the_order_in_workers(dataset: Path) -> None:
     for stream in (packed(dataset).map(dict).apply(odd).batch(2).take(8), batched(dataset).apply(renamed).take(5)):
         assert ids(DataLoader(stream, batch_size=None, num_workers=3)) == ids(stream)

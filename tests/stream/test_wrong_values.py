@@ -298,3 +298,22 @@ def test_documents_begin_with_the_begin_of_text_id_as_in_a_build(tmp_path: Path)
         pipeline.TextDataset(tmp_path / "x.jsonl", str(folder)).pack(4).load_state_dict(state)
     with pytest.raises(ConfigError, match="bos=True: tokenizer 'bytes'"):
         text(tmp_path, bos=True)
+
+
+def test_integers_of_numpy_are_those_of_python() -> None:
+    def state(number: Any) -> dict[str, Any]:
+        data = pipeline.ShardDataset.from_tokens(range(640), lengths=[64] * 10, eos_id=number(3), epochs=number(1))
+        mixed = pipeline.mix({"web": tokens()}, weights=[(number(0), {"web": number(1)})])
+        stream = data.shuffle(seed=number(1), lanes=number(2), window=number(1))
+        stream = stream.pack(number(16), stride=number(8), shift=number(1)).batch(number(4), cut=number(8))
+        stream = stream.take(number(9)).shard(number(0), number(2)).prefetch(number(0))
+        stream.set_epoch(number(1))
+        stream.skip(number(2))
+        others = [
+            mixed.shuffle(seed=number(1), lanes=number(2)).pack(number(8)).batch(number(2)),
+            tokens().shuffle(seed=number(2)).documents(number(9), pad_to_multiple_of=number(4), bucket=number(2)),
+        ]
+        states = [stream.state_dict(batches=number(3)), stream.state_dict(), *(other.state_dict() for other in others)]
+        return {"states": json.dumps(states), "text": repr(stream), "trace": stream.trace(number(2), number(1))}
+
+    assert state(np.int64) == state(int) == state(np.uint16)

@@ -40,8 +40,9 @@ class EngineOptions:
             raise ConfigError(f"no engine {self.engine!r}{did_you_mean(str(self.engine), ENGINES)}")
         if self.engine == "ray" and find_spec("ray") is None:
             raise not_installed("--engine ray", "ray")
-        check_whole("workers", 1 if self.workers is None else self.workers, 1)
-        check_whole("unit_tries", self.unit_tries, 1)
+        workers = None if self.workers is None else check_whole("workers", self.workers, 1)
+        object.__setattr__(self, "workers", workers)
+        object.__setattr__(self, "unit_tries", check_whole("unit_tries", self.unit_tries, 1))
         methods = get_all_start_methods()
         if self.start_method is not None and self.start_method not in methods:
             raise ConfigError(f"start_method must be one of {', '.join(methods)}, got {self.start_method!r}")

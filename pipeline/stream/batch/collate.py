@@ -56,7 +56,7 @@ class PackCollator:
             have = np.zeros(size, np.int64)
             have[:filled] = length + lag if rows.valid is None else rows.valid
             for row, valid in enumerate(have.tolist()):
-                ids[row, valid:] = self.eos_id
+                ids[row, valid:] = labels[row, max(0, valid - lag) :] = self.eos_id
         batch: Batch = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
         ignored = _NO_INDICES  # flat indices of labels to mask, ascending
         if self.boundaries:
@@ -266,7 +266,12 @@ def _joined(key: str, values: list[Any]) -> Any:
     if values[0] is None or isinstance(values[0], str | bytes | list | dict):
         return values
     tensors = any(isinstance(value, torch.Tensor) for value in values)
-    return _stack_arrays(key, [torch.as_tensor(value) if tensors else np.asarray(value) for value in values])
+    return _stack_arrays(key, [_tensor(value) if tensors else np.asarray(value) for value in values])
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    """Return a tensor as it is, or a new one on the CPU, whatever the default device of torch is."""
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device="cpu")
 
 
 def _stack_arrays(key: str, values: list[Any]) -> Any:

@@ -114,7 +114,7 @@ class ShardFiles(CountedData):
         check_flag("verify", verify)
         check_flag("whole_shards", whole_shards)
         if cache_limit is not None:
-            check_integer("cache_limit", cache_limit, least=1)
+            cache_limit = check_integer("cache_limit", cache_limit, least=1)
         directory = None
         if cache_dir is not None and cache_dir != DEFAULT_CACHE:
             check_path("cache_dir", cache_dir)

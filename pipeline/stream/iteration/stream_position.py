@@ -197,7 +197,7 @@ class StreamPosition:
 
     def _after(self, batches: int) -> Position:
         """Return the position ``batches`` after the start of ``iter()``; ``StateError`` if they cannot be counted."""
-        check_integer("batches", batches, least=0, most=MAX_STEPS)
+        batches = check_integer("batches", batches, least=0, most=MAX_STEPS)
         config = self._config
         if not config.counts_items:
             raise StateError(
@@ -244,7 +244,7 @@ class StreamPosition:
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of a pass, or set the number of the pass of a loaded position."""
-        check_integer("epoch", epoch, least=0, most=MAX_ROWS)
+        epoch = check_integer("epoch", epoch, least=0, most=MAX_ROWS)
         config, passes = self._config, self.passes
         if not passes.exist:
             say_once(
@@ -286,7 +286,7 @@ class StreamPosition:
 
     def skip(self, batches: int) -> None:
         """Move ``batches`` batches on from the current position."""
-        check_integer("batches", batches, least=0, most=MAX_STEPS)
+        batches = check_integer("batches", batches, least=0, most=MAX_STEPS)
         self._refuse_uncounted("skip")
         bookmark = self._bookmark()
         position = self.start if bookmark.ended else self.current

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, did_you_mean
+from ...notices import say_once
 from ...weak_methods import weak_lru_cache
 from .shuffle import derive_key, permutation
 
 PERIOD = 4096
+_FAR_BELOW, _FAR_OFF = Fraction(1, 10), Fraction(1, 100)  # a tenth of the smallest share; a hundredth of the rows
 _SMALLEST = Decimal("1e-30")
 _SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
@@ -113,6 +115,19 @@ def quotas(weights: Weights) -> dict[str, int]:
     return {name: rows.get(name, 0) for name in sorted(weights)}
 
 
+def _say_rounded(weights: Weights, rows: Mapping[str, int]) -> None:
+    """Log once that the smallest share of a mix is far above some weights."""
+    small = {name: share for name, share in weights.items() if 0 < share * PERIOD < 1}
+    least, most = min(small, key=small.__getitem__, default=""), max(weights, key=weights.__getitem__)
+    if small and (small[least] * PERIOD < _FAR_BELOW or weights[most] - Fraction(rows[most], PERIOD) > _FAR_OFF):
+        share = f"{rows[most] / PERIOD:.2%} of the rows in place of {float(weights[most]):.2%}"
+        say_once(
+            f"{len(small):,} weights of this mix are below 1 / {PERIOD:,}, its smallest share, so each of these sources gets "
+            f"that: {least!r} gets {float(1 / small[least] / PERIOD):,.0f} times its weight, and {most!r} gets {share}; join "
+            "small sources to one, or give them the weight 0"
+        )
+
+
 class Mixture:
     """Says which source serves each row of each lane.
 
@@ -126,7 +141,10 @@ class Mixture:
         # If weights change several times before one row, the last change holds.
         rows = dict(sorted(segments, key=lambda segment: segment[0]))
         self.starts = list(rows)
-        self.quotas = [np.array(list(quotas(weights).values())) for weights in rows.values()]  # by name, as `names`
+        counts = [quotas(weights) for weights in rows.values()]
+        for weights, of_period in zip(rows.values(), counts, strict=True):
+            _say_rounded(weights, of_period)
+        self.quotas = [np.array(list(of_period.values())) for of_period in counts]  # by name, as `names`
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
         self.totals = weak_lru_cache(self._count_totals, 64)
         self._before = weak_lru_cache(self._count_before, None)  # every row asks

@@ -60,10 +60,10 @@ def token() -> str:
     if value := os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
         return value.strip()
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
-    path = Path(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")).expanduser()
+    path = os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, RuntimeError):  # without a home directory, ~ is a RuntimeError
         return ""
 
 
@@ -86,7 +86,8 @@ def list_files(repository: Repository, requests: RequestOptions) -> list[HubFile
     def is_sound(raw: bytes) -> bool:
         return _parse_listing(raw) is not None
 
-    raw = Cache(default_directory()).read(object_id(endpoint(), *repository), "listing.json", fetch, is_sound)
+    directory, id = default_directory(), object_id(endpoint(), *repository)
+    raw = fetch() if directory is None else Cache(directory).read(id, "listing.json", fetch, is_sound)
     return _parse_listing(bytes(raw)) or []
 
 
