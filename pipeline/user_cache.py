@@ -23,7 +23,7 @@ def default_directory() -> Path | None:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "shardwright"
     except RuntimeError:
         say_once(
-            "this user has no home directory, so remote data is read without a cache, and each process requests it anew: set "
+            "this user has no home directory, so remote data is read without a cache, and each process requests it again: set "
             f"{CACHE_VARIABLE} to a folder that the user may write"
         )
         return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,39 @@ if TYPE_CHECKING:
     from .context import ContextPeer
 
 
+# The variables in which launchers state the number of processes that run this program, and the rank of each: torchrun, Slurm
+# (of a step: a script of sbatch has no such variables), Open MPI, MPICH and Intel MPI, MVAPICH, Horovod.
+LAUNCHERS = {
+    "WORLD_SIZE": "RANK",
+    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
+    "PMI_SIZE": "PMI_RANK",
+    "MV2_COMM_WORLD_SIZE": "MV2_COMM_WORLD_RANK",
+    "HOROVOD_SIZE": "HOROVOD_RANK",
+}
+
+
+class Launched(NamedTuple):
+    """How many processes run this program: ``processes``, as ``name`` states; ``rank`` is code that returns the rank."""
+
+    processes: int = 1
+    name: str = ""
+    rank: str = "rank"
+
+
+def launched() -> Launched:
+    """Return how many processes a launcher, or JAX, says that it runs; 1 if none says so."""
+    for size, rank in LAUNCHERS.items():
+        text = os.environ.get(size, "")
+        if text.isdecimal() and int(text) > 1:
+            return Launched(int(text), f"{size} is {text} in the environment", f'int(os.environ["{rank}"])')
+    # jax.process_count() would start the devices.
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if (count := getattr(state, "num_processes", 1)) and count > 1:
+        return Launched(count, f"jax.distributed has {count} processes", "jax.process_index()")
+    return Launched()
+
+
 @dataclass(frozen=True, slots=True)
 class _Carried:
     """Facts that process ``process`` sends to a loader's worker that it starts without fork, and so without a process group.
@@ -31,7 +65,7 @@ class _Carried:
 
     process: int
     part: tuple[int, int] | None
-    launched: int
+    launched: Launched
 
 
 class Ranks:
@@ -57,17 +91,17 @@ class Ranks:
     def refuse_unknown(self) -> None:
         """Raise ``ConfigError`` if rank and world size are unknown, but there may be several ranks.
 
-        ``WORLD_SIZE``, set by torchrun, never decides the rank. If it is above 1, several processes run, and without a group
-        each of them would read the whole stream.
+        Variables of launchers never decide the rank. If one says that several processes run, each of them would read the whole
+        stream without a group.
         """
         if self._known() is not None:
             return
-        if (ranks := self._launched_ranks()) > 1:
+        ranks, name, rank = self._launched()
+        if ranks > 1:
             raise ConfigError(
-                f"WORLD_SIZE is {ranks} in the environment, but torch.distributed has no process group here; each of "
-                f"the {ranks} processes would read the whole stream: call torch.distributed.init_process_group() before "
-                "iter(), or state the part of this process by .shard(rank, world_size); .shard(0, 1) reads the whole "
-                "stream on purpose"
+                f"{name}, but torch.distributed has no process group here; each of the {ranks} processes would read the whole "
+                "stream: call torch.distributed.init_process_group() before iter(), or state the part of this process by "
+                f".shard(rank, world_size), as .shard({rank}, {ranks}); .shard(0, 1) reads the whole stream on purpose"
             )
         if get_worker_info() is not None and not _is_forked():
             raise ConfigError(
@@ -91,8 +125,8 @@ class Ranks:
     def __getstate__(self) -> dict[str, object]:
         carried = self._carried
         if get_spawning_popen() is not None:
-            launched = self._launched_ranks()
-            carried = _Carried(os.getpid(), self._known() or (None if launched > 1 else (0, 1)), launched)
+            launched = self._launched()
+            carried = _Carried(os.getpid(), self._known() or (None if launched.processes > 1 else (0, 1)), launched)
         return {"stated": self.stated, "peer": self.peer, "_carried": carried}
 
     def _known(self) -> tuple[int, int] | None:
@@ -107,12 +141,10 @@ class Ranks:
             return None
         return self._carried if parent.pid == self._carried.process else None
 
-    def _launched_ranks(self) -> int:
-        """Return ``WORLD_SIZE`` of this process, or of the parent of a worker; 1 if it is not set."""
-        if (carried := self._from_parent()) is not None:
-            return carried.launched
-        text = os.environ.get("WORLD_SIZE", "")
-        return int(text) if text.isdecimal() else 1
+    def _launched(self) -> Launched:
+        """Return what `launched` returns in this process, or returned in the parent of a worker."""
+        carried = self._from_parent()
+        return launched() if carried is None else carried.launched
 
     def _distributed(self) -> tuple[int, int] | None:
         if not (dist.is_available() and dist.is_initialized()):

@@ -6,6 +6,7 @@
   every n-th item of each rank. Either way a part of the data is never read.
 - transformers: models shift labels, but a stream has shifted them already. A ``Trainer`` resumes by the length of a pass.
 - datasets: only one of several workers reads an ``IterableDataset.from_generator``, and reads only its own part of the stream.
+- torch: with ``in_order=False``, a position does not say which batches of several workers were read.
 - Lightning: in a loader without a length, it reads one batch ahead of the training step, and then saves the loader's state.
   Each resume loses that batch.
 
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..errors import ConfigError
 from .config import StreamConfig
+from .ranks import launched
 
 _ROWS = 'train_dataset=stream.rows(keys="hf"), without .batch()'
 
@@ -39,6 +41,7 @@ def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type
     _refuse_trainer(stream, config, keyed=config.keyed)
     _refuse_stacking(loaders, config)
     _refuse_undivided(loaders, config)
+    _refuse_any_order(loaders)
     _refuse_missing_workers()
     _refuse_read_ahead(stream, kind)
 
@@ -86,11 +89,7 @@ def _refuse_second_split(loaders: list[DataLoader[Any]], world_size: int) -> Non
     if world_size == 1 or accelerate is None:
         return
     for loader in loaders:
-        processes = 1
-        if isinstance(loader, accelerate.DataLoaderDispatcher):
-            processes = loader.state.num_processes
-        elif isinstance(loader.dataset, accelerate.IterableDatasetShard):
-            processes = loader.dataset.num_processes
+        processes = _processes(loader, accelerate)
         if processes > 1:
             raise ConfigError(
                 f"Accelerate would split this stream among {processes} processes, but the stream already gives each of "
@@ -98,6 +97,13 @@ def _refuse_second_split(loaders: list[DataLoader[Any]], world_size: int) -> Non
                 "and Accelerate prepare(DataLoader(stream.rows(), batch_size=n)); or use stream.loader() in place of the "
                 "DataLoader, and for evaluation stream.loader(repeat=True), which accelerator.prepare leaves alone"
             )
+
+
+def _processes(loader: Any, accelerate: Any) -> int:
+    """Return among how many processes a loader of Accelerate divides its dataset."""
+    if isinstance(loader, accelerate.DataLoaderDispatcher):
+        return int(loader.state.num_processes)
+    return int(loader.dataset.num_processes) if isinstance(loader.dataset, accelerate.IterableDatasetShard) else 1
 
 
 def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
@@ -113,16 +119,34 @@ def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
 
 def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
     """Refuse a loader that reads `Stream.rows` on each of several ranks, unless Accelerate divides the rows."""
-    if not (config.whole_rows and loaders and dist.is_available() and dist.is_initialized()):
+    if not (config.whole_rows and loaders):
         return
     accelerate = sys.modules.get("accelerate.data_loader")
-    if dist.get_world_size() > 1 and not (
-        accelerate is not None and any(isinstance(loader, accelerate.DataLoaderStateMixin) for loader in loaders)
-    ):
+    divided = accelerate is not None and any(isinstance(loader, accelerate.DataLoaderStateMixin) for loader in loaders)
+    if dist.is_available() and dist.is_initialized():
+        if dist.get_world_size() > 1 and not divided:
+            raise ConfigError(
+                f"stream.rows() gives the whole stream, so each of {dist.get_world_size()} ranks would read all of it: it is for "
+                "a Trainer and accelerator.prepare, which divide it; give this DataLoader the stream itself, without .rows()"
+            )
+        return
+    ranks, name, _ = launched()
+    on_purpose = any(call.startswith(".shard(") for call in config.calls)
+    if ranks > 1 and not on_purpose and not (divided and any(_processes(each, accelerate) > 1 for each in loaders)):
         raise ConfigError(
-            f"stream.rows() gives the whole stream, so each of {dist.get_world_size()} ranks would read all of it: it is for "
-            "a Trainer and accelerator.prepare, which divide it; give this DataLoader the stream itself, without .rows()"
+            f"{name}, but torch.distributed has no process group here, so each of the {ranks} processes would read all rows: "
+            "start the program by torchrun or accelerate launch; .shard(0, 1).rows() reads them on purpose"
         )
+
+
+def _refuse_any_order(loaders: list[DataLoader[Any]]) -> None:
+    """Refuse a loader that hands out batches in the order in which its workers finish them."""
+    for loader in loaders:
+        if loader.num_workers > 1 and not getattr(loader, "in_order", True):
+            raise ConfigError(
+                "in_order=False hands out batches in the order in which workers finish them, so no state says which batches "
+                "were read, and a resume would lose some and repeat others: remove in_order=False or dataloader_in_order"
+            )
 
 
 def _refuse_missing_workers() -> None:

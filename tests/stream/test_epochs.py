@@ -100,6 +100,22 @@ def test_set_epoch_above_0_is_refused_on_several_epochs(small: Path) -> None:
         assert ids(stream) == rest
 
 
+def test_set_epoch_leaves_an_unread_iterator_of_the_same_pass_valid(small: Path) -> None:
+    stream = batched(small, 1)
+    whole = ids(stream)
+    stream = batched(small, 1)
+    unread = iter(stream)
+    stream.set_epoch(0)
+    assert ids(unread) == whole
+    assert stream.state_dict()["sequence_index"] == 2 * len(whole)
+    stream.set_epoch(1)  # so the end of the pass was noted
+    assert stream.state_dict()["sequence_index"] == stream.state_dict(batches=0)["sequence_index"] > 0
+    unread = iter(stream)
+    stream.set_epoch(0)
+    with pytest.raises(StateError, match="made before set_epoch"):
+        next(unread)
+
+
 def test_set_epoch_of_a_mix_without_take_changes_nothing_and_says_so(
     small: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.documentation import ROOT, blocks_of
+from tests.helpers.local_server import new_socket
 from tests.helpers.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
@@ -48,3 +49,32 @@ def test_the_jax_recipe_learns_on_batches_without_torch_tensors(dataset: Path) -
     assert {kind for _, kind in steps} == {"ndarray"}
     assert losses[0] > 3.5
     assert losses[-1] < losses[0] / 2
+
+
+TWO_PROCESSES = """
+import sys, jax, pipeline
+jax.distributed.initialize("127.0.0.1:" + sys.argv[2], 2, int(sys.argv[1]))
+stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+try:
+    next(iter(stream))
+except pipeline.ConfigError as error:
+    print(str(error).partition(":")[0])
+print(next(iter(stream.shard(jax.process_index(), jax.process_count())))["input_ids"].tolist())
+"""
+
+
+def test_processes_of_jax_that_state_no_part_are_an_error() -> None:
+    pytest.importorskip("jax")
+    with new_socket() as free:
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_PROCESSES, str(rank), port], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    for rank, process in enumerate(processes):
+        refusal, read = process.communicate()[0].splitlines()
+        assert "each of the 2 processes would read the whole stream" in refusal
+        assert read == str(list(range(4 * rank, 4 * rank + 4)))

@@ -138,12 +138,14 @@ def test_a_stream_that_begins_again_and_again_alike_says_so(dataset: Path, worke
         for number in range(3):
             stream.set_epoch(number)
             exactly(source, 2)
+        for _ in range(4 if workers == 0 else 0):  # as TRL looks at the first row
+            next(iter(source))
         exactly(source, 2)  # a look at a batch, and the run
         for _ in range(3):
             ids(make(dataset, 1))
         assert not (tmp_path / "log").read_text()
         exactly(source, 2)
-        assert (tmp_path / "log").read_text().count("third time") == 1
+        assert (tmp_path / "log").read_text().count("3 passes of the stream began with the same items") == 1
     finally:
         logging.getLogger("pipeline").removeHandler(handler)
 

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from pipeline.stream.ranks import LAUNCHERS
 from tests.stream.loaders import assert_raises
 from tests.stream.streams import assert_goes_on, batched, ids, packed
 
@@ -214,12 +215,38 @@ def test_launched_processes_without_a_group_are_an_error(
     assert ids(read(batched(dataset).shard(0, 1))) == expected
 
 
+@pytest.mark.parametrize("size", LAUNCHERS)
+def test_processes_of_any_launcher_without_a_group_are_an_error(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(size, "4")
+    cure = rf'\.shard\(int\(os\.environ\["{LAUNCHERS[size]}"\]\), 4\)'
+    assert_raises(ConfigError, rf"{size} is 4 .*{cure}", batched(dataset))
+    assert_raises(
+        ConfigError, rf"{size} is 4 .*torchrun or accelerate", DataLoader(packed(dataset).rows(), batch_size=2)
+    )
+    read = ids(islice(DataLoader(packed(dataset).shard(0, 1).rows(), batch_size=2), 3))
+    assert read == ids(islice(batched(dataset).shard(0, 1), 3))
+
+
 def test_environment_variables_alone_never_decide_the_rank(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = ids(islice(batched(dataset), 3))
     for size in ("1", "", "two"):
         for name, value in {"RANK": "1", "WORLD_SIZE": size, "SLURM_NTASKS": "4", "SLURM_PROCID": "1"}.items():
             monkeypatch.setenv(name, value)
         assert ids(islice(batched(dataset), 3)) == expected
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
+def test_batches_in_the_order_in_which_workers_finish_are_refused(dataset: Path, start: str) -> None:
+    def read(workers: int, **options: Any) -> DataLoader[Any]:
+        return DataLoader(batched(dataset).take(3), batch_size=None, num_workers=workers, in_order=False, **options)
+
+    refused = r"no state says which batches .* remove in_order=False"
+    assert_raises(ConfigError, refused, read(2, multiprocessing_context=start))
+    assert ids(read(1)) == ids(read(0)) == ids(batched(dataset).take(3))
 
 
 class _MadeInWorker(IterableDataset[Any]):

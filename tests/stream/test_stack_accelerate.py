@@ -147,3 +147,27 @@ def test_a_trainer_on_two_ranks_refuses_a_stream_as_its_dataset(dataset: Path, t
 
 def test_a_trainer_alone_takes_a_stream_as_its_dataset(dataset: Path, tmp_path: Path) -> None:
     assert run_ranks(train_on_a_dataset, 1, dataset, str(tmp_path), False) == [[]]
+
+
+def passes_of_a_stateful_loader(dataset: Path) -> list[Any]:
+    """Return passes of rows in the stateful loader of Accelerate, and the rest of the second one after a resume."""
+    from accelerate import Accelerator, DataLoaderConfiguration
+
+    def loader() -> Any:
+        settings = DataLoaderConfiguration(use_stateful_dataloader=True)
+        rows = sequences(dataset).take(24).rows()
+        return Accelerator(cpu=True, dataloader_config=settings).prepare(DataLoader(rows, batch_size=4))
+
+    first, second = loader(), loader()
+    passes = [[batch["input_ids"].tolist() for batch in first] for _ in range(2)]
+    again = iter(first)
+    begun = [next(again)["input_ids"].tolist() for _ in range(2)]
+    second.load_state_dict(first.state_dict())
+    return [*passes, begun, [batch["input_ids"].tolist() for batch in second]]
+
+
+def test_the_stateful_loader_of_accelerate_reads_each_pass_and_resumes(dataset: Path) -> None:
+    [[*passes, begun, rest]] = run_ranks(passes_of_a_stateful_loader, 1, dataset)
+    found = [[row for batch in batches for row in batch] for batches in (*passes, begun + rest)]
+    rows = [sample["input_ids"].tolist() for sample in islice(sequences(dataset), 72)]
+    assert found == [rows[:24], rows[24:48], rows[48:]]

@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 from ...errors import StateError
 from ..batch.transport import WorkerBatch
-from ..position import WorkerContext
+from ..position import Position, WorkerContext
 from ..ranks import Ranks
 from .progress import IterationProgress
 from .shared_bookmark import SharedBookmark
@@ -63,6 +63,8 @@ class StreamIterator:
             self._shared.refuse_missed()  # not in iter(), since a loader loses an error of iter() in a persistent worker
             progress.began, self._process = begin, os.getpid()
             self._shared.note_begin()
+        elif progress.items == 1:
+            self._shared.note_second()
         try:
             position, item = next(self._items)
         except BaseException as error:
@@ -111,6 +113,14 @@ class StreamIterator:
     def live(self) -> bool:
         """Whether the iterator has begun and not ended."""
         return self.progress.began is not None and self.progress.ended is None
+
+    def keeps(self, start: Position | None) -> bool:
+        """Say whether the iterator is still valid after the stream moved to ``start``: it is unread and begins there."""
+        progress = self.progress
+        kept = (self.moved_by, progress.began, progress.ended) == (None,) * 3 and progress.position == start
+        if kept:
+            self._generation = self._shared.memory.generation
+        return kept
 
     def close(self) -> None:
         """End the iteration, and stop its threads."""

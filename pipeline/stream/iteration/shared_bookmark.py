@@ -19,7 +19,10 @@ from .bookmark import Bookmark
 from .worker_counts import MAX_WORKERS, WorkerCounts
 
 CAPACITY = 64 << 10  # bytes of a bookmark as JSON that running workers can read: some 1,400 lanes
-_BEGUN_OFTEN = 3
+_OFTEN, _LOOKED_OFTEN = (
+    3,
+    10,
+)  # passes that begin alike; those of a single item, as trainers look at what a dataset holds
 
 log = logging.getLogger("pipeline")
 
@@ -49,7 +52,8 @@ class _Memory(ctypes.Structure):
     The other fields say what happened since the bookmark was set:
 
     - ``loaded_bookmark``: the bookmark that a loader loaded in its workers, else empty; ``count``: how many workers loaded rests.
-    - ``begun``: how often a reader began; ``by_worker``: whether the latest reader is a worker.
+    - ``begun``: how often a reader began, and ``read_on`` how often one asked for a second item; ``by_worker``: whether the
+      latest reader is a worker.
     - ``whole``: whether the latest reader started at the pass's beginning after others had read the rest of the pass.
     - ``at_end``: whether a rest had no item; ``ended``: whether a pass was read to its end.
     """
@@ -59,6 +63,7 @@ class _Memory(ctypes.Structure):
         ("texts", (ctypes.c_char * (CAPACITY + 1)) * 2),
         ("loaded_bookmark", ctypes.c_char * (CAPACITY + 1)),
         ("begun", ctypes.c_int64),
+        ("read_on", ctypes.c_int64),
         ("by_worker", ctypes.c_bool),
         ("whole", ctypes.c_bool),
         ("at_end", ctypes.c_bool),
@@ -113,7 +118,7 @@ class SharedBookmark:
         memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
         memory.loaded_bookmark = b""
         memory.by_worker = memory.whole = memory.at_end = memory.ended = False
-        memory.begun = 0
+        memory.begun = memory.read_on = 0
         memory.generation = self._generation  # last, so that a process that sees it finds the text
 
     def set_by_worker(self, bookmark: Bookmark) -> None:
@@ -130,21 +135,34 @@ class SharedBookmark:
             )
 
     def note_begin(self) -> None:
-        """Note that this process begins to read. Warn if it begins the same items for the third time and never finished.
+        """Note that this process begins to read.
 
-        A loop that breaks off each pass would train on its first batches forever. A second beginning is normal, after a look at
-        a batch.
+        A loop that breaks off each pass would train on its first batches forever. So a warning says if many passes begin with
+        the same items. A few looks at a single item are normal.
         """
         info, memory = get_worker_info(), self.memory
         memory.by_worker = info is not None
         if info is None or info.id == 0:
             memory.begun += 1
-            if memory.begun == _BEGUN_OFTEN and not memory.ended:
-                log.warning(
-                    "the stream begins with the same items for the third time, and was never read to its end: each iter() begins "
-                    "at the stream's position; use stream.loader(), whose passes follow one another, or set_epoch(n) before each "
-                    "pass, or go on with one iterator; for evaluation, bound the stream by .take(n)"
-                )
+            if memory.begun == _LOOKED_OFTEN and memory.read_on < _OFTEN:
+                self._warn_of_passes(memory.begun)
+
+    def note_second(self) -> None:
+        """Note that this process reads on after its first item."""
+        info, memory = get_worker_info(), self.memory
+        if info is None or info.id == 0:
+            memory.read_on += 1
+            if memory.read_on == _OFTEN:
+                self._warn_of_passes(memory.read_on)
+
+    def _warn_of_passes(self, count: int) -> None:
+        if not self.memory.ended:
+            log.warning(
+                "%d passes of the stream began with the same items, and none was read to its end: each iter() begins at the "
+                "stream's position; use stream.loader(), whose passes follow one another, or set_epoch(n) before each pass, or "
+                "go on with one iterator; for evaluation, bound the stream by .take(n)",
+                count,
+            )
 
     def note_end(self) -> None:
         """Note that this process read its part of a pass to the end. After a loader's last worker, the whole pass is read."""

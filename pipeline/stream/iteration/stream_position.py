@@ -274,7 +274,7 @@ class StreamPosition:
             number, index = bookmark.next_read[0], bookmark.start(passes).sequence_index
             if max(number, index) > MAX_NUMBER:
                 raise ConfigError(f"set_epoch({epoch}) moves to sequence {index}, above the last, {MAX_NUMBER}")
-        self._move(bookmark, "set_epoch")
+        self._move(bookmark, "set_epoch", bookmark.start(passes) if bookmark.next_read[1] else None)
 
     def next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` with the next number does."""
@@ -316,19 +316,23 @@ class StreamPosition:
         changed = (*kept, (begin, exact_weights(weights, list(config.sources.by_name))))
         self._move(self._bookmark().move(replace(position, weights=weights_to_json(changed))), "set_weights")
 
-    def _move(self, bookmark: Bookmark, what: str) -> None:
+    def _move(self, bookmark: Bookmark, what: str, start: Position | None = None) -> None:
+        """Set the bookmark. Unread iterators stay valid if they begin at ``start`` of the pass that is read next."""
         self._shared.set(replace(bookmark, begun=False, ended=False))
-        self._forget_iterators(what)
+        self._forget_iterators(what, start)
 
     def _refuse_live(self, what: str) -> None:
         if any(iterator.live for iterator in self._existing()):
             raise StateError(f"a live iterator of this stream would ignore {what}; end or drop it first")
 
-    def _forget_iterators(self, moved_by: str) -> None:
-        """Invalidate iterators that have not begun, since they would start at the old position."""
+    def _forget_iterators(self, moved_by: str, start: Position | None = None) -> None:
+        """Invalidate iterators that have not begun, unless they begin at ``start``."""
         self._progress = None
         for iterator in self._existing():
-            iterator.moved_by = moved_by
+            if iterator.keeps(start):
+                self._progress = iterator.progress
+            else:
+                iterator.moved_by = moved_by
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_progress": None, "_iterators": []}
